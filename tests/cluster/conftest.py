@@ -1,4 +1,4 @@
-"""One Java and one running broker for all the tests here, and servers that answer what they are told to."""
+"""One Java and one running broker for all tests of this folder, and servers with scripted answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.cluster.place import ClusterAddress, Server, cluster_address
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Skips, with the reason in one line, where Java or the jars cannot be had."""
+    """Java with Kafka's jars; skips with a one-line reason if they are missing."""
     try:
         return find_java()
     except UnavailableError as error:
@@ -33,13 +33,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def broker(
     java: Java, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """The one broker that the tests share, running; topics are each test's own. Users are alice and bob."""
+    """The running broker that the tests share; each test has its own topics. Users are alice and bob."""
     plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
     oauth = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     settings = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        # Only what has an ACL is refused to anybody.
+        # Without an ACL a resource is open to everybody.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
         "super.users": "User:ANONYMOUS",
@@ -66,7 +66,7 @@ def broker(
 
 @pytest.fixture(scope="session")
 def three_brokers(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[int, Broker]]:
-    """Three brokers of one cluster, by their numbers, running before and after each test; the first is the controller."""
+    """A cluster of three brokers by number, all running before and after each test; the first is the controller."""
     with running_cluster(tmp_path_factory.mktemp("kafka") / "three", java) as brokers:
         yield brokers
 

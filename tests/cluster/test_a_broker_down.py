@@ -1,4 +1,4 @@
-"""A mount that begins while a broker is down, which has the only replica of a partition."""
+"""A mount that starts while the broker with the only replica of a partition is down."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHILE_DOWN = f"""
 
 @pytest.fixture
 def client(three_brokers: Mapping[int, Broker]) -> Iterator[Client]:
-    """Knows a topic of three partitions, each with one replica and one record at another broker."""
+    """A client of a topic with three partitions, each with one replica and one record on a different broker."""
     client = Client(three_brokers[1].bootstrap_server)
     topic = NewTopic(TOPIC, 3, replica_assignment=[[1], [2], [3]], config={"retention.ms": "-1"})
     client.admin.create_topics([topic])[TOPIC].result(60)
@@ -48,7 +48,7 @@ def client(three_brokers: Mapping[int, Broker]) -> Iterator[Client]:
 def test_the_partition_is_offline_and_not_absent(
     client: Client, three_brokers: Mapping[int, Broker], tmp_path: Path
 ) -> None:
-    """Reads of the whole and rmdir fail, keys go where they went, and nothing is missing once the broker is back."""
+    """Reads of the whole topic and rmdir fail, keys keep their partitions, and no record is missing afterwards."""
     keyed = {
         number: [key for key in KEYS if number == partition_of_key(key.encode(), 3)] for number in range(3)
     }
@@ -88,7 +88,7 @@ def test_the_partition_is_offline_and_not_absent(
 def test_a_job_does_not_take_an_offline_partition_for_a_deleted_one(
     client: Client, three_brokers: Mapping[int, Broker]
 ) -> None:
-    """An archive or a report fails and says which partition does not answer; it neither goes on nor reports a loss."""
+    """An archive or a report fails and names the offline partition; it does not report lost records."""
     pytest.importorskip("pyspark")
     from topicfs.pipeline.archiving.plan import plan, source_options
     from topicfs.pipeline.places.place import place_of

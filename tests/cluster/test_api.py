@@ -1,4 +1,4 @@
-"""The API for programs over a cluster: the same calls, answered by brokers."""
+"""The API for programs over a cluster: the calls are those of a data directory, and brokers answer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.java
 
 @pytest.fixture
 def topics(address):
-    """The cluster, to be written to."""
+    """The cluster, opened for writing."""
     with topicfs.open(str(address)) as opened:
         yield opened
 
 
 def test_what_is_appended_is_what_consumers_get(topics, client):
-    """Value, key, headers and time, in the partition in which a producer would put it; and with its offset."""
+    """A consumer gets the appended value, key, headers and time at the offset and in a producer's partition."""
     orders = topics.create("api-orders", partitions=4, config={"retention.ms": "-1"})
     now = time.time_ns() // 1_000_000
     appended = orders.append(b"one", key=b"abc", headers=[("h", b"v")], timestamp=now, durable=True)
@@ -40,7 +40,7 @@ def test_what_is_appended_is_what_consumers_get(topics, client):
 
 
 def test_ranges_follow_and_columns(topics):
-    """Offsets and times are found by the brokers; what comes later is waited for."""
+    """Brokers find offsets and times; `follow` waits for later records."""
     orders = topics.create("api-ranges")
     orders[0].append_many([b"one", b"two", b"three"])
     assert [b"two"] == [record.value for record in orders[0].records(1, 2)]
@@ -56,7 +56,7 @@ def test_ranges_follow_and_columns(topics):
 
 
 def test_positions_are_the_brokers(topics, client):
-    """A member of a broker's group commits, and its next one begins there."""
+    """A member commits to the broker's group, and the group's next member begins there."""
     topics.create("api-members").append(b"one")
     billing = topics.group("api-billing")
     with billing.join("api-members") as member:
@@ -70,7 +70,7 @@ def test_positions_are_the_brokers(topics, client):
 
 
 def test_topics_are_deleted_with_their_records_only_if_asked(topics):
-    """What was opened before is not a topic that takes the name."""
+    """Deleting a topic with records needs a flag; an object of the old topic does not use a new topic of its name."""
     orders = topics.create("api-deleted")
     orders.append(b"one")
     with pytest.raises(errors.TopicNotEmptyError):
@@ -81,7 +81,7 @@ def test_topics_are_deleted_with_their_records_only_if_asked(topics):
 
 
 def test_a_cluster_that_is_only_read(topics, address):
-    """Nothing is changed there."""
+    """A read-only cluster refuses every change."""
     topics.create("api-looked-at").append(b"one")
     with topicfs.open(str(address), read_only=True) as looking:
         assert [b"one"] == [record.value for record in looking["api-looked-at"].records()]

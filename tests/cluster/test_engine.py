@@ -1,4 +1,4 @@
-"""A cluster as an engine: what is known of its topics, what is asked, and what is refused."""
+"""A cluster as an engine: known topics, requests, and refused calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def engine(address: ClusterAddress, client: Client) -> Iterator[ClusterEngine]:
 
 
 def test_topics_show_with_their_ids_and_bounds(address, client):
-    """As soon as the engine is open; the names in their order."""
+    """Topics with ids and bounds are listed in order of names as soon as the engine is open."""
     topic_id = client.create_topic("known-b", partitions=2)
     client.create_topic("known-a")
     client.produce("known-b", [Outgoing(b"a"), Outgoing(b"b")], partition=1)
@@ -56,7 +56,7 @@ def test_topics_show_with_their_ids_and_bounds(address, client):
 
 
 def test_settings_are_those_of_the_cluster(address, client):
-    """Those of the topic, and of its brokers; what this project does not know is left out."""
+    """Settings come from the topic and its brokers; unknown names are left out."""
     client.create_topic("settings", settings={"retention.ms": "77", "cleanup.policy": "compact"})
     with closing(open_engine(address)) as engine:
         topic = engine.topic("settings")
@@ -70,7 +70,7 @@ def test_settings_are_those_of_the_cluster(address, client):
 
 
 def test_batches_are_read_up_to_the_end(address, client):
-    """Whole ones, and nothing behind the last."""
+    """Reads return whole batches, and nothing after the last one."""
     client.create_topic("read")
     client.produce("read", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=2)
     with closing(open_engine(address)) as engine:
@@ -83,7 +83,7 @@ def test_batches_are_read_up_to_the_end(address, client):
 
 
 def test_what_changes_something_is_refused(engine, client):
-    """A cluster that was opened read-only."""
+    """A cluster opened read-only refuses changes."""
     client.create_topic("refused")
     partition = found(engine, "refused")
     for change in (
@@ -99,7 +99,7 @@ def test_what_changes_something_is_refused(engine, client):
 
 
 def test_closing_ends_what_waits(broker, address, client):
-    """For an answer of a broker that stands still, over old connections and new ones."""
+    """Closing ends calls that wait for a paused broker, over old and new connections."""
     client.create_topic("waiting")
     client.produce("waiting", [Outgoing(b"a")])
     engine = open_engine(address)
@@ -128,7 +128,7 @@ def test_closing_ends_what_waits(broker, address, client):
 
 
 def test_what_may_not_be_read_is_shown_and_refused(broker, client):
-    """Its bounds are known with the right to describe it; a topic without that does not show."""
+    """A describable topic has bounds, but its records are refused; a topic without that right is not listed."""
     for name in ("may-describe", "may-nothing"):
         client.create_topic(name)
         client.produce(name, [Outgoing(b"a")])
@@ -150,7 +150,7 @@ def test_what_may_not_be_read_is_shown_and_refused(broker, client):
 
 
 def test_sizes_are_those_on_the_brokers_disk(broker, address, client):
-    """Of a partition's log."""
+    """A partition's size is that of its log on the broker's disk."""
     client.create_topic("sized")
     client.produce("sized", [Outgoing(bytes(1000)) for _ in range(10)])
     with closing(open_engine(address)) as engine:

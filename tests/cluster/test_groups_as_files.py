@@ -1,4 +1,4 @@
-"""Groups of a cluster as files: a shell, kcat and Kafka's console consumer share a topic, and positions are the cluster's."""
+"""A cluster's groups as files: a shell, kcat and Kafka's console consumer share a topic and the cluster's positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 @contextmanager
 def reading(command: Sequence[str], output: Path, cwd: Path | None = None) -> Iterator[None]:
-    """A program that reads until it is ended; what it prints goes to a file."""
+    """Run a program in the block that reads into the file `output`."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL
@@ -62,7 +62,7 @@ def produce(client: Client, topic: str, first: int, last: int) -> None:
 def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
     address: ClusterAddress, client: Client, java: Java, topic: str, tmp_path: Path
 ) -> None:
-    """Each has a partition, each record is given once to them together, and who stays has all of them."""
+    """Each reader has a partition, each record is read once, and the last remaining reader gets all partitions."""
     outputs = {name: tmp_path / name for name in ("shell", "kcat", "java")}
     server = client.bootstrap_server
     kcat = ["kcat", "-b", server, "-G", topic, "-q", "-u", "-X", "auto.offset.reset=earliest", topic]
@@ -113,7 +113,7 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
         *("--bootstrap-server", server, "--describe", "--group", topic),
     ).stdout
     rows = [line.split() for line in described.splitlines() if line.startswith(topic)]
-    # The last read of all is asked for no more: what it had is given again to the next reader.
+    # A read commits the one before it, so the records of the very last read are not committed.
     assert ["0", "1", "2"] == [row[2] for row in rows]
     assert all(int(row[3]) <= 200 for row in rows)
 
@@ -121,7 +121,7 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
 def test_files_and_commands_show_and_set_positions(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """`drain`, `position`, `lag` and `status` of a mount; `topicfs cat --group` and `topicfs groups` without one."""
+    """A mount's `drain`, `position`, `lag` and `status` agree with `topicfs cat --group` and `topicfs groups`."""
     produce(client, topic, 0, 9)
     with mounted_cluster(address, tmp_path) as mountpoint:
         group = mountpoint / "@groups" / topic
@@ -156,7 +156,7 @@ def test_files_and_commands_show_and_set_positions(
 def test_aborted_records_that_a_group_passed_are_no_lag(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """`lag`, `status` and the commands agree; the position is the one that Kafka's consumer would commit."""
+    """After aborted records `lag`, `status` and the commands agree, at the position Kafka's consumer commits."""
     producer = client.producer(**{"transactional.id": topic})
     producer.init_transactions()
     with client.transaction(producer, commit=False):
@@ -177,7 +177,7 @@ def test_aborted_records_that_a_group_passed_are_no_lag(
 def test_a_read_only_mount_shows_and_changes_nothing(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """Positions and lags of the cluster's groups; who would join, or set one, gets EROFS."""
+    """A read-only mount shows positions and lags; joining a group or setting a position fails with EROFS."""
     produce(client, topic, 0, 6)
     client.consume_in_group(topic, topic, 6)
     changes = (
@@ -201,7 +201,7 @@ def test_a_read_only_mount_shows_and_changes_nothing(
 def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """A partition is assigned before its position is decided: its records belong to the reader that has it."""
+    """A partition may be assigned before its position is decided; a reader waits for it before it ends."""
     produce(client, topic, 0, 6)
     producer = client.producer(transactional_id=topic)
     producer.init_transactions(TIMEOUT_SECONDS)
@@ -226,7 +226,7 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
 def test_runs_pass_what_was_aborted(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """`next-2` counts no record of an aborted transaction, and behind the last one nothing is left to read."""
+    """`next-2` skips records of aborted transactions, and after the last record nothing is left to read."""
     producer = client.producer(transactional_id=topic)
     producer.init_transactions(TIMEOUT_SECONDS)
     for number in range(8):
@@ -246,7 +246,7 @@ def test_runs_pass_what_was_aborted(
 def test_a_broker_that_stands_still_fails_the_list_of_groups_and_nothing_else(
     java: Java, tmp_path: Path
 ) -> None:
-    """EIO with the reason, for a program that no signal interrupted; what needs no broker is answered meanwhile."""
+    """Listing groups fails with EIO and the reason; meanwhile everything that needs no broker works."""
     with running_broker(tmp_path / "node", java) as broker:
         Client(broker.bootstrap_server).create_topic("orders")
         address = cluster_address(f"kafka://{broker.bootstrap_server}")

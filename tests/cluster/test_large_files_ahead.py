@@ -1,4 +1,4 @@
-"""Large files appended to a cluster with --max-in-flight: whole and in order, or their program is told."""
+"""Large files appended to a cluster with --max-in-flight are whole and in order, or the writer gets an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BLOCK_BYTES = 512 * 1024
 
 
 def written(directory: Path, count: int) -> tuple[Path, list[bytes]]:
-    """A file of so many lines of 100 bytes, and its lines; the last one has no end."""
+    """Write a file of `count` lines of 100 bytes, the last without a newline; return it and its lines."""
     lines = [b"%09d %s" % (number, b"x" * 89) for number in range(count)]
     path = directory / "source"
     path.write_bytes(b"\n".join(lines))
@@ -33,7 +33,7 @@ def written(directory: Path, count: int) -> tuple[Path, list[bytes]]:
 
 @pytest.mark.parametrize("acks", ["all", "1"])
 def test_a_file_is_whole_and_in_order(address, client, tmp_path, acks):
-    """To a partition, twice at a time, and to a topic's own log; `cat` of another shell has it once the first has ended."""
+    """Files appended in parallel to a partition and to a topic's `log` are whole, and readable once `cat` has ended."""
     source, lines = written(tmp_path, 200_000)
     client.create_topic(f"ahead-{acks}")
     client.create_topic(f"ahead-spread-{acks}", partitions=3)
@@ -56,7 +56,7 @@ def test_a_file_is_whole_and_in_order(address, client, tmp_path, acks):
 
 @pytest.mark.parametrize("how", ["killed", "standing still"])
 def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_path: Path, how: str) -> None:
-    """While the leader goes, and another one comes: `cat` waits for it, and ends well."""
+    """While the leader changes, `cat` waits for the new one and succeeds."""
     client = Client(three_brokers[1].bootstrap_server)
     topic = f"file-{how.split(maxsplit=1)[0]}"
     client.create_topic(topic, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
@@ -80,7 +80,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
 
 
 def test_what_fails_is_told_by_close_at_the_latest(address, client, tmp_path):
-    """Here that the topic was deleted while it was written to."""
+    """If the topic is deleted during a write, the writer gets the error at the latest from close."""
     client.create_topic("vanishing")
     block = b"x" * 99 + b"\n"
     with mounted_cluster(address, tmp_path, "--max-in-flight", "2") as mountpoint:
@@ -98,7 +98,7 @@ def test_what_fails_is_told_by_close_at_the_latest(address, client, tmp_path):
 
 
 def test_it_is_for_a_cluster(tmp_path):
-    """A data directory appends in one piece."""
+    """A data directory refuses --max-in-flight, because it appends each write as a whole."""
     command = ("topicfs", "mount", "--max-in-flight", "2", str(tmp_path / "data"), str(tmp_path))
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 2 == ran.returncode

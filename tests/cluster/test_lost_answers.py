@@ -1,4 +1,4 @@
-"""Appends through a relay that breaks connections at the worst moment, or changes what brokers answer: each record once."""
+"""Appends over a relay that breaks connections or changes answers at the worst moment store each record once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def opened(address, relay):
 
 
 def known(engine, client, name, **how):
-    """The partitions of a new topic."""
+    """Create a topic and return its partitions once the engine knows them."""
     client.create_topic(name, **how)
 
     def listed():
@@ -59,7 +59,7 @@ def values(client, name, partition=0):
 
 
 def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
-    """Four threads append to two partitions, batches of several records too, while connections break on both ways."""
+    """Four threads append batches to two partitions while requests and answers are lost; each record is stored once."""
     chance = random.Random(14)
     ways = [_as_it_is if chance.random() < 0.5 else chance.choice(tuple(Lost)) for _ in range(200)]
     appended = {(number, part): [] for number in range(4) for part in range(2)}
@@ -89,7 +89,7 @@ def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
 
 
 def test_no_producer_has_an_id_that_there_is_not(opened, relay, client):
-    """A coordinator that is loading answers -1: batches with that would not be known again."""
+    """A loading coordinator may answer producer id -1; no batch carries it, because retries would not be recognized."""
     loading = lambda said: {**said, "errorCode": 14, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     silent = lambda said: {**said, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     with opened() as engine:
@@ -102,7 +102,7 @@ def test_no_producer_has_an_id_that_there_is_not(opened, relay, client):
 
 
 def test_a_cluster_that_gives_no_id_is_told(opened, relay, client):
-    """The right that is missing is named, and nothing is appended without an id."""
+    """Without a producer id nothing is appended, and the missing right is named."""
     refused = lambda said: {**said, "errorCode": 31, "producerId": -1}  # noqa: E731
     with opened() as engine:
         [partition] = known(engine, client, "no-id")
@@ -115,7 +115,7 @@ def test_a_cluster_that_gives_no_id_is_told(opened, relay, client):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_after_an_unknown_end_nothing_is_swallowed(opened, relay, client, durable):
-    """Of several that waited behind one another, too: each that is told to be in the log is there once."""
+    """After appends with an unknown result, each append reported as done is stored once, even if several waited."""
     told, doubtful = [], []
 
     def append(partition, value):
@@ -148,7 +148,7 @@ def test_after_an_unknown_end_nothing_is_swallowed(opened, relay, client, durabl
 
 
 def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay, client):
-    """NOT_ENOUGH_REPLICAS_AFTER_APPEND: the record is in the log, and is sent again until enough have it."""
+    """After NOT_ENOUGH_REPLICAS_AFTER_APPEND the record is in the log; retries go on until enough replicas have it."""
     behind = _erring(20)
     with opened() as engine:
         [partition] = known(engine, client, "behind")
@@ -159,7 +159,7 @@ def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay,
 
 
 def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
-    """After the patience: which error it is, and whether the record may be in the log."""
+    """After the timeout the error says that replicas are missing, and whether the record may be in the log."""
     with opened() as engine:
         [partition] = known(engine, client, "stay-away")
         relay.always(PRODUCE, _erring(20))
@@ -174,13 +174,13 @@ def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
 
 
 def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client):
-    """What comes along with an append must not keep it from being seen, nor make it fail."""
+    """If the ListOffsets answer beside an append is lost, the append succeeds and its record is visible."""
     nonsense = lambda said: {**said, "topics": []}  # noqa: E731
     with opened() as engine:
         [partition] = known(engine, client, "bounds-lost")
         for number, way in enumerate((Lost.REQUEST, Lost.ANSWER, nonsense), start=1):
             relay.do(LIST_OFFSETS, way)
-            # Where not all replicas have it, an append does not tell by itself what may be read.
+            # After an append that not all replicas have, readers' bounds come from ListOffsets only.
             assert number - 1 == partition.append(batch(b"%d" % number), durable=False).base_offset
             for isolation in Isolation:
                 assert number == partition.visible_end(isolation)
@@ -188,7 +188,7 @@ def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client)
 
 
 def test_a_senseless_answer_leaves_it_unknown(opened, relay, client):
-    """What is appended after it is in the log once."""
+    """After a malformed answer the append's result is unknown, and the next append is stored once."""
     nothing = lambda said: {**said, "responses": []}  # noqa: E731
     with opened() as engine:
         [partition] = known(engine, client, "senseless")
@@ -200,7 +200,7 @@ def test_a_senseless_answer_leaves_it_unknown(opened, relay, client):
 
 
 def test_batches_made_here_can_be_copied_to_where_one_appends(opened, client):
-    """Their producer is not the one that appends there: nothing is taken for a repeat, nor refused."""
+    """Batches copied from another partition get the target's producer, so none is refused or taken for a repeat."""
     with opened() as engine:
         source, copy = known(engine, client, "copied-here", partitions=2)
         for value in (b"a", b"b"):
@@ -214,7 +214,7 @@ def test_batches_made_here_can_be_copied_to_where_one_appends(opened, client):
 
 
 def test_records_deleted_meanwhile_change_nothing(opened, client):
-    """The leader forgets its producers with their records."""
+    """Appends work after the leader forgot its producers with their deleted records."""
     with opened() as engine:
         [partition] = known(engine, client, "deleted-below")
         for number in range(3):
@@ -227,7 +227,7 @@ def test_records_deleted_meanwhile_change_nothing(opened, client):
 
 
 def _erring(code):
-    """An answer to Produce with an error in place of what was said."""
+    """Return a function that puts an error code into an answer to Produce."""
 
     def change(said):
         parts = [

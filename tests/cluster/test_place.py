@@ -1,4 +1,4 @@
-"""What names a cluster, and what does not."""
+"""Which texts are addresses of a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.cluster.place import AddressError, Server, cluster_address
     ],
 )
 def test_an_address_is_some_of_the_brokers(text, servers):
-    """One or several; said again in one form."""
+    """An address names one or more brokers, and is printed in one normal form."""
     address = cluster_address(text)
     assert tuple(Server(*server) for server in servers) == address.servers
     assert address == cluster_address(str(address))
@@ -44,7 +44,7 @@ def test_an_address_is_some_of_the_brokers(text, servers):
     ],
 )
 def test_what_is_no_address(text, said):
-    """Each with its text, the cause, and what was expected."""
+    """An invalid address gives an error with its text, the cause and what was expected."""
     with pytest.raises(AddressError) as caught:
         cluster_address(text)
     assert said in str(caught.value)

@@ -1,4 +1,4 @@
-"""Quotas of a cluster: a client waits for as long as a broker demands, and loses nothing but time."""
+"""Quotas of a cluster: a client waits as long as the broker demands, and no record is lost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from topicfs.storage.model import Offset
 pytestmark = pytest.mark.java
 
 RATE, WINDOW_SECONDS = 1_000_000, 11
-"""Bytes a second, and the time over which a broker measures them (`quota.window.num`)."""
+"""The quota in bytes per second, and the seconds over which a broker averages it (`quota.window.num`)."""
 
 
 @contextmanager
 def quota_of_everybody(java, broker, setting):
-    """A block in which each client of each user has a quota."""
+    """Set a quota for each client of each user during the block."""
     where = ("--bootstrap-server", broker.bootstrap_server, "--alter", "--entity-type", "clients")
     tool = (java, "kafka.admin.ConfigCommand", *where, "--entity-default")
     run_tool(*tool, "--add-config", f"{setting}={RATE}")
@@ -40,7 +40,7 @@ def quota_of_everybody(java, broker, setting):
 
 
 def test_appends_take_as_long_as_their_bytes_at_the_quota(java, broker, client, address):
-    """A broker demands at least that much of a client that asks when it is told to, but for the time that it measures."""
+    """Appends of many bytes take at least the time that the quota allows, less the broker's averaging window."""
     data, count = batch(bytes(900_000)), 18
     with closing(open_engine(address)) as engine:
         partition = opened(engine, client, "slowed-appends")
@@ -66,7 +66,7 @@ def engine(address, relay):
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_an_append_over_the_quota_ends_well_and_the_next_waits(engine, client, relay, begun):
-    """Whether it was begun ahead or not; no thread asks that broker for anything, and an engine that ends waits no longer."""
+    """The throttled append succeeds; later requests to that broker wait until the engine closes."""
     name = f"next-waits-{begun}".lower()
     partition = opened(engine, client, name)
     partition.append(batch(b"a"), durable=True)
@@ -100,7 +100,7 @@ def test_an_append_over_the_quota_ends_well_and_the_next_waits(engine, client, r
 
 
 def test_appends_that_take_turns_wait_for_the_quota_one_behind_the_other(engine, client, relay):
-    """However long that takes together: those behind the first one are not refused, as they are while the leader is away."""
+    """Queued appends wait for the quota however long it takes; none fails as if the leader were away."""
     partition = opened(engine, client, "take-turns")
     partition.append(batch(b"0"), durable=True)
     relay.do(PRODUCE, lambda said: {**said, "throttleTimeMs": 2000})
@@ -111,7 +111,7 @@ def test_appends_that_take_turns_wait_for_the_quota_one_behind_the_other(engine,
 
 
 def test_an_append_goes_on_after_the_pause(engine, client, relay):
-    """So do reads, and what follows the partition."""
+    """After the pause appends, reads and the partition's follower continue."""
     partition = opened(engine, client, "goes-on")
     relay.do(PRODUCE, *[lambda said: {**said, "throttleTimeMs": 20}] * 3)
     for number in range(6):

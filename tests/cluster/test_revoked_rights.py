@@ -1,4 +1,4 @@
-"""Rights that are revoked while a cluster is mounted: EACCES with a reason, and all goes on once they are granted again."""
+"""Rights revoked while a cluster is mounted give EACCES with a reason; all works again once they are granted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule require
 
 @pytest.fixture(scope="module")
 def mount(broker, tmp_path_factory):
-    """The cluster as alice mounts it."""
+    """The cluster, mounted by alice."""
     directory = tmp_path_factory.mktemp("alice")
     config = directory / "client.properties"
     config.write_text(ALICE)
@@ -36,7 +36,7 @@ def mount(broker, tmp_path_factory):
 
 @pytest.fixture
 def topic(client, mount, request):
-    """A topic with one record, which the mount shows."""
+    """A topic with one record, already visible in the mount."""
     name = request.node.originalname.replace("_", "-")
     client.create_topic(name)
     client.produce(name, [Outgoing(b"one")])
@@ -57,7 +57,7 @@ def is_denied(mount, script):
 
 
 def wait_until_denied(mount, *scripts):
-    """Wait for each script: the mount may still hold what it reads, and learns only at its next request that a right was revoked."""
+    """Wait until each script fails: the mount answers from memory until its next request meets the revoked right."""
     for script in scripts:
         wait_until(lambda script=script: is_denied(mount, script), f"the right is revoked: {script}")
 
@@ -67,7 +67,7 @@ def wait_for_status(mount, text):
 
 
 def test_a_topic_that_may_no_longer_be_described(mount, client, topic, threads):
-    """Open files and paths are EACCES, with the missing right in @status, and all work once the right is granted again."""
+    """Open files and paths get EACCES, with the missing right in @status, and work once it is granted again."""
     partition = mount / topic / "0"
     with (partition / "log").open("rb", buffering=0) as log, (partition / "follow").open("rb") as follow:
         waiting = threads.submit(follow.read1)
@@ -76,7 +76,7 @@ def test_a_topic_that_may_no_longer_be_described(mount, client, topic, threads):
             waiting.result()
         reads = ("cat 0/log", "cat log", "cat 0/0-", "cat config", "cat 0/follow")
         wait_until_denied(mount / topic, "echo two >> 0/log", *reads)
-        with suppress(PermissionError):  # Unless the mount has read it before.
+        with suppress(PermissionError):  # The mount may have read the record before.
             assert b"one\n" == log.read()
         wait_for_status(mount, f"{topic}-0: the cluster answers TOPIC_AUTHORIZATION_FAILED; ask for an ACL")
         assert topic in os.listdir(mount)
@@ -88,7 +88,7 @@ def test_a_topic_that_may_no_longer_be_described(mount, client, topic, threads):
 
 
 def test_a_topic_that_is_deleted_while_it_may_not_be_described(mount, client, topic):
-    """It is gone, as any deleted topic: the cluster tells by its id, though it refuses its name."""
+    """A deleted topic is gone even if its name may not be described: the cluster answers by id."""
     with (mount / topic / "0" / "log").open("rb", buffering=0) as log:
         client.allow(topic, "bob", AclOperation.READ)
         wait_until_denied(mount, f"cat {topic}/0/log")
@@ -97,11 +97,11 @@ def test_a_topic_that_is_deleted_while_it_may_not_be_described(mount, client, to
         with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
             wait_until(
                 lambda: log.read() is None, "the open file is stale"
-            )  # Bytes that were read before may come first.
+            )  # Bytes that the mount has read may come first.
 
 
 def test_a_topic_that_may_no_longer_be_read_or_written(mount, client, topic, threads):
-    """A waiting reader gets EACCES with a next record, a writer at once; the topic still shows."""
+    """A waiting reader gets EACCES at the next record, a writer at once; the topic is still listed."""
     partition = mount / topic / "0"
     with (partition / "follow").open("rb") as follow, (partition / "log").open("ab", buffering=0) as log:
         log.write(b"two\n")
@@ -110,17 +110,17 @@ def test_a_topic_that_may_no_longer_be_read_or_written(mount, client, topic, thr
         client.allow(topic, "alice", AclOperation.DESCRIBE)
         with pytest.raises(PermissionError):
             log.write(b"three\n")
-        while not waiting.done():  # A fetch that the broker had accepted before still gives a record.
+        while not waiting.done():  # A fetch accepted before the revocation may still return a record.
             client.produce(topic, [Outgoing(b"four")])
         with pytest.raises(PermissionError):
             waiting.result()
         assert (partition / "log").stat()
-        client.produce(topic, [Outgoing(b"five")])  # A record that the mount has not read.
+        client.produce(topic, [Outgoing(b"five")])  # The mount has not read this record.
         wait_until_denied(mount, f"cat {topic}/0/0-")
 
 
 def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
-    """A member that waits gets EACCES, and so does whoever opens a file of the group."""
+    """A waiting member and a program that opens a file of the group get EACCES."""
     group = mount / "@groups" / f"group-{topic}"
     group.mkdir()
     with (group / topic / "log").open("rb") as log:
@@ -135,7 +135,7 @@ def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
 
 
 def test_a_groups_topic_that_may_no_longer_be_described(mount, client, topic, threads):
-    """A member that waits for records of the topic gets EACCES."""
+    """A member waiting for records of the topic gets EACCES."""
     group = mount / "@groups" / f"group-{topic}"
     group.mkdir()
     with (group / topic / "log").open("rb") as log:

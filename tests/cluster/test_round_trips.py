@@ -1,4 +1,4 @@
-"""What a shell does over a cluster that is far away takes few round trips: the requests that somebody waits for are counted."""
+"""Shell commands over a distant cluster wait for few round trips; the requests that they wait for are counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fusefs.mounted.conftest import Mount
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
 
 BEHIND = {"Fetch in a session", "Metadata", "ApiVersions", "ListOffsets"}
-"""Requests of the threads that keep what is known up to date, which nobody waits for, and new connections of theirs.
+"""Requests that nobody waits for: those of the background threads and of their new connections.
 
 ListOffsets also comes with an append, in the same round trip.
 """
@@ -18,7 +18,7 @@ ListOffsets also comes with an append, in the same round trip.
 
 @pytest.fixture
 def mount(tmp_path, address):
-    """The cluster at a mountpoint, and its requests in a file."""
+    """The mounted cluster, with its requests logged in a file."""
     mount = Mount(tmp_path, cluster=str(address), noted=str(tmp_path / "requests"))
     try:
         yield mount.start()
@@ -28,7 +28,7 @@ def mount(tmp_path, address):
 
 @pytest.fixture
 def asked(mount):
-    """Run a script in the mount, and return the round trips that it took."""
+    """Run a script in the mount, and return the requests that it waited for."""
     requests = mount.base / "requests"
 
     def run(script):
@@ -41,7 +41,7 @@ def asked(mount):
 
 
 def test_a_listing_of_many_partitions_asks_nothing(mount, asked, client):
-    """What is listed is known, also of a hundred partitions; the bounds come without being asked for."""
+    """Listing a hundred partitions sends no request: names are known, and bounds arrive in the background."""
     client.create_topic("wide", partitions=100)
     wait_until((mount.path / "wide/99/log").exists, "all is known")
     assert () == asked("ls -la wide > /dev/null")
@@ -49,26 +49,26 @@ def test_a_listing_of_many_partitions_asks_nothing(mount, asked, client):
 
 
 def test_an_append_takes_one_round_trip(mount, asked, client):
-    """The first one two more, for the topic's settings and a producer's id."""
+    """An append takes one round trip; the first needs two more, for the topic's settings and a producer id."""
     client.create_topic("near", partitions=2)
-    # A broker that has given out no id yet says at first that it is not ready.
+    # A broker that never assigned a producer id answers first that it is not ready.
     idempotent = client.producer(enable_idempotence=True)
     idempotent.produce("near", b"", partition=1)
     idempotent.flush(30)
     wait_until((mount.path / "near/1/log").exists, "all is known")
 
     def append(partition):
-        # What is read behind, for the size of the file, nobody waits for.
+        # The background read for the file's size blocks nobody.
         return [name for name in asked(f"echo line >> near/{partition}/log") if name != "Fetch"]
 
     assert ["DescribeConfigs", "InitProducerId", "Produce"] == append(0)
     for partition in (0, 1):
-        # Settings that are two seconds old are asked for behind.
+        # Settings older than two seconds are fetched again in the background.
         assert ["Produce"] == [name for name in append(partition) if name != "DescribeConfigs"]
 
 
 def test_one_record_takes_few_round_trips(mount, asked, client):
-    """Two at most, by its offset; mostly what stands beside it is there already."""
+    """Reading one record by its offset takes at most two round trips; often its neighbor's fetch has brought it."""
     client.create_topic("found")
     wait_until((mount.path / "found/0/log").exists, "all is known")
     asked("seq 0 99 >> found/0/log")

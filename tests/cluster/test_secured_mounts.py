@@ -1,4 +1,4 @@
-"""Mounts of a cluster that wants to know who comes: what the command says where it is refused, and what is refused to files."""
+"""Mounts of a secured cluster: the command's error if it is refused, and errors of files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSWORD = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
 
 @pytest.fixture
 def mount(tmp_path):
-    """Run `topicfs mount` on a listener, with settings of the client's; unmounted in the end."""
+    """Returns a function that runs `topicfs mount` on a listener with client settings; unmounts at the end."""
     path = tmp_path / "mnt"
     path.mkdir()
 
@@ -38,14 +38,14 @@ def mount(tmp_path):
 
 
 def said_by(done):
-    """The one line of a mount that did not come about."""
+    """Return the one line that a failed mount printed."""
     assert 1 == done.status, done
     [line] = done.errors.splitlines()
     return line
 
 
 def test_a_wrong_password_is_told(mount, broker):
-    """With the user's name and the remedy, without the password; nothing is mounted."""
+    """A wrong password gives the user's name and the remedy, not the password, and nothing is mounted."""
     port = broker.ports["SASL_PLAINTEXT"]
     line = said_by(mount(port, **PASSWORD, **{"sasl.jaas.config": ALICE % "hunter2"}))
     assert f"localhost:{port}: PLAIN as alice: the cluster answers SASL_AUTHENTICATION_FAILED" in line
@@ -55,7 +55,7 @@ def test_a_wrong_password_is_told(mount, broker):
 
 
 def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, certificates):
-    """An unknown authority; no certificate of the client's where one is wanted; one that has expired."""
+    """An unknown authority, a missing client certificate and an expired one name the setting to change."""
     port = broker.ports["SSL"]
     tls = {"security.protocol": "SSL", "ssl.truststore.location": certificates.authority}
     line = said_by(mount(port, **{**tls, "ssl.truststore.location": certificates.stranger}))
@@ -69,7 +69,7 @@ def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, cer
 
 
 def test_what_a_listener_wants_is_told(mount, broker):
-    """To who comes without any settings."""
+    """Without settings, the error says what the listener wants."""
     assert "where it wants SASL, say who you are: --client-config FILE" in said_by(
         mount(broker.ports["SASL_PLAINTEXT"])
     )
@@ -77,7 +77,7 @@ def test_what_a_listener_wants_is_told(mount, broker):
 
 
 def test_topics_that_are_refused_are_refused_alone(mount, broker, client):
-    """EACCES to who reads or writes, the ACL that is missing in @status; other topics are served meanwhile."""
+    """A refused topic gives EACCES and the missing ACL in @status; other topics work meanwhile."""
     topics = ("mounted-free", "mounted-described", "mounted-hidden")
     for topic in topics:
         client.create_topic(topic)

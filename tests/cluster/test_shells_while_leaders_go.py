@@ -1,4 +1,4 @@
-"""Four shells append and two programs follow, at a mount of three brokers, while the leader goes and comes back."""
+"""Four shells append and two programs follow, over a mount of three brokers, while leaders fail and return."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ APPEND = """
 
 @contextmanager
 def programs(mountpoint: Path, topic: str) -> Iterator[None]:
-    """Four shells that append, and two programs that follow; the shells have ended behind the block."""
+    """Run four appending shells and two followers; after the block the shells have ended."""
     with ExitStack() as stack:
         for name, command in {
             "followed": f"exec cat {topic}/0/follow",
@@ -72,7 +72,7 @@ def lines(mountpoint: Path, name: str) -> list[bytes]:
 
 
 def wait_for_more(mountpoint: Path) -> None:
-    """Wait until each shell was told of five more lines that they are in the log, and both programs got some."""
+    """Wait until each shell has five more successful lines and both followers got new ones."""
     files = [*(f"acknowledged-{name}" for name in WRITERS), "followed", "tailed"]
     before = [len(lines(mountpoint, name)) for name in files]
     wait_until(
@@ -84,7 +84,7 @@ def wait_for_more(mountpoint: Path) -> None:
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "standing still", "cut off"])
 def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_path: Path, how: str):
-    """Each line that a shell was told of is there once, in its order, for whoever follows, too; the rest answers meanwhile."""
+    """Each acknowledged line is stored and followed once and in order; other requests are answered meanwhile."""
     client = Client(three_brokers[1].bootstrap_server)
     topic = f"shells-{how.replace(' ', '-')}"
     client.create_topic(topic, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
@@ -99,7 +99,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                     if how in (
                         "standing still",
                         "cut off",
-                    ):  # Otherwise a successor may be there before that.
+                    ):  # Otherwise there might be a successor before that.
                         wait_until(
                             lambda: (
                                 f"warning {topic}-0: no answer for" in (mountpoint / "@status").read_text()
@@ -110,7 +110,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                 wait_for_more(mountpoint)
             wait_for_more(mountpoint)
     followed = lines(mountpoint, "followed")
-    # A broker that stood still may answer for a moment as the leader that it was, and name an earlier end.
+    # A resumed broker may briefly answer as the old leader, with an earlier end.
     wait_until(lambda: len(client.records(topic)) >= len(followed), "a broker gives what was followed")
     written = [record.value for record in client.records(topic)]
     for name in WRITERS:

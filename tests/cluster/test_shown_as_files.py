@@ -1,4 +1,4 @@
-"""A cluster's topics as files, by the real command: read with the tools of a shell, and equal to what a consumer gets."""
+"""A cluster's topics as files of the real command: shell tools read what a consumer gets."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ TIME = 1_700_000_000_000
 
 @pytest.fixture
 def topicfs(address: ClusterAddress) -> Callable[..., Ran]:
-    """Run a command of `topicfs` with the cluster as its data."""
+    """Returns a function that runs a `topicfs` command on the cluster."""
     return partial(cluster_mount.topicfs, address)
 
 
 @pytest.fixture(scope="module")
 def shown(client: Client) -> Iterator[str]:
-    """A topic of two partitions, with a key, a header, no value, and a setting of its own."""
+    """A topic of two partitions with a key, a header, a null value and a setting."""
     client.create_topic("shown", partitions=2, settings={"max.message.bytes": "500000"})
     client.produce(
         "shown",
@@ -50,7 +50,7 @@ def shown(client: Client) -> Iterator[str]:
 
 @pytest.mark.parametrize("template", [r"%o %k %s\n", r"%t/%p@%T %S %K|", r"%h;", r"%s\x41%%\t\r\\\n", "%o,"])
 def test_a_text_of_tokens_is_what_kcat_prints(topicfs, shown, broker, template):
-    """With nulls, headers and escapes."""
+    """`--format` prints what kcat prints, with nulls, headers and escapes."""
     of_topic = ("-t", shown, "-p", "0", "-o", "beginning", "-e", "-q")
     command = ["kcat", "-C", "-b", broker.bootstrap_server, *of_topic, "-f", template]
     expected = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
@@ -58,7 +58,7 @@ def test_a_text_of_tokens_is_what_kcat_prints(topicfs, shown, broker, template):
 
 
 def test_columns_of_a_cluster_are_written(topicfs, shown, tmp_path):
-    """By the same way as those of a directory."""
+    """Columns of a cluster's topic are written like those of a directory."""
     rows = topicfs("cat", f"{shown}/log", "--format", "csv").output.splitlines()
     assert [
         f"{shown},0,0,2023-11-14T22:13:20.000Z,k,one,",
@@ -67,7 +67,7 @@ def test_columns_of_a_cluster_are_written(topicfs, shown, tmp_path):
 
 
 def test_commands_read_a_cluster_as_a_directory(topicfs, shown):
-    """Topics, records, ranges, a topic as a whole, and settings."""
+    """Commands print a cluster's topics, records, ranges, whole topics and settings like a directory's."""
     assert "shown" in topicfs("topics", "list").output.splitlines()
     described = topicfs("topics", "describe", shown).output
     assert "max.message.bytes=500000" in described
@@ -88,7 +88,7 @@ def test_commands_read_a_cluster_as_a_directory(topicfs, shown):
 
 
 def test_what_is_not_there_is_told(topicfs, shown):
-    """One line, and a status that says so."""
+    """A missing thing gives one line and a failing status."""
     for path, told in {
         "nowhere/0/1": "no such topic",
         "shown/7/1": "shown/7: no such partition; shown has 2 partitions",
@@ -102,7 +102,7 @@ def test_what_is_not_there_is_told(topicfs, shown):
 
 
 def test_a_lookup_is_explained(topicfs, broker, shown):
-    """By what went over the wire: which broker, which requests, how many bytes; for programs too."""
+    """`explain` prints the broker, requests and bytes of a lookup, with `--json` for programs."""
     ran = topicfs("explain", f"{shown}/0/1")
     assert 0 == ran.status, ran.errors
     lines = ran.output.splitlines()
@@ -119,7 +119,7 @@ def test_a_lookup_is_explained(topicfs, broker, shown):
     names = [step.get("request", step["step"]) for step in lookup["steps"]]
     connected = [
         name for name in names if name != "ApiVersions"
-    ]  # A new connection, where the others are in use.
+    ]  # A new connection, if the others are in use.
     assert ["leader_known", "ListOffsets", "Fetch", "batch_found", "record_found"] == connected
     assert (1, None, None) == tuple(
         lookup["record"][name] for name in ("offset", "segment", "batch_position")
@@ -131,7 +131,7 @@ def test_a_lookup_is_explained(topicfs, broker, shown):
 
 
 def test_topics_are_made_changed_and_deleted(topicfs, client):
-    """By the commands of a data directory."""
+    """The commands of a data directory create, change and delete a cluster's topics."""
     ran = topicfs("topics", "create", "by-command", "--partitions", "2", "--config", "retention.ms=99")
     assert (0, "by-command: created with 2 partitions\n") == (ran.status, ran.output), ran.errors
     assert "exists already" in topicfs("topics", "create", "by-command").errors
@@ -151,7 +151,7 @@ def test_topics_are_made_changed_and_deleted(topicfs, client):
 
 
 def test_a_partition_is_followed(address, client):
-    """What comes is printed, until Ctrl-C; when the topic is deleted that is the end."""
+    """New records are printed until Ctrl-C, or until the topic is deleted."""
     client.create_topic("followed")
     client.produce("followed", [Outgoing(b"a")])
     reading, writing = os.pipe()
@@ -177,7 +177,7 @@ def mounted(address: ClusterAddress, tmp_path: Path, shown: str) -> Iterator[Pat
 
 @pytest.mark.fuse
 def test_a_mount_shows_what_a_directory_would(mounted, shown):
-    """Listed, printed, searched, measured; no segments and nothing about the disks of brokers."""
+    """A mount lists, prints, searches and measures a cluster's topics, without segments or brokers' disks."""
     ran = bash(
         mounted / shown,
         """
@@ -198,7 +198,7 @@ def test_a_mount_shows_what_a_directory_would(mounted, shown):
 
 @pytest.mark.fuse
 def test_it_is_only_read_for_now(mounted, shown):
-    """EROFS, whatever is tried."""
+    """Each write to a read-only mount fails with EROFS."""
     for script in ("mkdir x", f"echo x >> {shown}/0/log", f"rmdir {shown}", f"echo 2 > {shown}/0/start"):
         assert "Read-only file system" in bash(mounted, script).errors
     status = (mounted / "@status").read_text()
@@ -208,7 +208,7 @@ def test_it_is_only_read_for_now(mounted, shown):
 
 @pytest.mark.fuse
 def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
-    """Records to `tail -f` and `follow`, topics, and a start that was raised."""
+    """New records reach `tail -f` and `follow`; new and deleted topics and a raised log start show."""
     client.create_topic("coming")
     wait_until((mounted / "coming").exists, "the topic is there")
     with (
@@ -236,7 +236,7 @@ def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
 
 @pytest.mark.fuse
 def test_records_are_those_of_a_consumer(mounted, client):
-    """Of every codec, and of transactions: what was committed."""
+    """Records of every codec, and committed ones of transactions, are those that a consumer gets."""
     client.create_topic("codecs")
     expected: list[Any] = []
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):

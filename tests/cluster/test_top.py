@@ -1,4 +1,4 @@
-"""`topicfs top` over a cluster: ends, sizes, lags and the newest record, as its brokers tell them."""
+"""`topicfs top` over a cluster: ends, sizes, lags and the newest record, from its brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.java
 
 
 def test_what_others_append_is_seen_at_the_next_look(client: Client, address: ClusterAddress):
-    """Each look asks the brokers anew; a group has its lag."""
+    """Each refresh asks the brokers again, and shows the lag of groups."""
     client.create_topic("watched", partitions=2)
     client.produce("watched", [Outgoing(b"one", timestamp=1000), Outgoing(b"two", timestamp=2000)])
     source = EngineSource(Place(cluster=address), str(address))
@@ -31,7 +31,7 @@ def test_what_others_append_is_seen_at_the_next_look(client: Client, address: Cl
 
 
 def test_groups_of_the_cluster_have_their_lag(client: Client, address: ClusterAddress):
-    """Summed over the partitions of the topic."""
+    """A group's lag is the sum over the topic's partitions."""
     client.create_topic("lagging", partitions=1)
     client.produce("lagging", [Outgoing(b"x", timestamp=1000) for _ in range(5)])
     engine = open_cluster(address, security_of(None), read_only=False)

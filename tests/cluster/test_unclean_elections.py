@@ -38,7 +38,7 @@ NEW = [b"new %d" % number for number in range(20)]
 
 
 class Election:
-    """A topic of two replicas. The last leader has five records that the next one, elected unclean, does not have."""
+    """A topic of two replicas; the last leader has five records that the next, uncleanly elected one lacks."""
 
     def __init__(self, brokers: Mapping[int, Broker], relay: Relay) -> None:
         self._relay, self._second, self._third = relay, brokers[2], brokers[3]
@@ -52,13 +52,13 @@ class Election:
         self._client.produce(TOPIC, [Outgoing(value) for value in GONE], batch=1)
 
     def begin(self) -> None:
-        """Leave the other replica alone; the main thread does this, which starts brokers."""
+        """Stop the leader so that the other replica is alone; runs in the main thread, which starts brokers."""
         self._relay.always(METADATA, Lost.ANSWER)
         self._second.kill()
         self._third.launch()
 
     def end(self) -> None:
-        """Wait until it is elected, and append to it beyond the old end before the engine knows who leads."""
+        """Wait for the election, then append past the old end before the engine knows the new leader."""
         self._third.wait_until_served()
         self._client.produce(TOPIC, [Outgoing(value) for value in NEW], batch=1)
         self._relay.always(METADATA, None)
@@ -97,7 +97,7 @@ class Stream:
         self._program, self._fh, self._position = program, fh, 0
 
     async def read(self, least: int = 1) -> bytes:
-        """Read until there are `least` bytes."""
+        """Read until `least` bytes have arrived."""
         text = b""
         with trio.fail_after(TIMEOUT_SECONDS):
             while len(text) < least:
@@ -109,7 +109,7 @@ class Stream:
         return text
 
     async def read_to_error(self) -> tuple[bytes, str | bytes]:
-        """Read on until there is an error or the end. Return the text before that, and the error's name or b""."""
+        """Read until an error or the end; return the text before it, and the error's name or b""."""
         text = b""
         while isinstance(found := await ending(self.read()), bytes) and found:
             text += found
@@ -117,7 +117,7 @@ class Stream:
 
 
 async def ending(awaited: Awaitable[bytes]) -> str | bytes:
-    """Return the name of the error that a read ends with, or what it gives."""
+    """Return the result of a read, or the name of its error."""
     try:
         return await awaited
     except FileError as error:
@@ -127,8 +127,8 @@ async def ending(awaited: Awaitable[bytes]) -> str | bytes:
 async def test_open_files_whose_records_are_lost_are_stale(
     election: Election, engine: ClusterEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each answers ESTALE and skips nothing, new opens begin anew, and a group goes back to the first lost record."""
-    # A member that loses its session begins again at its committed offset, and the elections take some seconds.
+    """Open files get ESTALE and skip nothing, new opens start over, and a group returns to the first lost record."""
+    # A member whose session expires restarts at its committed offset, and elections take seconds.
     monkeypatch.setattr(requests, "SESSION_MS", 60_000)
     partition = await in_thread(found, engine, TOPIC)
     async with mounted(engine, None) as client:

@@ -1,4 +1,4 @@
-"""Topics of a cluster are made, changed and deleted; each change is made once, and is known when the call returns."""
+"""Create, change and delete topics of a cluster: each change happens once and is visible when the call returns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def through(relay, address, timeout_seconds=30.0):
 
 
 def batch(value):
-    # A broker deletes records of a week ago: what is made here has Kafka's own retention.
+    # Brokers delete week-old records, so topics created here have Kafka's default retention.
     now = Timestamp(time.time_ns() // 1_000_000)
     return bytearray(encode([Record(Offset(0), now, None, value)], BatchStamp()))
 
@@ -57,12 +57,12 @@ def names(client):
 
 
 def wait_until_deleted(client, name):
-    """A broker answers as soon as the controller has decided, and forgets the topic when it is told of it."""
+    """Wait until the broker has forgotten a topic; it answers as soon as the controller has decided."""
     wait_until(lambda: name not in names(client), "it is gone")
 
 
 def test_a_topic_is_made(engine, client):
-    """With partitions and settings; at once it is known, is another's too, and takes records."""
+    """A new topic has the given partitions and settings, is visible to other clients, and accepts appends at once."""
     topic = engine.create_topic("made", partitions=3, overrides={"retention.ms": "123456789"})
     assert (client.topic_id("made"), [0, 1, 2]) == (topic.topic_id, list(topic.partitions()))
     assert {"retention.ms": "123456789"} == topic.overrides
@@ -73,7 +73,7 @@ def test_a_topic_is_made(engine, client):
 
 
 def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
-    """num.partitions, which is 1 by default."""
+    """A topic created without a number of partitions gets the brokers' num.partitions, 1 by default."""
     assert 1 == len(engine.create_topic("as-they-say").partitions())
 
 
@@ -93,7 +93,7 @@ def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
     ],
 )
 def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, text):
-    """In one line that names it; nothing is made."""
+    """An invalid topic is refused in one line that names the topic, and nothing is created."""
     for each in ("there", "with.dot"):
         if each not in engine.topics():
             engine.create_topic(each)
@@ -105,14 +105,14 @@ def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, t
 
 
 def test_a_topic_that_was_not_known_yet_exists(engine, client):
-    """The cluster has the last word."""
+    """Creating a topic fails if the cluster has it, even if the engine does not know it yet."""
     client.create_topic("just-made")
     with pytest.raises(errors.TopicExistsError):
         engine.create_topic("just-made")
 
 
 def test_partitions_are_added(engine, client):
-    """Those that are missing; fewer than there are is no change."""
+    """The missing partitions are added; a number below the present one changes nothing."""
     topic = engine.create_topic("grown-wider")
     engine.add_partitions("grown-wider", total=4)
     assert [0, 1, 2, 3] == list(topic.partitions())
@@ -125,7 +125,7 @@ def test_partitions_are_added(engine, client):
 
 
 def test_a_topic_is_deleted(engine, client):
-    """At once it is no longer known, its partitions are gone, and one of the same name is another."""
+    """A deleted topic is unknown at once and its partitions are gone; a new topic of the same name is another topic."""
     topic = engine.create_topic("removed")
     partition = topic.partitions()[0]
     partition.append(batch(b"a"))
@@ -141,7 +141,7 @@ def test_a_topic_is_deleted(engine, client):
 
 
 def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
-    """The leaders are asked: what another client has appended a moment ago counts; deleted records do not."""
+    """The engine asks the leaders: records just appended by others keep a topic, deleted records do not."""
     topic = engine.create_topic("emptied", partitions=2)
     for round_number in range(5):
         client.produce("emptied", [Outgoing(b"a")], partition=1)
@@ -153,7 +153,7 @@ def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
 
 
 def test_settings_are_changed(engine, client):
-    """All of one call or none; None takes one back; what only newer brokers know passes; they hold at once."""
+    """All settings of a call change at once or none; None removes a setting; unknown newer names are accepted."""
     topic = engine.create_topic("settled-anew")
     changes = {"retention.ms": "5000", "cleanup.policy": "compact", "remote.log.copy.disable": "true"}
     engine.alter_config("settled-anew", changes)
@@ -170,7 +170,7 @@ def test_settings_are_changed(engine, client):
 
 
 def test_settings_say_where_they_come_from(engine):
-    """The topic, the brokers, by the brokers' own names, or Kafka's defaults."""
+    """Each setting's source is reported: the topic, the brokers (by their own name) or Kafka's default."""
     topic = engine.create_topic("sources", overrides={"retention.ms": "1", "remote.log.copy.disable": "true"})
     found = {one.name: one for one in topic.settings()}
     assert ("1", ConfigSource.TOPIC, None) == found["retention.ms"][1:4]
@@ -181,7 +181,7 @@ def test_settings_say_where_they_come_from(engine):
 
 
 def test_records_are_deleted(engine, client):
-    """Up to an offset, or with -1 all of them; the start is known at once, and what lies below is out of range."""
+    """Deleting up to an offset (-1: all) raises the log start at once; reads below it are out of range."""
     partition = engine.create_topic("cut-off").partitions()[0]
     for number in range(10):
         partition.append(batch(b"%d" % number))
@@ -196,14 +196,14 @@ def test_records_are_deleted(engine, client):
 
 
 def test_records_of_a_compacted_topic_are_not_deleted(engine):
-    """The policy is the topic's, and the cluster's to judge."""
+    """The cluster refuses to delete records of a compacted topic, because it alone judges by the topic's policy."""
     partition = engine.create_topic("kept-by-key", overrides={"cleanup.policy": "compact"}).partitions()[0]
     with pytest.raises(errors.PolicyViolationError):
         partition.delete_records(Offset(-1))
 
 
 def test_lost_answers_change_nothing_twice(address, client, relay):
-    """A topic made, grown and deleted by a request whose answer was lost is told as done."""
+    """If the answer to creating, growing or deleting a topic is lost, the change is still reported as done."""
     with through(relay, address) as engine:
         for lost in Lost:
             name = f"lost-{lost.name.lower()}"
@@ -223,7 +223,7 @@ def test_lost_answers_change_nothing_twice(address, client, relay):
 
 
 def test_a_change_that_nobody_answers_ends(address, client, relay):
-    """In one line that says what is not known."""
+    """A change without an answer ends with one line that says what is unknown."""
     with through(relay, address, timeout_seconds=0.3) as engine:
         relay.always(CREATE_TOPICS, Lost.ANSWER)
         with pytest.raises(errors.ClusterError, match=r"unanswered: no answer within 0\.3 s.*nobody knows"):
@@ -233,7 +233,7 @@ def test_a_change_that_nobody_answers_ends(address, client, relay):
 
 
 def test_a_read_only_engine_changes_nothing(address, client):
-    """Whatever is asked."""
+    """A read-only engine refuses every change."""
     client.create_topic("left-alone")
     with closing(open_engine(address, read_only=True)) as engine:
         wait_until(lambda: "left-alone" in engine.topics(), "the topic is known")
@@ -250,7 +250,7 @@ def test_a_read_only_engine_changes_nothing(address, client):
 
 
 def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
-    """To append to a topic that has ACLs, or to change it; what has none may be changed."""
+    """A refused append or change of a topic with ACLs names the missing right; topics without ACLs may be changed."""
     settings = rights_of_alice(
         client, tmp_path, "for-readers", AclOperation.READ, AclOperation.DESCRIBE_CONFIGS
     )
@@ -273,7 +273,7 @@ def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
 
 
 def test_who_may_write_needs_no_right_to_see_settings(broker, client, tmp_path):
-    """Read and Write are enough for what a producer and a consumer do; `config` says which right it needs."""
+    """Read and Write are enough for producers and consumers; the error of `config` names the right it needs."""
     settings = rights_of_alice(client, tmp_path, "for-writers", AclOperation.READ, AclOperation.WRITE)
     address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")
     kept = CacheSettings(tmp_path / "cache", 1 << 24)
@@ -295,7 +295,7 @@ def test_who_may_write_needs_no_right_to_see_settings(broker, client, tmp_path):
 
 
 def rights_of_alice(client, tmp_path, topic, *operations):
-    """A new topic on which alice may do this and nobody anything else; how she connects, as a file of settings."""
+    """Create a topic where only alice may do `operations`; return it and a settings file with which she connects."""
     client.create_topic(topic)
     client.allow(topic, "alice", *operations)
     settings = tmp_path / "client.properties"

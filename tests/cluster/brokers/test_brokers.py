@@ -1,4 +1,4 @@
-"""The brokers of a cluster: metadata, connections that are used again, and what is said where none answers."""
+"""The brokers of a cluster: metadata, reuse of connections, and errors if no broker answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def brokers(address):
 
 
 def test_metadata_names_topics_by_id_with_their_leaders(brokers, client, address):
-    """As another client sees them."""
+    """Metadata have the same topic ids and leaders that another client sees."""
     topic_id = client.create_topic("described", partitions=3)
     metadata = brokers.metadata()
     topic = metadata.topics["described"]
@@ -58,7 +58,7 @@ def test_metadata_names_topics_by_id_with_their_leaders(brokers, client, address
 
 
 def test_a_topic_made_again_has_another_id(brokers, client):
-    """Which tells it from the one that was deleted."""
+    """A recreated topic has another id than the deleted one."""
     first = client.create_topic("again")
     assert first == brokers.metadata().topics["again"].topic_id
     client.delete_topics(["again"])
@@ -68,7 +68,7 @@ def test_a_topic_made_again_has_another_id(brokers, client):
 
 
 def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
-    """So that nobody has to compare thousands of partitions; they are new metadata all the same, as who looks again asks for."""
+    """Equal metadata share one topics object, so that no caller compares partitions, but are a new metadata object."""
     client.create_topic("unchanged")
     wait_until(lambda: "unchanged" in brokers.metadata().topics, "the topic is known")
     wait_until(lambda: brokers.metadata().topics is brokers.metadata().topics, "they change nothing")
@@ -82,7 +82,7 @@ def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
 
 
 def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(address, served):
-    """A broker names any of the others as the controller; an answer for which none could be asked is an error each time."""
+    """A new controller or broker is noticed while the topics stay the same; an error answer is an error each time."""
     relay = Relay(served)
     moved = {"nodeId": 7, "host": "127.0.0.1", "port": 1, "rack": None}
     relay.do(
@@ -104,7 +104,7 @@ def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(ad
 
 
 def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):
-    """Also where the topics of its answer are those of the last one, byte for byte."""
+    """Each throttle time counts, even if the topics of an answer equal those of the last answer byte for byte."""
     relay = Relay(served)
     relay.do(METADATA, dict, dict, lambda said: {**said, "throttleTimeMs": 600_000})
     with closing(Brokers(address, relay.connect)) as brokers:
@@ -116,7 +116,7 @@ def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):
 
 
 def test_connections_are_used_again(address):
-    """One after the other; two at a time take two."""
+    """Requests in sequence share one connection; two at a time use two."""
     made = count()
     brokers = Brokers(address, lambda server, **how: (next(made), Connection(server, **how))[1])
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_connections_are_used_again(address):
 
 
 def test_a_broken_connection_is_replaced(address):
-    """And those that are as old as it."""
+    """After a connection breaks, the idle connections that are as old are replaced, too."""
     brokers = Brokers(address)
     brokers.metadata()
     with brokers.connection(1) as first, brokers.connection(1) as second:
@@ -143,12 +143,12 @@ def test_a_broken_connection_is_replaced(address):
 
 
 class Throttling:
-    """A server that answers Metadata, and demands a pause with the first answers: one each, in milliseconds."""
+    """A server that answers Metadata. Its first answers demand the given pauses, in milliseconds."""
 
     def __init__(self, served, *pauses_ms, brokers=()):
         self.pauses_ms, self.brokers = list(pauses_ms), brokers
         self.times = []
-        """When each request came, and when its answer went."""
+        """Times of each request's arrival and of each answer."""
         self.server = served(agreeing(self._answer))
 
     def _answer(self, connection, _key, version, correlation, _rest):
@@ -166,7 +166,7 @@ class Throttling:
 
 
 def test_a_broker_over_the_quota_gets_no_request_before_its_time(served):
-    """Neither over the connection that the answer came on nor over another one."""
+    """A throttled broker gets no request before its pause ends, over any connection."""
     broker = Throttling(served, 50)
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
         for _ in range(2):
@@ -176,7 +176,7 @@ def test_a_broker_over_the_quota_gets_no_request_before_its_time(served):
 
 
 def test_a_longer_pause_than_a_caller_waits_is_an_error(served):
-    """Nothing is sent then; a shorter pause that is demanded later does not end it."""
+    """A pause longer than the caller's wait is an error and nothing is sent; a later, shorter pause is ignored."""
     broker = Throttling(served, 600_000, 1)
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
         with brokers._lent(broker.server, 1) as first, brokers._lent(broker.server, 1) as second:
@@ -188,7 +188,7 @@ def test_a_longer_pause_than_a_caller_waits_is_an_error(served):
 
 
 def test_a_broker_over_the_quota_holds_up_no_other(served):
-    """What any broker can answer is asked of one that wants requests, and each broker has a pause of its own."""
+    """Requests that any broker can answer go to one that is not throttling; each broker has its own pause."""
     other = Throttling(served)
     first = Throttling(served, 600_000)
     first.brokers = other.brokers = (first.server, other.server)
@@ -202,7 +202,7 @@ def test_a_broker_over_the_quota_holds_up_no_other(served):
 
 
 def test_requests_to_a_coordinator_have_a_pause_of_their_own(served):
-    """As in Kafka's consumer: a member that sends no heartbeat because bytes are over their quota is given up."""
+    """A fetch's pause does not delay requests to a coordinator, as in Kafka's consumer: heartbeats must go on."""
     broker = Throttling(served, 600_000, 600_000)
     broker.brokers = (broker.server,)
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
@@ -215,7 +215,7 @@ def test_requests_to_a_coordinator_have_a_pause_of_their_own(served):
 
 
 def test_the_end_of_a_client_ends_the_wait_for_a_quota(served):
-    """However long that would be."""
+    """Closing the client ends a wait for a quota of any length."""
     broker = Throttling(served, 600_000)
     ended = Future()
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
@@ -234,7 +234,7 @@ def test_the_end_of_a_client_ends_the_wait_for_a_quota(served):
 
 
 def test_a_process_that_was_forked_off_connects_anew(brokers):
-    """Both go on, neither reads the other's answers."""
+    """A forked process opens its own connections; neither process reads the other's answers."""
     brokers.metadata()
     child = os.fork()
     if not child:
@@ -247,7 +247,7 @@ def test_a_process_that_was_forked_off_connects_anew(brokers):
 
 
 def test_one_of_the_brokers_named_is_enough(address):
-    """The others may be down; where all are each one's reason is said."""
+    """One reachable broker of the address is enough; if all are down, the error gives each one's reason."""
     with nobody_listens() as down:
         with closing(Brokers(ClusterAddress((down, *address.servers)))) as brokers:
             assert brokers.metadata().brokers
@@ -259,7 +259,7 @@ def test_one_of_the_brokers_named_is_enough(address):
 
 
 def test_a_server_that_says_nothing_delays_nobody(address, served):
-    """The next one is tried beside it, before its time is over; the silent one is tried last from then on."""
+    """The next server is tried before the silent one's time is over; later the silent one is tried last."""
     came, given_up = [], threading.Event()
 
     def say_nothing(connection):
@@ -276,7 +276,7 @@ def test_a_server_that_says_nothing_delays_nobody(address, served):
 
 
 def test_a_connection_that_stands_too_late_is_kept(address):
-    """Another server was asked meanwhile; the slow one's connection serves the next request to it."""
+    """A slow connection that opens after another server was asked is kept for the next request to its server."""
     slow, begun, lets = address.servers[0]._replace(host="localhost"), threading.Event(), threading.Event()
 
     def connect(server, **how):
@@ -293,7 +293,7 @@ def test_a_connection_that_stands_too_late_is_kept(address):
 
 
 def test_only_brokers_that_take_ids_are_asked_by_id(served):
-    """A broker of Kafka 2.8.0 never answers such a request: a missing topic counts as deleted where all are that old."""
+    """Brokers of Kafka 2.8.0 never answer requests by id; if all are that old, a missing topic counts as deleted."""
     asked = []
     refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
 
@@ -311,7 +311,7 @@ def test_only_brokers_that_take_ids_are_asked_by_id(served):
 
 @pytest.mark.parametrize(("throttled", "error"), [(True, ThrottledError), (False, UnreachableError)])
 def test_a_topic_is_unknown_while_brokers_that_take_ids_do_not_answer(served, throttled, error):
-    """An older broker beside them cannot tell whether the topic was deleted."""
+    """An old broker cannot tell whether the topic was deleted, so the topic is unknown until a newer one answers."""
     old = served(agreeing(lambda *_: None, [(METADATA.key, 0, 11)]))
     with nobody_listens() as away, closing(Brokers(ClusterAddress((old,)))) as brokers:
         brokers._known = {1: old, 2: away}
@@ -322,7 +322,7 @@ def test_a_topic_is_unknown_while_brokers_that_take_ids_do_not_answer(served, th
 
 
 def test_a_controllers_port(broker):
-    """It speaks Kafka's protocol, and knows nothing that a client asks for."""
+    """A controller's listener speaks Kafka's protocol, but knows no API that clients need."""
     address = cluster_address(f"kafka://127.0.0.1:{broker.controller_port}")
     with (
         closing(Brokers(address)) as brokers,
@@ -332,7 +332,7 @@ def test_a_controllers_port(broker):
 
 
 def test_pauses_grow_up_to_a_bound():
-    """So that nothing spins, and nothing waits for minutes."""
+    """Pauses between attempts grow, so that nothing spins, up to a bound, so that nothing waits for minutes."""
     backoff = Backoff()
     pauses = [backoff.next() for _ in range(10)]
     assert [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0, 2.0] == pauses

@@ -1,4 +1,4 @@
-"""Batches as the broker has them, by topic id and by name, and the bounds of partitions."""
+"""Fetch batches as the broker stores them, by topic id and by name, and look up the bounds of partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def brokers(address):
 
 
 class OldConnection(Connection):
-    """One that speaks no version by topic id."""
+    """A connection that supports no version of Fetch with topic ids."""
 
     def version(self, api):
         return 12 if api is FETCH else super().version(api)
@@ -58,7 +58,7 @@ def read(brokers, topic_id, name, offset=0, **how):
 @pytest.mark.java
 @pytest.mark.parametrize("connection", [Connection, OldConnection], ids=["by id", "by name"])
 def test_batches_come_as_they_were_produced(address, client, connection):
-    """With the bounds of the partition."""
+    """Fetched batches have the bytes that were produced and come with the partition's bounds."""
     name = f"fetched-{connection.__name__}"
     topic_id = client.create_topic(name)
     client.produce(name, [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=2)
@@ -102,7 +102,7 @@ def test_isolation_and_aborted_transactions(brokers, client):
 
 @pytest.mark.java
 def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
-    """The other is read."""
+    """An unknown topic id is an error of its partition alone; other partitions of the request are read."""
     topic_id = client.create_topic("known")
     client.produce("known", [Outgoing(b"a")])
     known, unknown = TopicPartition("known", 0), TopicPartition("unknown", 0)
@@ -113,7 +113,7 @@ def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
 
 @pytest.mark.java
 def test_a_log_that_went_another_way_is_told(brokers, client):
-    """By the epoch of what was read last."""
+    """The broker detects a diverged log by the epoch of the last batch that the client read."""
     topic_id = client.create_topic("diverging")
     client.produce("diverging", [Outgoing(b"a")])
     partition = TopicPartition("diverging", 0)
@@ -128,7 +128,7 @@ def test_a_log_that_went_another_way_is_told(brokers, client):
 
 @pytest.mark.java
 def test_bounds_are_those_of_the_epoch_that_was_asked_for(brokers, client):
-    """A broker that leads in another epoch says so."""
+    """Bounds are asked for in a leader epoch; a broker that leads in another epoch answers with an error."""
     client.create_topic("epoch")
     partition = TopicPartition("epoch", 0)
     assert {0: errors.NONE, 1: errors.UNKNOWN_LEADER_EPOCH} == {
@@ -138,7 +138,7 @@ def test_bounds_are_those_of_the_epoch_that_was_asked_for(brokers, client):
 
 @pytest.mark.java
 def test_bounds_by_name_and_by_time(brokers, client):
-    """Several partitions of several topics in one request."""
+    """One request looks up the bounds of several partitions of several topics."""
     client.create_topic("bounds-a", partitions=2)
     client.create_topic("bounds-b")
     records = [Outgoing(b"v", timestamp=1_000 * number) for number in range(1, 5)]
@@ -164,7 +164,7 @@ def test_bounds_by_name_and_by_time(brokers, client):
 
 @pytest.mark.java
 def test_settings_that_are_not_defaults(brokers, client):
-    """Those of the topic and of the broker; of an unknown topic the error."""
+    """Settings that differ from the defaults are reported for topic and broker; an unknown topic is an error."""
     client.create_topic("settled", settings={"retention.ms": "77"})
     found = topic_settings(brokers, ["settled", "nowhere"])
     assert {"retention.ms": "77", "segment.index.bytes": "65536"}.items() <= found["settled"].items()
@@ -179,7 +179,7 @@ def records(answer):
 @pytest.mark.java
 @pytest.mark.parametrize("connection", [Connection, OldConnection], ids=["by id", "by name"])
 def test_a_session_names_only_what_changed(address, client, connection):
-    """At first everything; then what is new, asked for again, or no longer asked for; and all again when it broke."""
+    """A session first names all partitions, then only changes (added, removed, fetched again); after a failure all."""
     name = f"session-{connection.__name__}"
     topic_id = client.create_topic(name, partitions=3)
     with closing(Brokers(address, connection)) as brokers:
@@ -214,7 +214,7 @@ def test_a_session_names_only_what_changed(address, client, connection):
 
 @pytest.mark.java
 def test_a_session_and_a_topic_made_again(brokers, client):
-    """The old id is forgotten, the new one asked for."""
+    """After a topic is recreated, the session drops the old id and asks for the new one."""
     session = FetchSession(brokers, NODE, Isolation.READ_UNCOMMITTED)
     partition = TopicPartition("session-remade", 0)
     first = client.create_topic(partition.topic)
@@ -227,7 +227,7 @@ def test_a_session_and_a_topic_made_again(brokers, client):
 
 
 def test_over_the_quota_nothing_is_said_of_partitions(served):
-    """Only how long to wait: it is not the end of a log."""
+    """A throttled answer without partitions says only how long to wait; it does not mark the end of a log."""
 
     def then(connection, _key, version, correlation, _rest):
         throttled = {"throttleTimeMs": 1234, "errorCode": 0, "sessionId": 0, "responses": []}
@@ -247,7 +247,7 @@ def test_over_the_quota_nothing_is_said_of_partitions(served):
     "partitions", [[], [{"partitionIndex": 0, "offset": -1, "timestamp": -1, "leaderEpoch": 0}]]
 )
 def test_an_answer_that_lacks_a_bound(served, partitions):
-    """It is malformed: another attempt may bring it."""
+    """An answer without a partition's bounds is malformed, so the request is tried again."""
 
     def then(connection, _key, version, correlation, _rest):
         found = [{"errorCode": 0, **one} for one in partitions]

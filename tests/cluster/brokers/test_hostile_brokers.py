@@ -1,4 +1,4 @@
-"""Brokers that answer what no broker of Kafka does: names, numbers, sizes."""
+"""Brokers whose answers have names, numbers and sizes that no Kafka broker sends."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ILLEGAL = ("../evil", "x/y", "@status", "", ".", "..", "a\0b", "n\u00e4me", "x" 
 
 
 def described(name: str, *partitions: int) -> dict[str, Any]:
-    """A topic in an answer to Metadata."""
+    """Return a topic as it appears in an answer to Metadata."""
     leaders = [{"partitionIndex": number, "leaderId": 1, "leaderEpoch": 0} for number in partitions]
     return {"name": name, "topicId": uuid.uuid5(uuid.NAMESPACE_DNS, name), "partitions": leaders}
 
 
 def answering(start: Start, topics: Sequence[Mapping[str, Any]]) -> ClusterAddress:
-    """A broker that names topics, and answers nothing else."""
+    """Start a broker that answers Metadata with `topics` and nothing else."""
     brokers = [{"nodeId": 1, "host": "127.0.0.1", "port": 1}]
     said = {"brokers": brokers, "clusterId": "hostile", "topics": topics}
 
@@ -44,14 +44,14 @@ def answering(start: Start, topics: Sequence[Mapping[str, Any]]) -> ClusterAddre
 
 @pytest.fixture
 def hostile(served: Start) -> Iterator[Brokers]:
-    """A broker that names topics as no topic may be called, and one with impossible partitions."""
+    """A broker that reports topics with illegal names and one with impossible partitions."""
     topics = [*map(described, ILLEGAL), described("good", 2, -1, 0, -(2**31))]
     with closing(Brokers(answering(served, topics))) as brokers:
         yield brokers
 
 
 def test_topics_with_illegal_names_are_left_out(hostile: Brokers) -> None:
-    """A name that Kafka allows no topic is left out of the metadata, and told: it would be part of a path; so are partitions below 0."""
+    """Topics with illegal names, which would become paths, and partitions below 0 are left out and reported."""
     for _ in range(2):  # The second answer has the bytes of the first.
         found = hostile.metadata()
         assert {"good": [0, 2]} == {name: list(topic.leaders) for name, topic in found.topics.items()}
@@ -61,7 +61,7 @@ def test_topics_with_illegal_names_are_left_out(hostile: Brokers) -> None:
 
 
 def test_the_mount_is_told_of_illegal_names(served: Start) -> None:
-    """The engine has the topics whose names are legal, and a warning about the others."""
+    """The engine has the topics with legal names, and warns about the others."""
     address = answering(served, [described("@status")])
     with closing(open_engine(address, read_only=True)) as engine:
         assert [] == list(engine.topics())
@@ -71,7 +71,7 @@ def test_the_mount_is_told_of_illegal_names(served: Start) -> None:
 
 
 def test_metadata_take_memory_in_proportion(served: Start) -> None:
-    """The partitions of an answer are kept as their leaders alone, and none of the rest is held meanwhile."""
+    """Only the leaders of an answer's partitions stay in memory; the rest of the answer is never held."""
     topics = [described(f"topic-{number}", *range(1000)) for number in range(10)]
     address = answering(served, topics)
     size = len(METADATA.response.write({"topics": topics}, 13))
@@ -88,7 +88,7 @@ def test_metadata_take_memory_in_proportion(served: Start) -> None:
 
 
 def test_an_answer_of_too_many_structures_is_refused() -> None:
-    """It is refused before the first of them is read: a structure takes much more memory than it has bytes."""
+    """Too many structures are refused before the first is parsed: in memory each is far larger than its bytes."""
     count = MAX_STRUCTURES + 1
     answer = bytes(4) + varint_of_length(count) + bytes(4 * count)
     with pytest.raises(CorruptBatchError, match="more than 1,048,576 structures in one message"):
@@ -96,7 +96,7 @@ def test_an_answer_of_too_many_structures_is_refused() -> None:
 
 
 def varint_of_length(count: int) -> bytes:
-    """The length of an array as a flexible message has it."""
+    """Return an array's length as flexible messages encode it."""
     rest, octets = count + 1, bytearray()
     while rest > 0x7F:
         octets.append(rest & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""A cluster of three brokers as an engine, while leaders are killed, stand still, and lose records."""
+"""An engine of a cluster of three brokers while leaders are killed, are paused, and lose records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topicfs.storage.model import Isolation, Offset
 pytestmark = pytest.mark.java
 
 PAUSE_SECONDS = 0.01
-"""Between two reads of a thread: what takes long here is the brokers' work, which threads that never rest would delay."""
+"""Pause of a thread between two reads; without it the threads would slow down the brokers, which the test waits for."""
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def value_at(partition, offset):
 
 @contextmanager
 def read_by_many(partition, count):
-    """Read records by their offsets in eight threads meanwhile; yields the errors, and numbers of reads."""
+    """Read records by offset in eight threads during the block; yields the errors, and reads by thread."""
     stop, errors, reads = threading.Event(), [], [0] * 8
 
     def read(number):
@@ -72,7 +72,7 @@ def read_by_many(partition, count):
 
 @pytest.mark.parametrize("how", ["killed", "standing still"])
 def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers, how):
-    """No read fails, and what the new leader gets is seen."""
+    """No read fails while the leader changes, and records appended to the new leader become visible."""
     name = f"moved-{how.split()[0]}"
     client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "1"})
     client.produce(name, [Outgoing(b"%d" % number) for number in range(20)], batch=2)
@@ -95,7 +95,7 @@ def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers,
 
 
 def test_what_a_leader_loses_is_gone(engine, client, three_brokers):
-    """After an unclean election the partition ends earlier; what was kept of the old leader is not given."""
+    """After an unclean election the partition ends earlier, and cached records of the old leader are not returned."""
     second, third = three_brokers[2], three_brokers[3]
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     client.create_topic("lost", replicas=(2, 3), settings=settings)

@@ -1,4 +1,4 @@
-"""Requests to the leaders of partitions: made again where that may help, and each has an end."""
+"""Requests to partition leaders: retried if a retry may help, and always bounded in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_LEADER, DENIED = 6, 29
 
 
 class Attempts:
-    """Answers one after the other, the last one for good."""
+    """Returns the given answers in order, and repeats the last one."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -49,7 +49,7 @@ def leaders(address, topic):
 
 
 def test_what_may_pass_is_tried_again(leaders, topic):
-    """After a look at the metadata each time."""
+    """A retriable error is retried, with new metadata before each attempt."""
     name, topic_id = topic
     before = leaders.metadata
     attempts = Attempts(NOT_LEADER, UnreachableError("gone"), 0)
@@ -59,7 +59,7 @@ def test_what_may_pass_is_tried_again(leaders, topic):
 
 
 def test_what_does_not_pass_is_the_answer(leaders, topic):
-    """No other attempt is made."""
+    """An error that is not retriable is returned after one attempt."""
     name, topic_id = topic
     attempts = Attempts(DENIED)
     assert DENIED == leaders.ask(TopicPartition(name, 0), topic_id, attempts).error
@@ -67,7 +67,7 @@ def test_what_does_not_pass_is_the_answer(leaders, topic):
 
 
 def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
-    """From a second on: since when, who leads, and what became of the last attempt; not any more once there is an answer."""
+    """A call that waits a second for a leader is reported with start, leader and last error until it is answered."""
     name, topic_id = topic
     told = []
 
@@ -86,7 +86,7 @@ def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
 
 
 def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
-    """The last reason is said."""
+    """The search for a leader ends after a bounded time with the last reason."""
     monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 0.1)
     name, topic_id = topic
     with pytest.raises(PartitionOfflineError, match=r"no answer within 1 s: .*NOT_LEADER_OR_FOLLOWER"):
@@ -96,7 +96,7 @@ def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
 
 
 def test_a_topic_that_is_not_there_is_asked_for_a_few_times(leaders, topic, client):
-    """A broker may not know it yet. One of the same name and another id is not it."""
+    """An unknown topic is retried a few times, as a broker may lag; its name with another id is another topic."""
     name, topic_id = topic
     attempts = Attempts(0)
     with pytest.raises(PartitionGoneError):
@@ -110,7 +110,7 @@ def test_a_topic_that_is_not_there_is_asked_for_a_few_times(leaders, topic, clie
 
 
 def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkeypatch):
-    """However often its leader, which lags behind, does not know it."""
+    """A topic that some broker knows by id is not deleted, however often its lagging leader does not know it."""
     name, topic_id = topic
     monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 1.0)
     attempts = Attempts(UNKNOWN_TOPIC_OR_PARTITION)
@@ -120,7 +120,7 @@ def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkey
 
 
 def test_closing_ends_the_looking(leaders, topic):
-    """In every thread, and at once."""
+    """Closing ends the search for a leader at once in every thread."""
     name, topic_id = topic
     leaders.timeout_seconds = 60.0
     ends = []
@@ -145,7 +145,7 @@ def test_closing_ends_the_looking(leaders, topic):
 
 
 def test_a_leader_over_the_quota_is_waited_for(leaders, topic, monkeypatch):
-    """However long: a quota slows a client down, and is no time without an answer."""
+    """A throttling leader is waited for without a bound: a quota slows a client down, but the leader does answer."""
     monkeypatch.setattr(leaders, "timeout_seconds", 0.5)
     name, topic_id = topic
     attempts = Attempts(*[ThrottledError("the quota is used up")] * 4, 0)

@@ -1,4 +1,4 @@
-"""The cache as a whole: what it believes of the files that an earlier process left."""
+"""Which files of an earlier process the cache of cluster reads trusts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(directory: Path) -> Cache:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    """A cache with the records of an aborted transaction, closed in order."""
+    """A cleanly closed cache with the records of an aborted transaction."""
     records = [Record(Offset(number), Timestamp(1), None, b"aborted") for number in range(2)]
     stamp = BatchStamp(transactional=True, producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     data = memoryview(bytes(encode(records, stamp)))
@@ -38,14 +38,14 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_what_was_closed_in_order_is_believed(kept: Path) -> None:
-    """Transactions, and which of them were aborted."""
+    """After a clean close the cache trusts its transactions and the list of aborted ones."""
     cache = opened(kept)
     assert not cache.partition("cluster", "topic", 0).empty
     cache.close()
 
 
 def test_what_a_crash_left_is_never_believed_later(kept: Path) -> None:
-    """Not after a process that has read nothing of it and ended in order: which ones were aborted may be lost."""
+    """A crashed process's files stay untrusted after the next clean close: aborted transactions may be missing."""
     (kept / CLEAN).unlink()
     opened(kept).close()
     cache = opened(kept)
@@ -57,7 +57,7 @@ def test_what_a_crash_left_is_never_believed_later(kept: Path) -> None:
 def test_what_is_believed_the_next_time_is_on_disk_before(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of the aborted transactions; and that it is not believed while somebody writes there, from the beginning."""
+    """Closing syncs the list of aborted transactions before the clean mark; opening removes the mark on disk first."""
     synced = []
 
     def fsync(descriptor: int) -> None:
@@ -76,7 +76,7 @@ def test_what_is_believed_the_next_time_is_on_disk_before(
     "cluster_id", ["../outside", "/", "..", ".", "a/b", "x" * 300, "a\0b", "lost+found", CLEAN]
 )
 def test_no_cluster_id_leads_out_of_the_cache(tmp_path: Path, cluster_id: str) -> None:
-    """A broker may answer any text as its cluster's id: the cache keeps records two levels below its own directory, and finds them again."""
+    """Whatever text a broker sends as cluster id, the cache stores records two levels below its own directory."""
     directory = tmp_path / "a" / "cache"
     if cluster_id == "/":
         cluster_id = str(tmp_path / "outside")

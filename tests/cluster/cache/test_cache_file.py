@@ -1,4 +1,4 @@
-"""A cache file: adjacent batches in a file. What was appended is read from any offset, and nothing else ever is."""
+"""A cache file holds adjacent batches. Appended bytes are read from any offset, and no others ever are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batch(base, *, size=4000, **stamp):
 
 @pytest.fixture
 def written(tmp_path):
-    """A file of batches from offset 100 on, appended in three parts; and the batches."""
+    """A file of batches from offset 100 on, appended in three parts, and its batches."""
     batches = [batch(100 + RECORDS * number) for number in range(BATCHES)]
     cache_file = CacheFile(tmp_path / f"{100:020}.log", Offset(100))
     for first in range(0, BATCHES, BATCHES // 3):
@@ -43,7 +43,7 @@ def read(cache_file, offset, max_bytes=1, isolation=Isolation.READ_COMMITTED):
 
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "opened again"])
 def test_every_offset_is_found(written, again):
-    """In its batch, at least one batch whatever is asked for, and up to the end."""
+    """A read at any offset returns whole batches from the one with that offset on: at least one, at most to the end."""
     cache_file, batches = written
     if again:
         cache_file.close()
@@ -60,7 +60,7 @@ def test_every_offset_is_found(written, again):
 
 
 def test_a_file_that_was_cut_off_ends_at_its_last_whole_batch(written):
-    """Wherever the cut is; what was cut is appended again."""
+    """A file cut off anywhere ends at its last whole batch, and the lost part can be appended again."""
     cache_file, batches = written
     cache_file.close()
     ends = [len(batches[0]) * number for number in range(1, BATCHES + 1)]
@@ -76,7 +76,7 @@ def test_a_file_that_was_cut_off_ends_at_its_last_whole_batch(written):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_damage_is_never_read(written, seed):
-    """Bytes changed, zeroed, removed or added: each read gives what was written, or is refused."""
+    """After bytes were changed, zeroed, removed or added, each read returns what was written or is refused."""
     cache_file, batches = written
     cache_file.close()
     chance = random.Random(seed)
@@ -111,7 +111,7 @@ def test_damage_is_never_read(written, seed):
 
 
 def test_damage_under_an_open_file_is_seen(written):
-    """Checksums are checked at each read."""
+    """Each read checks checksums, so damage under an open file is detected."""
     cache_file, _ = written
     data = bytearray(cache_file.path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -123,7 +123,7 @@ def test_damage_under_an_open_file_is_seen(written):
 
 
 def test_aborted_transactions_are_those_that_overlap(tmp_path):
-    """Up to each one's marker; also after the file was opened again, and none for a reader of everything."""
+    """A read names the aborted transactions that overlap it up to their markers, also after reopening the file."""
     stamps = [(7, {}), (7, {}), (7, {"control": True}), (8, {}), (7, {}), (7, {"control": True}), (8, {})]
     data = b"".join(
         batch(
@@ -150,7 +150,7 @@ def test_aborted_transactions_are_those_that_overlap(tmp_path):
 
 
 def test_a_file_of_aborted_transactions_that_makes_no_sense_is_damage(written):
-    """Without it, what was aborted would be shown."""
+    """An invalid list of aborted transactions is damage: without it, aborted records would be shown."""
     cache_file, _ = written
     cache_file.path.with_suffix(".aborted").write_text("7 nonsense\n")
     with pytest.raises(DamagedError):

@@ -1,4 +1,4 @@
-"""What was read of a cluster is read from the disk the second time, and is what the leader would give."""
+"""The second read of a cluster's records comes from disk and equals what the leader returns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def relay(served):
-    """Counts the requests."""
+    """A relay that counts requests."""
     return Relay(served)
 
 
@@ -60,7 +60,7 @@ def found(engine, name, number=0):
 
 
 def through(partition, start=0, *, max_bytes=MIB, isolation=Isolation.READ_COMMITTED):
-    """Read a partition to its end; the batches, and the aborted transactions that were told with each part."""
+    """Read a partition to its end. Return its batches and the aborted transactions that the reads named."""
     offset, data, aborted = max(Offset(start), partition.log_start_offset), [], set()
     while offset < partition.visible_end(isolation):
         part = partition.read(offset, max_bytes=max_bytes, isolation=isolation)
@@ -71,15 +71,15 @@ def through(partition, start=0, *, max_bytes=MIB, isolation=Isolation.READ_COMMI
 
 
 def loaded(partition):
-    """Wait until what was kept of a partition is compared with its leader."""
+    """Wait until the cached part of a partition has been compared with its leader; return the partition."""
     wait_until(lambda: partition.available_end(partition.log_start_offset) > 0, "what is kept is at hand")
     return partition
 
 
 def kept(partition, end):
-    """Wait until everything is read from the files.
+    """Wait until the whole partition is read from cache files.
 
-    What a follower of the partition brings is read from memory, and goes into no file; it may come at any time.
+    Batches that a follower of the partition brings at any time are read from memory and enter no file.
     """
 
     def read_through():
@@ -102,7 +102,7 @@ def several(client, name, count=400, size=2000, **how):
 
 
 def test_the_second_read_asks_nobody(opened, relay, client):
-    """Byte for byte, whatever pieces it is read in; also of an engine that is opened later."""
+    """A second read sends no request and is equal byte for byte in any pieces, also in an engine opened later."""
     several(client, "read-again")
     with opened() as engine:
         partition = found(engine, "read-again")
@@ -122,7 +122,7 @@ def test_the_second_read_asks_nobody(opened, relay, client):
 
 
 def test_single_reads_in_any_order_fill_it(opened, client):
-    """What is read at random is kept in pieces, which join; each later read is what the leader gives."""
+    """Random reads store pieces, which join into larger ones; each later read equals the leader's answer."""
     several(client, "at-random", count=300, size=20_000)
     chance = random.Random(5)
     with opened() as engine:
@@ -138,7 +138,7 @@ def test_single_reads_in_any_order_fill_it(opened, client):
 
 
 def test_aborted_transactions_stay_hidden(opened, client):
-    """To readers of what is committed; both kinds of readers get what they got without a cache."""
+    """With a cache, read_committed and read_uncommitted readers get the same records as without one."""
     client.create_topic("undone")
     producer = client.producer(transactional_id="undone")
     producer.init_transactions(30)
@@ -161,7 +161,7 @@ def test_aborted_transactions_stay_hidden(opened, client):
 
 
 def test_what_is_aborted_is_not_believed_after_a_crash(opened, client, tmp_path):
-    """The list of aborted transactions may not have reached the disk: batches of transactions are fetched again."""
+    """After a crash, batches of transactions are fetched again: the list of aborted ones may not be on disk."""
     client.create_topic("crashed")
     producer = client.producer(transactional_id="crashed")
     producer.init_transactions(30)
@@ -181,7 +181,7 @@ def test_what_is_aborted_is_not_believed_after_a_crash(opened, client, tmp_path)
 
 
 def test_the_bound_is_kept(opened, client, tmp_path):
-    """By removing what was used longest ago, while others read."""
+    """The cache keeps its size bound by removing the least recently used files while others read."""
     names = [f"bounded-{number}" for number in range(4)]
     for name in names:
         several(client, name, count=200, size=30_000, settings={"compression.type": "uncompressed"})
@@ -197,7 +197,7 @@ def test_the_bound_is_kept(opened, client, tmp_path):
 
 
 def test_deleted_records_are_not_read(opened, client, tmp_path):
-    """What lies below the log's start is out of range, and its files go when something new is kept."""
+    """Reads below the log start are out of range; their files are deleted when something new is stored."""
     several(client, "shortened", count=200, size=30_000)
     with opened(max_bytes=16 * MIB) as engine:
         through(found(engine, "shortened"))
@@ -215,7 +215,7 @@ def test_deleted_records_are_not_read(opened, client, tmp_path):
 
 
 def test_a_topic_that_is_deleted_is_forgotten(opened, client, tmp_path):
-    """While the engine is open, and while none is; one of the same name is another one."""
+    """A deleted topic's files are removed, also if no engine is open; a new topic of that name shares nothing."""
     for name in ("forgotten-now", "forgotten-later"):
         several(client, name, count=100)
     with opened() as engine:
@@ -234,7 +234,7 @@ def test_a_topic_that_is_deleted_is_forgotten(opened, client, tmp_path):
 
 
 def test_a_compacted_topic_is_not_kept(opened, client, tmp_path):
-    """It changes at offsets that were read before."""
+    """A compacted topic is not cached, because batches at offsets that were read can change."""
     client.create_topic("by-key", settings={"cleanup.policy": "compact"})
     client.produce("by-key", [Outgoing(b"a", b"k"), Outgoing(b"b", b"k")])
     with opened() as engine:
@@ -243,7 +243,7 @@ def test_a_compacted_topic_is_not_kept(opened, client, tmp_path):
 
 
 def test_a_topic_that_becomes_compacted_is_not_given(opened, client, tmp_path):
-    """Within a minute: that is how long it is believed not to be."""
+    """A topic that becomes compacted leaves the cache within a minute, the time for which its policy is believed."""
     several(client, "by-key-now", count=100)
     with opened() as engine:
         partition = found(engine, "by-key-now")
@@ -257,7 +257,7 @@ def test_a_topic_that_becomes_compacted_is_not_given(opened, client, tmp_path):
 
 
 def test_damaged_files_are_fetched_again(opened, client, tmp_path):
-    """With one line for people; no reader is given anything wrong."""
+    """Damaged files are fetched again with one warning, and no reader gets wrong data."""
     several(client, "damaged")
     with opened() as engine:
         expected = through(found(engine, "damaged"))
@@ -278,7 +278,7 @@ def test_damaged_files_are_fetched_again(opened, client, tmp_path):
 
 
 def test_one_process_has_a_cache(opened, address, tmp_path):
-    """A second one, and a directory with anything else in it, is refused in one line."""
+    """A second process with the same cache, or a cache directory with foreign files, is refused in one line."""
     with opened():
         with pytest.raises(CacheError, match=r"--cache") as refused:
             Cache(tmp_path / "cache", MIB, WarningBook(lambda: Timestamp(0)))
@@ -292,7 +292,7 @@ def test_one_process_has_a_cache(opened, address, tmp_path):
 
 @pytest.mark.parametrize("meanwhile", ["open", "closed"])
 def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_path, meanwhile):
-    """After an unclean election, of which the new leader tells, be it at the next opening."""
+    """After an unclean election the new leader's bounds cut the cache to what it has, also at the next opening."""
     client, name = client_of_three, f"lost-kept-{meanwhile}"
     second, third = three_brokers[2], three_brokers[3]
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
@@ -326,7 +326,7 @@ def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_
 
 @pytest.mark.root
 def test_a_full_disk_ends_the_cache_alone(address, client, tmp_path):
-    """With one line for people; what is read comes from the cluster, and what was kept stays of use."""
+    """A full disk stops only caching, with one warning; reads go to the cluster, and cached records stay in use."""
     several(client, "too-much-to-keep", count=400, size=30_000, settings={"compression.type": "uncompressed"})
     with small_disk(tmp_path, kind="tmpfs", size_mb=4) as disk:
         place = CacheSettings(disk / "cache", 64 * MIB)
@@ -341,7 +341,7 @@ def test_a_full_disk_ends_the_cache_alone(address, client, tmp_path):
 
 @pytest.mark.fuse
 def test_a_mount_with_a_cache_knows_sizes(address, client, tmp_path):
-    """After one `cat`, of a later mount too: `stat`, `tail -c` and `wc -c` are those of a data directory."""
+    """After one `cat`, later mounts too report the sizes of a data directory to `stat`, `tail -c` and `wc -c`."""
     lines = [b"%06d some text" % number for number in range(50_000)]
     client.create_topic("sized-at-once")
     client.produce("sized-at-once", [Outgoing(line) for line in lines], batch=100)

@@ -1,4 +1,4 @@
-"""Readers that wait at a mount of a cluster while no broker answers for longer than a request is patient."""
+"""Readers that wait at a mount of a cluster while no broker answers for longer than a request's timeout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ in_thread = trio.to_thread.run_sync
 
 TOPIC = "brokers-away"
 ATTEMPTS = 6
-"""Requests to the leader that end without an answer while the readers wait."""
+"""Number of requests to the leader that fail without an answer while the readers wait."""
 
 
 def holds(engine: ClusterEngine) -> bool:
@@ -37,7 +37,7 @@ def holds(engine: ClusterEngine) -> bool:
 async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
     broker: Broker, address: ClusterAddress, client: Client, name: str
 ) -> None:
-    """With the records that it could not get before; a member has kept its place, and commits."""
+    """A waiting reader gets new records when the brokers are back; a member keeps its position and commits."""
     topic = f"{TOPIC}-{name.replace('/', '-')}"
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"a")])

@@ -1,4 +1,4 @@
-"""Groups as the brokers of another release describe them."""
+"""Groups as brokers of another release describe them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.java
 
 
 def test_a_broker_without_the_newer_groups_has_none_of_that_name(address, client, served):
-    """Kafka 3.9 answers UNSUPPORTED_VERSION for them: a group that is not there can be made."""
+    """Kafka 3.9 answers UNSUPPORTED_VERSION for newer groups, so a missing group can still be created."""
     relay = Relay(served)
 
     def refused(answer):

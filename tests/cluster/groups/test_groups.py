@@ -1,4 +1,4 @@
-"""Groups of a real cluster: members here and elsewhere share its partitions, and positions are the cluster's."""
+"""Groups of a real cluster: members of this engine and of other clients share partitions and committed positions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engine(broker: Broker) -> Iterator[ClusterEngine]:
 
 @pytest.fixture
 def topic(client: Client, engine: ClusterEngine, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own with two partitions of three records; its name is that of the group, too."""
+    """The test's own topic, with two partitions of three records; its group has the same name."""
     name = request.node.originalname
     client.create_topic(name, partitions=2)
     for number in range(2):
@@ -66,18 +66,18 @@ def joined(engine: ClusterEngine, group: str, *topics: str, patterns: tuple[str,
 
 
 def numbers(member: Membership) -> list[int]:
-    """The partitions that it holds and need not give back."""
+    """Return the partitions that a member holds and need not give back."""
     held = member.held()
     return sorted(one.partition for one in held.partitions - held.wanted_back)
 
 
 def gives_back(member: Membership) -> None:
-    """What a reader does with what is wanted back."""
+    """Give back the partitions that a member must revoke, as a reader does."""
     member.give_up(member.held().wanted_back)
 
 
 def until(holds: Callable[[], bool], *members: Membership) -> None:
-    """Wait, and give back meanwhile what is wanted back."""
+    """Wait until `holds` is true; meanwhile `members` give back the partitions they must revoke."""
 
     def looks() -> bool:
         for member in members:
@@ -109,7 +109,7 @@ def consumer(broker: Broker, group: str, topic: str, **options: Any) -> Iterator
 def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
     engine: ClusterEngine, broker: Broker, topic: str, assignor: str
 ) -> None:
-    """One each while both are there, and all for the one that stays; positions are seen from both sides."""
+    """Each member has one partition while both are there, and the remaining one has both; both see all positions."""
     group = f"{topic}-{assignor}"
     engine.groups.create(group)
     engine.groups.alter_config(group, {"assignor": assignor})
@@ -145,7 +145,7 @@ def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
 
 
 def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str) -> None:
-    """The second gets what the first gives up; when one leaves, the other has all, from the committed positions on."""
+    """A second member gets what the first revokes; when one leaves, the other reads on at the committed positions."""
     one = joined(engine, topic, topic)
     until(lambda: numbers(one) == [0, 1], one)
     two = joined(engine, topic, topic)
@@ -161,7 +161,7 @@ def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str)
 
 
 def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine, topic: str) -> None:
-    """What it held is not its own any longer: a commit says so, and then it holds the partitions as a new member."""
+    """The removed member's commit fails, as it holds nothing any more; then it rejoins and holds its partitions."""
     member = joined(engine, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
     before = member.member_id
@@ -178,7 +178,7 @@ def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine,
 def test_patterns_follow_topics_and_partitions_that_come(
     engine: ClusterEngine, client: Client, topic: str
 ) -> None:
-    """A topic whose name fits, and a partition that is added, are assigned without anybody asking."""
+    """A new topic that matches the pattern, and an added partition, are assigned automatically."""
     member = joined(engine, topic, patterns=(f"{topic}*",))
     until(lambda: numbers(member) == [0, 1], member)
     client.create_topic(f"{topic}-2")
@@ -189,7 +189,7 @@ def test_patterns_follow_topics_and_partitions_that_come(
 
 
 def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, topic: str) -> None:
-    """As Kafka's reset tool does, and refused while there are members."""
+    """Positions are set and deleted as Kafka's reset tool does, and only while the group has no members."""
     groups, first = engine.groups, TopicPartition(topic, 0)
     groups.set_positions(topic, {first: Position(2, "a note")})
     (told,) = engine_of(broker, topic, first)
@@ -223,7 +223,7 @@ def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, to
 
 
 def test_who_reads_a_topic_is_told_by_one_answer(engine: ClusterEngine, topic: str) -> None:
-    """The groups with a position in it, and of their positions those in it."""
+    """One answer has all groups with a position in the topic, each with its positions in that topic only."""
     groups, first, second = engine.groups, TopicPartition(topic, 0), TopicPartition(topic, 1)
     groups.set_positions(f"{topic}-a", {first: Position(2)})
     groups.set_positions(f"{topic}-b", {first: Position(0), second: Position(3)})
@@ -241,14 +241,14 @@ def test_who_reads_a_topic_is_told_by_one_answer(engine: ClusterEngine, topic: s
 
 
 def engine_of(broker: Broker, group: str, place: TopicPartition) -> list[KafkasPartition]:
-    """What librdkafka's admin client is told of a position."""
+    """Return a position as librdkafka's admin client sees it."""
     request = ConsumerGroupTopicPartitions(group, [KafkasPartition(*place)])
     answers = Client(broker.bootstrap_server).admin.list_consumer_group_offsets([request])
     return list(answers[group].result(TIMEOUT_SECONDS).topic_partitions)
 
 
 def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic: str) -> None:
-    """Of kcat, and of a consumer of Kafka 4's protocol; each with its members, topics and partitions."""
+    """Groups of kcat and of a Kafka 4 protocol consumer are shown with members, topics and partitions."""
     process = subprocess.Popen(
         ["kcat", "-b", broker.bootstrap_server, "-G", f"{topic}-kcat", "-q", topic],
         stdin=subprocess.DEVNULL,
@@ -275,7 +275,7 @@ def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic
 
 
 def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> None:
-    """Names, groups that are there, groups that are not, and an assignor that the others do not have."""
+    """Invalid names, existing and missing groups, and an assignor that other members lack are refused."""
     with pytest.raises(errors.InvalidGroupError):
         engine.groups.create("")
     engine.groups.create(topic)
@@ -289,7 +289,9 @@ def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> No
             call(topic)
     member = joined(engine, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
-    engine.groups._overrides[topic] = {"assignor": "range"}  # As another mount of the cluster has it.
+    engine.groups._overrides[topic] = {
+        "assignor": "range"
+    }  # As if another mount of the cluster had set this.
     other = joined(engine, topic, topic)
     wait_until(lambda: other.held().lost is not None, "it is refused")
     assert isinstance(other.held().lost, errors.IncompatibleMemberError)
@@ -300,7 +302,7 @@ def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> No
 
 
 def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str) -> None:
-    """Positions show; joining and setting are refused."""
+    """A read-only engine shows positions, and refuses to join groups and to set positions."""
     with closing(
         open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=True)
     ) as engine:
@@ -315,7 +317,7 @@ def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str
 
 
 def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEngine, topic: str) -> None:
-    """In order: nobody waits for their sessions to time out."""
+    """Closing an engine makes its members leave, so that nobody waits for their sessions to time out."""
     with closing(
         open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=False)
     ) as other:
@@ -328,7 +330,7 @@ def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEn
 
 
 class HeldAnswer:
-    """An answer that a client gets once the test lets it."""
+    """An answer that the test withholds from the client until it releases it."""
 
     def __init__(self) -> None:
         self.came, self.released = threading.Event(), threading.Event()
@@ -353,7 +355,7 @@ def through(broker: Broker, relay: Relay) -> Iterator[ClusterEngine]:
 
 
 def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: HeldAnswer) -> LocalMember:
-    """A member that was told to leave, while the answer to its last commit is held."""
+    """Return a member that was told to leave, while the answer to its last commit is withheld."""
     wait_until(lambda: topic in engine.topics(), "the topic is known")
     member = joined(engine, topic, topic)
     assert isinstance(member, LocalMember)
@@ -379,7 +381,7 @@ CALLS: Mapping[str, Callable[[ClusterEngine, str], object]] = {
 def test_a_request_about_a_group_waits_for_members_that_leave(
     through: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
-    """A shell that closed a member's file finds the group without that member."""
+    """After closing a member's file, a shell finds the group without that member."""
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
@@ -390,7 +392,7 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
 
 
 def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topic: str, relay: Relay) -> None:
-    """A change that waits for a member that leaves keeps the settings that another thread changes meanwhile."""
+    """A change that waits for a leaving member keeps the settings that another thread changes meanwhile."""
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
@@ -407,7 +409,7 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
 def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
     through: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
-    """A program that is ended while it joins leaves a group without members, whose coordinator refuses changes at first."""
+    """If a joining program is killed, its group has no members, but the coordinator refuses changes for a while."""
     wait_until(lambda: 0 in through.groups.partitions_of(topic), "the topic is known")
     through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(1)})
     before = relay.requests["DescribeGroups"]
@@ -424,7 +426,7 @@ def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
 def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
     through: ClusterEngine, topic: str, relay: Relay
 ) -> None:
-    """The answer of a broker that coordinates the group no longer says nothing about the member."""
+    """The answer of a broker that no longer coordinates the group says nothing about the member, so it asks again."""
     wait_until(lambda: topic in through.topics(), "the topic is known")
     member = joined(through, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
@@ -436,7 +438,7 @@ def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
 def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
     through: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator that answers nothing holds nobody up for ever, and the reason does not blame an open file."""
+    """A silent coordinator blocks nobody forever, and the reported reason does not blame an open file."""
     monkeypatch.setattr(through.leaders, "timeout_seconds", 0.01)
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
@@ -451,7 +453,7 @@ def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
 def test_a_member_counts_before_its_coordinator_knows_it(
     through: ClusterEngine, topic: str, relay: Relay
 ) -> None:
-    """A group whose file was just opened is not empty: its positions stay, and so does the group."""
+    """A group whose file was just opened is not empty, so the group and its positions cannot be deleted."""
     held = HeldAnswer()
     relay.do(JOIN_GROUP, held)
     member = joined(through, topic, topic)

@@ -1,4 +1,4 @@
-"""A member of a cluster's group, against a coordinator that answers as a test says: when it joins, commits and gives up."""
+"""A member of a cluster's group with a scripted coordinator: how it joins, commits and gives partitions up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Catalog:
-    """The topics that there are."""
+    """The existing topics."""
 
     def __init__(self) -> None:
         self.counts = {"orders": 2}
@@ -61,7 +61,7 @@ class World:
         self._thread.start(self.member)
 
     def hold_up(self) -> Callable[[], None]:
-        """Have the member's thread do nothing until the function returned is called."""
+        """Block the member's thread until the returned function is called."""
         go_on = threading.Event()
         self._thread.post(lambda: go_on.wait(TIMEOUT_SECONDS) and None)
         return go_on.set
@@ -87,7 +87,7 @@ Begin = Callable[..., World]
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
-    """Makes a world; its member has left at the end."""
+    """Creates worlds, whose members leave at the end of the test."""
     monkeypatch.setattr(member_module, "HEARTBEAT_MS", 10)
     monkeypatch.setattr(machine_module, "UNSTABLE_RETRY_MS", 10)
     made: list[World] = []
@@ -103,7 +103,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 
 
 def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
-    """And holds what is assigned, from the committed positions on."""
+    """A member rejoins with the id it was given, and holds its assigned partitions from the committed positions on."""
     world = begin()
     world.coordinator.committed[1] = 5
     world.started()
@@ -115,7 +115,7 @@ def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
 
 
 def test_a_commit_is_in_the_name_of_the_member(begin: Begin) -> None:
-    """In its generation; of a partition that it does not hold it is refused."""
+    """A commit carries the member's id and generation; for a partition that the member does not hold it is refused."""
     world = begin().started()
     world.member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
 
@@ -125,7 +125,7 @@ def test_a_commit_is_in_the_name_of_the_member(begin: Begin) -> None:
 
 
 def test_a_commit_in_a_rebalance_waits_for_its_end(begin: Begin) -> None:
-    """And is made in the new generation, once."""
+    """A commit during a rebalance waits for the end, and is then sent once in the new generation."""
     world = begin().started()
     world.coordinator.commits.append(REBALANCE_IN_PROGRESS)
     world.member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
@@ -134,7 +134,7 @@ def test_a_commit_in_a_rebalance_waits_for_its_end(begin: Begin) -> None:
 
 
 def test_a_cooperative_member_keeps_what_it_holds_while_it_joins_again(begin: Begin) -> None:
-    """What it has to give up stays its own until the reader gives it up; then it joins once more."""
+    """A cooperative member keeps a partition it must revoke until its reader gives it up; then it rejoins."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -148,7 +148,7 @@ def test_a_cooperative_member_keeps_what_it_holds_while_it_joins_again(begin: Be
 
 
 def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin) -> None:
-    """Others may get what it holds as soon as it has joined."""
+    """An eager member revokes all partitions before it rejoins, because others may get them right after."""
     world = begin(assignor="range").started()
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
     world.until(lambda: bool(world.member.held().wanted_back))
@@ -162,7 +162,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin)
 
 
 def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
-    """The next holder begins there."""
+    """A revoked partition's progress is committed first, so that the next holder begins there."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -180,7 +180,7 @@ def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
 
 
 def test_a_member_that_was_given_up_holds_nothing_and_joins_anew(begin: Begin) -> None:
-    """With a new id: others have what it held, and go on from what was committed before."""
+    """A removed member rejoins with a new id: others hold its partitions, and continue at the committed positions."""
     world = begin().started()
     world.coordinator.assigned = (1,)
     world.coordinator.give_up()
@@ -191,7 +191,7 @@ def test_a_member_that_was_given_up_holds_nothing_and_joins_anew(begin: Begin) -
 
 
 def test_a_partition_is_not_held_while_a_transaction_may_move_its_position(begin: Begin) -> None:
-    """The other one is; and it comes with the position as it was decided."""
+    """An undecided transaction delays its partition only; later the member holds it at the decided position."""
     world = begin()
     world.coordinator.unstable.add(1)
     world.start()
@@ -205,7 +205,7 @@ def test_a_partition_is_not_held_while_a_transaction_may_move_its_position(begin
 
 
 def test_a_leader_looks_after_partitions_that_are_added(begin: Begin) -> None:
-    """It joins again, and shares them out."""
+    """When partitions are added, the group's leader rejoins and assigns them."""
     world = begin()
     world.coordinator.leads = True
     world.started()
@@ -218,7 +218,7 @@ def test_a_leader_looks_after_partitions_that_are_added(begin: Begin) -> None:
 
 
 def test_a_follower_leaves_added_partitions_to_the_leader(begin: Begin) -> None:
-    """But drops what was deleted."""
+    """A follower does not rejoin for added partitions, but drops those of deleted topics."""
     world = begin().started()
     world.catalog.counts["orders"] = 3
     world.member.topics_changed()
@@ -230,7 +230,7 @@ def test_a_follower_leaves_added_partitions_to_the_leader(begin: Begin) -> None:
 
 
 def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begin) -> None:
-    """What was to be committed meanwhile is committed later; the coordinator is looked for again."""
+    """The member keeps its partitions, looks for its coordinator again, and sends pending commits later."""
     world = begin().started()
     world.coordinator.unreachable = True
     done = world.member.commit({FIRST: Position(3)})
@@ -244,7 +244,7 @@ def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begi
 
 
 def test_who_leaves_commits_first(begin: Begin) -> None:
-    """What was asked for before counts."""
+    """A leaving member first commits what its reader asked to commit."""
     world = begin().started()
     go_on = world.hold_up()
     left = world.member.leave()
@@ -258,7 +258,7 @@ def test_who_leaves_commits_first(begin: Begin) -> None:
 
 
 def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin) -> None:
-    """Otherwise its coordinator counts it until its session times out, and the group's positions cannot be set."""
+    """A member leaves even if its last commit is refused: until its session times out, positions could not be set."""
     world = begin().started()
     world.coordinator.commits.append(ILLEGAL_GENERATION)
     go_on = world.hold_up()
@@ -272,7 +272,7 @@ def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin)
 
 
 def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
-    """What was read of the deleted one is not committed, and the position is asked for again."""
+    """After a topic is recreated, its progress is not committed, and the position is fetched again."""
     world = begin().started()
     world.coordinator.committed[0] = 7
     world.catalog.id = "another"
@@ -286,7 +286,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
 
 
 def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin: Begin) -> None:
-    """A commit that waits while the topic is made again fails, and so does one whose topic the coordinator knows no more."""
+    """A commit fails if its topic is recreated while it waits, or if the coordinator does not know the topic."""
     world = begin().started()
     go_on = world.hold_up()
     world.catalog.id = "another"
@@ -303,7 +303,7 @@ def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin
 
 
 def test_what_is_given_up_while_the_coordinator_is_away_is_given_up_later(begin: Begin) -> None:
-    """Behind its commit, so that the next holder begins there."""
+    """A partition is given up after its commit, once the coordinator is back, so that the next holder begins there."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -321,7 +321,7 @@ def test_what_is_given_up_while_the_coordinator_is_away_is_given_up_later(begin:
 
 
 def test_a_hung_reader_loses_what_others_wait_for(begin: Begin) -> None:
-    """After max.poll.interval.ms; what stays its own it keeps."""
+    """After max.poll.interval.ms a hung reader loses the partitions that others wait for, and keeps the rest."""
     world = begin(**{"max.poll.interval.ms": "20"}).started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)

@@ -1,4 +1,4 @@
-"""The positions of many groups in a topic, of whatever a coordinator answers."""
+"""The positions of many groups in a topic, for each kind of coordinator answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class Answering:
-    """A broker that answers by a table: a code or an offset a group."""
+    """A broker that answers from a table: an error code or an offset by group."""
 
     def __init__(self, offsets: Mapping[str, int], codes: Mapping[str, int], *, old: bool = False) -> None:
         self.requests: list[list[str]] = []
@@ -53,7 +53,7 @@ def asked(broker: Answering, groups: Sequence[str]) -> tuple[dict[str, object], 
 
 
 def test_a_group_that_moved_is_asked_for_alone() -> None:
-    """NOT_COORDINATOR and loading pass; who may not see a group, and one that is gone, are left out."""
+    """NOT_COORDINATOR and loading are retried for that group alone; unauthorized and missing groups are left out."""
     codes = {"moved": 16, "loading": 14, "secret": 30, "gone": 69}
     broker = Answering({"at-7": 7}, codes)
     found, unanswered = asked(broker, ["at-7", "nowhere", *codes])
@@ -63,12 +63,12 @@ def test_a_group_that_moved_is_asked_for_alone() -> None:
 
 
 def test_an_older_broker_is_asked_for_each() -> None:
-    """Before Kafka 3.0 a request had one group."""
+    """A broker older than Kafka 3.0 gets one request per group."""
     assert ({}, ["a", "b"]) == asked(Answering({}, {}, old=True), ["a", "b"])
 
 
 def test_a_request_has_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And there is none where there are no groups."""
+    """Groups are split into requests of bounded size; without groups no request is sent."""
     monkeypatch.setattr(requests, "MAX_GROUPS_PER_REQUEST", 2)
     broker = Answering({}, {})
     asked(broker, ["a", "b", "c"])

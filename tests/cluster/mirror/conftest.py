@@ -1,4 +1,4 @@
-"""Mirrors of the one broker's topics, run in the test's own process."""
+"""Mirrors of the shared broker's topics, run in the test's own process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topicfs.cluster.protocol.security import PLAINTEXT, Security
 
 @dataclass
 class Mirror:
-    """A mirror of some topics in a directory of its own."""
+    """A mirror of some topics in its own directory."""
 
     directory: Path
     address: ClusterAddress
@@ -32,7 +32,7 @@ class Mirror:
     def once(
         self, *topics: str, begin: int = EARLIEST, groups: bool = False, patience: float = 60
     ) -> Summary:
-        """Copy what is there."""
+        """Copy the records that exist now."""
         options = MirrorOptions(
             names=TopicNames(topics, groups=groups), begin=begin, once=True, idle_timeout_seconds=patience
         )
@@ -40,7 +40,7 @@ class Mirror:
             return mirror(self.directory, brokers, options, self.said.append, threading.Event())
 
     def forget_the_end(self) -> None:
-        """As after a kill, when the mirror wrote down nothing."""
+        """Delete the mirror's record of its ends, as after a kill before it was written."""
         journal = self.directory / "topicfs.mirror"
         content = json.loads(journal.read_text())
         del content["ends"]

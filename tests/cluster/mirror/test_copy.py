@@ -1,4 +1,4 @@
-"""One partition's copy, and what it does with answers that brokers give rarely."""
+"""One partition's copy and its handling of rare broker answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topicfs.storage.codec.batch import read_header
 from topicfs.storage.model import Offset
 
 NOBODY = None
-"""No broker is asked in these cases."""
+"""Stands for the brokers, which these tests never ask."""
 
 
 def answer(records=b"", *, error=0, high_watermark=100, log_start=0, diverging=None):
@@ -31,7 +31,7 @@ def answer(records=b"", *, error=0, high_watermark=100, log_start=0, diverging=N
 
 
 class Copy:
-    """A copy on a simulated disk, with batches of one record of the epochs given."""
+    """A copy on a simulated disk, with one-record batches of the given epochs."""
 
     def __init__(self, *epochs):
         self.on_disk, self.said = LogOnDisk(), []
@@ -45,7 +45,7 @@ class Copy:
 
 
 def test_whole_batches_are_appended_and_a_torn_one_comes_again():
-    """Each at its own offset; the last one of an answer may be cut off."""
+    """Whole batches are appended at their own offsets; a batch that the answer cuts off is fetched again."""
     made = Copy()
     batches = [sized_batch(150, offset=offset, epoch=1) for offset in range(3)]
     made.take(answer(b"".join(batches)[:-20]))
@@ -56,14 +56,14 @@ def test_whole_batches_are_appended_and_a_torn_one_comes_again():
 
 
 def test_what_is_there_already_is_passed_over():
-    """A batch that comes twice."""
+    """A batch that arrives twice is skipped the second time."""
     made = Copy(1, 1)
     made.take(answer(sized_batch(150, offset=1, epoch=1) + sized_batch(150, offset=2, epoch=1)))
     assert 3 == made.log.log_end_offset
 
 
 def test_a_damaged_batch_is_not_kept():
-    """The same is asked for again later, and the cause is told when it stays."""
+    """A damaged batch is not stored but fetched again; if it stays damaged, the cause is reported."""
     made = Copy(1)
     batch = sized_batch(150, offset=1, epoch=1)
     batch[100] ^= 1
@@ -76,7 +76,7 @@ def test_a_damaged_batch_is_not_kept():
 
 @pytest.mark.parametrize("epoch", [-2, 10, 2**31 - 1])
 def test_an_epoch_that_its_leader_cannot_have_given_is_damage(epoch):
-    """No checksum is over it; kept, it would make every later answer look like another log's."""
+    """An impossible leader epoch, which no checksum covers, is damage: stored, it would make later answers diverge."""
     made = Copy(1)
     batch = sized_batch(150, offset=1, epoch=1)
     batch[12:16] = epoch.to_bytes(4, "big", signed=True)
@@ -89,13 +89,13 @@ def test_an_epoch_that_its_leader_cannot_have_given_is_damage(epoch):
     ("diverging", "end"),
     [
         (EpochEnd(3, Offset(3)), 3),  # the leader's epoch ends before ours
-        (EpochEnd(2, Offset(5)), 2),  # ours of that epoch ends before the leader's
+        (EpochEnd(2, Offset(5)), 2),  # our last epoch ends before the leader's
         (EpochEnd(1, Offset(1)), 1),
-        (EpochEnd(0, Offset(0)), 0),  # one that is older than all of ours
+        (EpochEnd(0, Offset(0)), 0),  # an epoch older than all of ours
     ],
 )
 def test_an_unclean_election_cuts_back_to_where_both_agree(diverging, end):
-    """By epochs, as a follower does."""
+    """After an unclean election the copy truncates to where its epochs agree with the leader's, as a follower does."""
     made = Copy(1, 1, 3, 3, 3)
     made.take(answer(diverging=diverging), epoch=4)
     assert end == made.log.log_end_offset
@@ -106,14 +106,14 @@ def test_an_unclean_election_cuts_back_to_where_both_agree(diverging, end):
 
 
 def test_a_new_leader_whose_log_ends_where_ours_does_cuts_nothing():
-    """And nothing is said of a cut."""
+    """A new leader whose log ends at the copy's end truncates and reports nothing."""
     made = Copy(1, 1, 3, 3, 3)
     made.take(answer(diverging=EpochEnd(3, Offset(5))), epoch=4)
     assert (5, []) == (made.log.log_end_offset, made.said)
 
 
 def test_no_election_no_cut():
-    """Under the leader whose batches are here nothing can have been taken back: others wrote here."""
+    """Divergence in the leader epoch of the copy means that others wrote to the copy: an error, and no truncation."""
     made = Copy(1, 1, 3)
     with pytest.raises(WrittenByOthersError, match="something other than the mirror wrote there"):
         made.take(answer(diverging=EpochEnd(3, Offset(2))), epoch=3)
@@ -121,7 +121,7 @@ def test_no_election_no_cut():
 
 
 def test_passing_errors_are_not_told_at_once():
-    """A leader that moved is looked for; a missing right is told, once."""
+    """A moved leader is searched for without a report; a missing right is reported once."""
     made = Copy(1)
     made.take(answer(error=6))
     assert ([], True, False) == (made.said, made.copy.stale, made.copy.refused)
@@ -136,7 +136,7 @@ def test_passing_errors_are_not_told_at_once():
 
 
 def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
-    """Compaction may take a tombstone that was the last record."""
+    """A gap before the source's end does not make the mirror wait: compaction may remove a tombstone that was last."""
     made = Copy(1)
     made.take(answer(high_watermark=3))
     assert not made.copy.complete
@@ -148,7 +148,7 @@ def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
 
 
 def test_an_answer_that_ends_at_the_copys_end_is_all():
-    """A broker that keeps no session speaks of every partition."""
+    """An answer that ends at the copy's end completes the copy: sessionless brokers answer for every partition."""
     made = Copy(1)
     made.take(answer(high_watermark=3))
     made.copy.has_all(answer(high_watermark=3))
@@ -166,15 +166,19 @@ def header(data=HONEST, **changes):
     ("ours", "theirs", "contradict"),
     [
         ({}, {"checksum": 7}, True),
-        ({}, {"checksum": 7, "leader_epoch": 2}, False),  # another leader's, after an unclean election
+        ({}, {"checksum": 7, "leader_epoch": 2}, False),  # of another leader, after an unclean election
         ({}, {"base_offset": 5, "last_offset": 5}, False),  # ours was compacted away at the source
         ({}, {"base_offset": 3}, True),  # a batch of two records, and ours begins within it
-        ({"last_offset": 9}, {"last_offset": 9, "checksum": 7}, False),  # some of its records are gone
+        (
+            {"last_offset": 9},
+            {"last_offset": 9, "checksum": 7},
+            False,
+        ),  # compaction removed some of its records
         ({"last_offset": 9}, {"last_offset": 8}, True),
         ({"last_offset": 9}, {"last_offset": 9, "producer_id": 7}, True),
-        ({}, {"attributes": 64, "checksum": 7}, False),  # a tombstone whose time has come to go
+        ({}, {"attributes": 64, "checksum": 7}, False),  # a tombstone that has expired
     ],
 )
 def test_what_compaction_can_make_of_a_batch(ours, theirs, contradict):
-    """And what only others can have written."""
+    """Two batches contradict each other if compaction cannot have made one of the other."""
     assert contradict == _contradict(header(**ours), header(**theirs))

@@ -1,4 +1,4 @@
-"""What changes at the source changes in the copy, whenever the mirror runs again."""
+"""Each later run of the mirror repeats the source's changes in the copy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def findings(directory):
 
 
 def test_a_second_run_goes_on(copy, client):
-    """Where the first one ended; what is there already is not copied again."""
+    """A second run continues where the first ended, and copies nothing twice."""
     client.create_topic("on")
     client.produce("on", lines("a", "b"))
     first = copy.once("on")
@@ -81,7 +81,7 @@ def test_a_second_run_goes_on(copy, client):
 
 
 def test_a_directory_opens_and_is_whole(copy, client):
-    """`check` finds nothing in it."""
+    """The copied directory opens, and `check` finds nothing in it."""
     client.create_topic("whole", partitions=2)
     client.produce("whole", lines("a"), partition=1)
     copy.once("whole")
@@ -89,7 +89,7 @@ def test_a_directory_opens_and_is_whole(copy, client):
 
 
 def test_deleted_records_are_followed(copy, client, broker):
-    """The log start, within a segment and with whole segments below it."""
+    """The copy's log start follows the source's, within a segment and across whole segments."""
     client.create_topic("deleted", settings={"segment.bytes": SEGMENT_BYTES})
     client.produce("deleted", [Outgoing(bytes(50_000)) for _ in range(60)], batch=5)
     copy.once("deleted")
@@ -104,7 +104,7 @@ def test_deleted_records_are_followed(copy, client, broker):
 
 
 def test_what_was_deleted_before_it_was_read_is_a_gap_that_is_told(copy, client):
-    """The copy begins again where the source does."""
+    """Records deleted before they were copied are reported as a gap; the copy continues at the source's log start."""
     client.create_topic("gap")
     client.produce("gap", lines("a", "b"))
     copy.once("gap")
@@ -118,7 +118,7 @@ def test_what_was_deleted_before_it_was_read_is_a_gap_that_is_told(copy, client)
 
 
 def test_a_start_within_a_batch(copy, client, broker):
-    """The batch is kept whole, and the log begins where the source's does."""
+    """The batch is kept whole, and the copy's log start is the source's, in its middle."""
     client.create_topic("within")
     client.produce("within", lines("a", "b", "c", "d"))
     client.delete_records("within", 2)
@@ -129,7 +129,7 @@ def test_a_start_within_a_batch(copy, client, broker):
 
 
 def test_a_topic_made_again_replaces_its_copy(copy, client):
-    """By its id, though name and offsets are the same."""
+    """A recreated topic, which is known by its id, replaces the copy even if name and offsets are equal."""
     client.create_topic("remade")
     client.produce("remade", lines("old"))
     copy.once("remade")
@@ -144,7 +144,7 @@ def test_a_topic_made_again_replaces_its_copy(copy, client):
 
 
 class LateBrokers(Brokers):
-    """Brokers of which the one that is asked for everything lags behind: at first it names a topic that is no more."""
+    """Brokers of which the one asked for metadata lags behind: `times` times it names an older topic."""
 
     def __init__(self, address, topic, times):
         super().__init__(address)
@@ -161,7 +161,7 @@ class LateBrokers(Brokers):
 
 @pytest.mark.parametrize(("times", "copied", "complete"), [(3, ["a", "b"], True), (10**6, ["a"], False)])
 def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, copied, complete):
-    """While some broker knows the copied one, who names another may lag behind; the run waits for them to agree."""
+    """If brokers disagree about a topic's id, the mirror waits for them to agree: some of them may lag behind."""
     name = f"late-{times}"
     client.create_topic(name)
     client.produce(name, lines("a"))
@@ -185,7 +185,7 @@ def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, 
 
 
 def test_a_deleted_topics_copy_stays(copy, client):
-    """It may be the only one left."""
+    """The copy of a deleted topic stays, because it may be the only one left."""
     client.create_topic("copy-kept")
     client.produce("copy-kept", lines("a"))
     copy.once("copy-kept")
@@ -197,7 +197,7 @@ def test_a_deleted_topics_copy_stays(copy, client):
 
 
 def test_partitions_and_settings_that_come_later(copy, client):
-    """Both are followed by the next run."""
+    """The next run copies added partitions and changed settings."""
     client.create_topic("more-partitions")
     copy.once("more-partitions")
     client.admin.create_partitions([NewPartitions("more-partitions", 3)])["more-partitions"].result(30)
@@ -210,7 +210,7 @@ def test_partitions_and_settings_that_come_later(copy, client):
 
 
 def test_where_a_new_copy_begins(copy, client, tmp_path):
-    """At the latest offset, or at a time; a copy that has begun goes on whatever is asked for."""
+    """A new copy begins at the latest offset or at a time; an existing copy continues whatever the option says."""
     client.create_topic("begun")
     client.produce("begun", [Outgoing(b"a", timestamp=1_000), Outgoing(b"b", timestamp=2_000)], batch=1)
     copy.once("begun", begin=LATEST)
@@ -226,7 +226,7 @@ def test_where_a_new_copy_begins(copy, client, tmp_path):
 
 
 def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
-    """What came between two runs is copied by the second."""
+    """An empty partition copied from the latest offset keeps it, so the second run copies records in between."""
     client.create_topic("between")
     copy.once("between", begin=LATEST)
     client.produce("between", lines("a"))
@@ -235,7 +235,7 @@ def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
 
 
 def test_a_compacted_source(copy, client, broker):
-    """What is left after compaction is at its own offsets, with the gaps; so is what comes later."""
+    """The records left by compaction keep their offsets in the copy, with the gaps; so do later records."""
     settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
     client.create_topic("compacted", settings=settings)
     client.produce(
@@ -243,7 +243,7 @@ def test_a_compacted_source(copy, client, broker):
     )
 
     def is_compacted():
-        # A segment is closed by the next record after its time.
+        # A record appended after the segment's time closes the segment.
         client.produce("compacted", [Outgoing(b"x", b"other")])
         return client.records("compacted")[0].offset > 0
 
@@ -260,9 +260,9 @@ def test_a_compacted_source(copy, client, broker):
 
 
 def test_a_copy_that_was_compacted_here_goes_on(copy, client):
-    """`topicfs maintain` between two runs takes what newer records of the keys replace, and no end is moved.
+    """`topicfs maintain` may compact the copy between two runs without moving an end.
 
-    The source's batches are others then: that is no sign of a stranger, after a kill neither.
+    The source's batches then differ from the copy's, which is not taken for a foreign write, even after a kill.
     """
     client.create_topic("maintained", settings={"cleanup.policy": "compact", "segment.ms": "200"})
     client.produce("maintained", [Outgoing(b"v%d" % number, b"k") for number in range(5)], batch=1)
@@ -276,7 +276,7 @@ def test_a_copy_that_was_compacted_here_goes_on(copy, client):
 
 
 def test_what_comes_is_followed_until_it_is_stopped(copy, client, address):
-    """New records, a new topic; and a reader beside it sees them."""
+    """A following mirror copies new records and new topics, which a concurrent reader sees, until it is stopped."""
     client.create_topic("live-a")
     stop, said = threading.Event(), []
     options = MirrorOptions(names=TopicNames(("live-*",)), metadata_seconds=0.1)
@@ -302,7 +302,7 @@ def test_what_comes_is_followed_until_it_is_stopped(copy, client, address):
 
 
 def test_kills_at_random_points(copy, client, broker):
-    """After each the next run goes on; in the end the files are the broker's."""
+    """After each kill the next run continues; in the end the files equal the broker's."""
     client.create_topic("killed", partitions=3, settings={"segment.bytes": SEGMENT_BYTES})
     for number in range(3):
         client.produce(
@@ -334,7 +334,7 @@ def test_kills_at_random_points(copy, client, broker):
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_hole_that_a_loss_of_power_left_is_filled(copy, client, broker, policy):
-    """A segment that ended exactly behind a batch, or is empty, is not damaged: the source knows what was there."""
+    """A segment that is empty or ends at a batch looks sound; the mirror fills the gap from the source."""
     name = f"holed-{policy}"
     settings = {
         "segment.bytes": SEGMENT_BYTES,
@@ -357,7 +357,7 @@ def test_a_hole_that_a_loss_of_power_left_is_filled(copy, client, broker, policy
 
 
 class RecordedWaits(threading.Event):
-    """One that never waits, but remembers for how long it was to."""
+    """An event that never waits, and sums the seconds that it was asked to wait."""
 
     def __init__(self):
         super().__init__()
@@ -369,7 +369,7 @@ class RecordedWaits(threading.Event):
 
 
 def test_a_rate_is_kept(copy, client, address):
-    """The mirror waits so long after what came that it gets no more in a second."""
+    """The mirror waits after each answer long enough to stay below its throttle, in bytes per second."""
     client.create_topic("slowed-down", partitions=2)
     for number in range(2):
         client.produce("slowed-down", [Outgoing(bytes(1_000))] * 200, partition=number, batch=10)
@@ -382,7 +382,7 @@ def test_a_rate_is_kept(copy, client, address):
 
 
 def test_the_command_says_what_it_did(copy, client):
-    """Its last line has the numbers; a name that no topic has is an error."""
+    """The command's last line has the numbers; a name that no topic matches is an error."""
     client.create_topic("commanded", partitions=2)
     client.produce("commanded", lines("a"))
     words = ["mirror", str(copy.address), str(copy.directory), "--once", "--topics"]

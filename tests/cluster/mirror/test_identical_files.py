@@ -14,7 +14,7 @@ from topicfs.replication import open_engine
 pytestmark = pytest.mark.java
 
 SEGMENT_BYTES = 1_048_576
-"""The least that a broker takes."""
+"""The smallest segment size that a broker accepts."""
 
 
 def files(directory: Path, *suffixes: str) -> dict[str, bytes]:
@@ -22,12 +22,12 @@ def files(directory: Path, *suffixes: str) -> dict[str, bytes]:
 
 
 def sealed(directory: Path, suffix: str) -> dict[str, bytes]:
-    """The files of that kind of all segments but the active one, whose indexes are preallocated at a broker."""
+    """Return the files with `suffix` of all but the active segment, whose indexes a broker preallocates."""
     return dict(sorted(files(directory, suffix).items())[:-1])
 
 
 def assert_identical(ours: Path, theirs: Path) -> None:
-    """Logs, transaction indexes, sealed indexes and common snapshots."""
+    """Compare logs, transaction indexes, sealed indexes and the snapshots that both have."""
     assert files(theirs, ".log") == files(ours, ".log")
     assert {n: c for n, c in files(theirs, ".txnindex").items() if c} == {
         n: c for n, c in files(ours, ".txnindex").items() if c
@@ -41,7 +41,7 @@ def assert_identical(ours: Path, theirs: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_batches_of_every_codec(copy, broker, client, codec):
-    """Segments roll at the same offsets, with the same indexes."""
+    """Segments roll at the same offsets and have the same indexes."""
     topic = f"codec-{codec}"
     client.create_topic(topic, settings={"segment.bytes": str(SEGMENT_BYTES)})
     values = (bytes(f"{number} " * (300 + number % 7), "ascii") for number in range(1200))
@@ -56,7 +56,7 @@ def test_batches_of_every_codec(copy, broker, client, codec):
 
 
 def test_transactions_with_their_markers(copy, broker, client):
-    """Committed, aborted and plain records; several producers at once; snapshots at the rolls."""
+    """Committed, aborted and plain records of concurrent producers give equal files and snapshots at the rolls."""
     client.create_topic("transactions", settings={"segment.bytes": str(SEGMENT_BYTES)})
     producers = [client.producer(transactional_id=f"mirrored-{number}") for number in range(2)]
     for producer in producers:
@@ -81,7 +81,7 @@ def test_transactions_with_their_markers(copy, broker, client):
 
 
 def test_ids_settings_and_epochs(copy, broker, client):
-    """The topic's id, what it or the broker sets, every partition, and the leader epochs' file."""
+    """The copy has the topic's id, its settings and the broker's, every partition and the leader epoch file."""
     settings = {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}
     topic_id = client.create_topic("pictured", partitions=3, settings=settings)
     client.produce("pictured", [Outgoing(b"v", b"k")], partition=2)
@@ -93,7 +93,7 @@ def test_ids_settings_and_epochs(copy, broker, client):
     for number in range(3):
         for file in ("partition.metadata", "leader-epoch-checkpoint"):
             name = Path(f"pictured-{number}") / file
-            # A broker writes its epochs in a thread of their own, a moment later.
+            # A broker writes its epochs in another thread, slightly later.
             wait_until(
                 lambda: (broker.log_dir / name).read_text() == (copy.directory / name).read_text(),  # noqa: B023 (at once)
                 f"{name} is the broker's",

@@ -1,4 +1,4 @@
-"""A broker that lost records which were copied already, and one that is away for a while."""
+"""A broker that lost records after they were copied, and one that is down for a while."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def values(directory, topic):
 
 
 def test_what_the_source_lost_is_cut_off(copy, client, broker):
-    """A power loss took its last batches; what others wrote there since has a newer leader epoch."""
+    """After a power loss took the source's last batches, newer leader epochs make the copy drop its own."""
     client.create_topic("lost")
     client.produce("lost", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c"), Outgoing(b"d")], batch=1)
     copy.once("lost")
@@ -46,12 +46,12 @@ def test_what_the_source_lost_is_cut_off(copy, client, broker):
 
 
 def epochs(directory, topic):
-    """The file of leader epochs. A broker appends first, and writes it a moment later in another thread."""
+    """Return the leader epoch file, which a broker writes slightly after an append, in another thread."""
     return (directory / f"{topic}-0" / "leader-epoch-checkpoint").read_text()
 
 
 def test_an_epoch_in_which_nothing_was_written_is_in_the_copy(copy, client, broker):
-    """No batch tells of it; the leader is asked."""
+    """An epoch without batches is copied, too, because the mirror asks the leader for it."""
     client.create_topic("restarted")
     Client(broker.bootstrap_server).produce("restarted", [Outgoing(b"a")])
     with back_again(broker):
@@ -62,7 +62,7 @@ def test_an_epoch_in_which_nothing_was_written_is_in_the_copy(copy, client, brok
 
 
 def test_a_mirror_waits_for_a_broker_that_is_away(copy, client, broker, address):
-    """It says so, and goes on when the broker is back."""
+    """The mirror reports that a broker is down, and continues when it is back."""
     client.create_topic("away")
     stop, said = threading.Event(), []
 

@@ -1,4 +1,4 @@
-"""Directories that are not the mirror's, and sources that cannot be copied: a clear line each, nothing is changed."""
+"""Foreign directories and sources that cannot be copied give one clear line each, and nothing changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.java
 
 @pytest.fixture
 def filled(copy, client, request):
-    """A mirror of one topic with two records; the topic is the test's own."""
+    """A mirror of the test's own topic, which has two records."""
     topic = re.sub("[^a-z]+", "-", request.node.name.removeprefix("test_"))[:60]
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"a"), Outgoing(b"b")], batch=1)
@@ -54,14 +54,14 @@ def bytes_below(directory):
 
 
 def test_a_directory_that_others_wrote_to(copy, filled):
-    """Its ends are not those that the mirror left."""
+    """A directory is refused if its ends differ from those that the mirror recorded."""
     written_to(copy.directory, filled)
     with pytest.raises(WrittenByOthersError, match=f"{filled}-0 ends at 3, and the mirror left it at 2"):
         copy.once(filled)
 
 
 def test_a_record_of_others_where_the_source_has_none(copy, filled):
-    """After a kill of the mirror: the source ends before it, under the same leader."""
+    """After a kill of the mirror, a foreign record is detected: under the same leader the source ends before it."""
     copy.forget_the_end()
     written_to(copy.directory, filled)
     with pytest.raises(
@@ -71,7 +71,7 @@ def test_a_record_of_others_where_the_source_has_none(copy, filled):
 
 
 def test_a_record_of_others_in_the_place_of_the_sources(copy, filled, client):
-    """After a kill of the mirror: the batches at the same offset differ."""
+    """After a kill of the mirror, a foreign record is detected: the batches at its offset differ."""
     copy.forget_the_end()
     written_to(copy.directory, filled)
     client.produce(filled, [Outgoing(b"ours")])
@@ -80,7 +80,7 @@ def test_a_record_of_others_in_the_place_of_the_sources(copy, filled, client):
 
 
 def test_a_record_of_others_in_a_compacted_copy(copy, client):
-    """After a kill of the mirror: no compaction makes one batch of another."""
+    """After a kill of the mirror, a foreign record is detected: compaction cannot make one batch of the other."""
     client.create_topic("kept-keys", settings={"cleanup.policy": "compact"})
     client.produce("kept-keys", [Outgoing(b"a", b"k")])
     copy.once("kept-keys")
@@ -93,7 +93,7 @@ def test_a_record_of_others_in_a_compacted_copy(copy, client):
 
 
 def test_after_a_kill_an_honest_copy_goes_on(copy, filled, client):
-    """Its last batch is the source's."""
+    """After a kill the mirror continues if the copy's last batch is the source's."""
     copy.forget_the_end()
     client.produce(filled, [Outgoing(b"c")])
     assert () == copy.once(filled).problems
@@ -107,7 +107,7 @@ def as_alice(copy, broker):
 
 
 def test_topics_that_the_user_may_not_read(copy, client, broker):
-    """The others are copied; one that may be described only is named with the ACL that is missing, the hidden one is not seen."""
+    """Readable topics are copied; a describable one is named with the missing ACL; a hidden one is not seen."""
     topics = ("acl-described", "acl-free", "acl-hidden")
     for topic in topics:
         client.create_topic(topic)
@@ -131,7 +131,7 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
 
 
 def test_a_topic_that_the_user_may_no_longer_describe(copy, client, broker):
-    """Its copy stays, and the mirror names the revoked right instead of a deletion."""
+    """If the right to describe a topic is revoked, its copy stays, and the mirror reports the right, not a deletion."""
     client.create_topic("acl-revoked")
     as_alice(copy, broker)
     copy.once("acl-revoked")
@@ -142,7 +142,7 @@ def test_a_topic_that_the_user_may_no_longer_describe(copy, client, broker):
 
 @pytest.fixture
 def quota(java, broker, client, address):
-    """Of a thousand bytes a second, for clients of this name, and used up."""
+    """A used-up quota of a thousand bytes per second for clients of this name."""
     client.create_topic("quota")
     client.produce("quota", [Outgoing(bytes(10_000))] * 50)
 
@@ -155,7 +155,7 @@ def quota(java, broker, client, address):
         with closing(open_cluster(address)) as engine:
             partition = found(engine, "quota")
             wanted = FetchPartition(partition.name, partition.topic_id, Offset(0))
-            # The controller answers first, the broker keeps it a moment later.
+            # The controller answers first; the broker applies the quota slightly later.
             wait_until(
                 lambda: fetch(engine.leaders.brokers, 1, [wanted], max_bytes=1 << 20).throttle_ms,
                 "the quota is kept",
@@ -167,7 +167,7 @@ def quota(java, broker, client, address):
 
 @pytest.mark.usefixtures("quota")
 def test_a_quota_that_lets_nothing_through(copy, client):
-    """A broker is silent for minutes then, on the connection too: the line says why, and what to ask for."""
+    """A broker over quota may be silent for minutes, even to new requests; the line gives cause and remedy."""
     client.create_topic("too-quick")
     client.produce("too-quick", [Outgoing(bytes(10_000))] * 50)
     problem = "broker 1: the quota of this client is used up; ask for a larger consumer_byte_rate"
@@ -176,16 +176,16 @@ def test_a_quota_that_lets_nothing_through(copy, client):
 
 
 def test_two_mirrors_of_one_directory(copy, filled):
-    """The second is refused while the first has it open."""
+    """A second mirror is refused while the first has the directory open."""
     with closing(open_engine(copy.directory)), pytest.raises(DirectoryLockedError, match="in use by process"):
         copy.once(filled)
 
 
 def test_topics_that_no_mirror_made(copy, filled):
-    """A topic of others in the directory is found before anything there is written."""
+    """A topic that no mirror made is found before anything is written to the directory."""
     with closing(open_engine(copy.directory)) as engine:
         engine.create_topic("extra")
-    (copy.directory / "topicfs.topics").unlink()  # As a broker leaves them, which has no such file.
+    (copy.directory / "topicfs.topics").unlink()  # A broker's directory has no such file.
     before = bytes_below(copy.directory)
     with pytest.raises(
         MirrorError, match="has topic extra, which the mirror did not create; mirror into another directory"
@@ -195,7 +195,7 @@ def test_topics_that_no_mirror_made(copy, filled):
 
 
 def test_a_mirror_of_another_cluster(copy, filled):
-    """Both are named."""
+    """A mirror of another cluster is refused with the names of both clusters."""
     journal = copy.directory / "topicfs.mirror"
     journal.write_text(journal.read_text().replace('"cluster": "', '"cluster": "other-'))
     with pytest.raises(MirrorError, match="a mirror of the cluster other-.*, not of "):
@@ -203,7 +203,7 @@ def test_a_mirror_of_another_cluster(copy, filled):
 
 
 def test_a_damaged_journal(copy, filled):
-    """With its name, whatever is wrong with it."""
+    """Any damage of the journal is reported with the journal's name."""
     for content in ("{", "{}", '{"version": 2}', '{"version": 1, "cluster": "c", "topics": 5}'):
         (copy.directory / "topicfs.mirror").write_text(content)
         with pytest.raises(CorruptionError, match=r"topicfs\.mirror"):
@@ -211,7 +211,7 @@ def test_a_damaged_journal(copy, filled):
 
 
 def test_no_broker(copy, served):
-    """Nothing is made then."""
+    """If no broker answers, no directory is created."""
     server = served(lambda connection: connection.close())
     copy.address = copy.address._replace(servers=(server, Server("127.0.0.1", 1)))
     with pytest.raises(UnreachableError, match="no broker answers"):
@@ -220,7 +220,7 @@ def test_no_broker(copy, served):
 
 
 def test_a_disk_that_is_full_ends_the_mirror(copy, filled, client, monkeypatch):
-    """With the error of the disk; what is there stays, and the next run goes on."""
+    """The mirror ends with the disk's error; the copy stays, and the next run continues."""
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_ends_the_mirror(copy, filled, client, monkeypatch):
 
 @pytest.mark.root
 def test_a_disk_that_is_really_full(copy, client, tmp_path):
-    """The command's last line says so; with more room the next run goes on, and the copy is whole."""
+    """The command's last line reports the full disk; with more space the next run continues and completes the copy."""
     client.create_topic("too-much-to-copy", partitions=2)
     for number in range(2):
         client.produce("too-much-to-copy", [Outgoing(bytes(100_000))] * 60, partition=number, batch=5)
@@ -256,7 +256,7 @@ def test_a_disk_that_is_really_full(copy, client, tmp_path):
 
 
 def test_two_mirrors_at_once(copy, client, tmp_path):
-    """The second one ends with a line that names the first."""
+    """The second mirror ends with a line that names the first."""
     client.create_topic("twice")
     words = ["mirror", str(copy.address), str(copy.directory), "--topics", "twice"]
     with FORKS.start(COMMAND, *words) as first:

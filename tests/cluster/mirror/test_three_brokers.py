@@ -1,4 +1,4 @@
-"""A cluster of three brokers: mirrored while its leaders change, and handed over with its groups to another."""
+"""A cluster of three brokers, mirrored while its leaders change, and handed to another cluster with its groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.java
 
 @contextmanager
 def running(address, directory, topic):
-    """Mirror a topic in a thread during the block; yields what it says."""
+    """Mirror a topic in a thread during the block; yields its messages."""
     stop, said = threading.Event(), []
     options = MirrorOptions(names=TopicNames((topic,)), metadata_seconds=0.2)
 
@@ -50,7 +50,7 @@ def values(directory, topic):
 
 def wait_for(expected, directory, topic):
     def copied():
-        # A copy that is being cut off may be shorter than it was when it was opened.
+        # While a copy is being truncated it may be shorter than when it was opened.
         with suppress(CorruptionError):
             return (directory / f"{topic}-0").exists() and expected == values(directory, topic)
 
@@ -58,7 +58,7 @@ def wait_for(expected, directory, topic):
 
 
 def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path):
-    """What the new leader never had is cut off by its epochs; the files are the new leader's then."""
+    """Records that the new leader never had are truncated by its epochs; then the files equal the new leader's."""
     second, third = three_brokers[2], three_brokers[3]
     client = Client(three_brokers[1].bootstrap_server)
     address = cluster_address(f"kafka://{client.bootstrap_server}")
@@ -82,12 +82,12 @@ def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path
 
 
 def newest(client, topic):
-    """Each key's newest record, which compaction leaves."""
+    """Return each key's newest record, which compaction keeps."""
     return {record.key: record for record in client.records(topic)}
 
 
 def test_a_group_goes_on_in_another_cluster(copy, three_brokers, java, tmp_path):
-    """A mirror of three brokers is handed to one: offsets, transactions, compaction, and what the group has not read yet."""
+    """A mirror of three brokers, handed to one, keeps offsets, transactions, compaction and the group's position."""
     client = Client(three_brokers[1].bootstrap_server)
     copy.address = cluster_address(f"kafka://{client.bootstrap_server}")
     compacted = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
@@ -105,7 +105,7 @@ def test_a_group_goes_on_in_another_cluster(copy, three_brokers, java, tmp_path)
     client.produce("moving", [Outgoing(b"d")], partition=0)
 
     def is_compacted():
-        # A segment is closed by the next record after its time.
+        # A record appended after the segment's time closes the segment.
         client.produce("keyed", [Outgoing(b"x", b"other")])
         return client.records("keyed")[0].offset > 0
 

@@ -1,4 +1,4 @@
-"""Connections: versions agreed upon, and what is said where no Kafka broker answers as it should."""
+"""Connections: version negotiation, and errors if the peer is no Kafka broker or answers wrongly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 
 @pytest.fixture
 def connect():
-    """Connect to servers; what was connected is closed at the end."""
+    """Returns a function that connects to servers; the connections are closed at the end."""
     with ExitStack() as stack:
         yield lambda server: stack.enter_context(closing(Connection(server)))
 
@@ -38,7 +38,7 @@ def frame(body):
 
 
 def received(connection):
-    """The header's numbers and the rest of a request."""
+    """Return the numbers of a request's header and the rest of the request."""
     size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
     data = connection.recv(size, socket.MSG_WAITALL)
     return *struct.unpack_from(">hhi", data), data[8:]
@@ -53,7 +53,7 @@ def versions_answer(correlation, keys, *, version=4):
 
 
 def agreeing(then, keys=((3, 0, 13), (1, 4, 18))):
-    """A server that agrees on versions, and gives each later request's header and the connection to `then`."""
+    """A server that negotiates versions, and passes each later request's header and the connection to `then`."""
 
     def serve(connection):
         _, version, correlation, _ = received(connection)
@@ -66,7 +66,7 @@ def agreeing(then, keys=((3, 0, 13), (1, 4, 18))):
 
 @pytest.mark.java
 def test_a_broker_answers_in_the_newest_version_that_both_know(address, connect):
-    """Kafka 4.3."""
+    """A broker of Kafka 4.3 answers in the newest version that both sides know."""
     connection = connect(address.servers[0])
     assert (13, 18) == (connection.version(METADATA), connection.version(FETCH))
     answer = connection.call(METADATA, EVERYTHING)
@@ -76,7 +76,7 @@ def test_a_broker_answers_in_the_newest_version_that_both_know(address, connect)
 
 
 def test_an_old_broker_is_asked_again_in_the_oldest_form(served, connect):
-    """It answers what it does not know in version 0 with UNSUPPORTED_VERSION."""
+    """An old broker answers unknown versions with UNSUPPORTED_VERSION in version 0, and gets the oldest version."""
 
     def serve(connection):
         _, version, correlation, _ = received(connection)
@@ -99,7 +99,7 @@ def test_an_old_broker_is_asked_again_in_the_oldest_form(served, connect):
     [(0, 9, "it needs Kafka 2.8 or newer"), (14, 20, "this topicfs is too old for it")],
 )
 def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, remedy):
-    """With the versions of both sides."""
+    """A broker that is too old or too new is refused with the versions of both sides."""
     connection = connect(served(agreeing(lambda *_: None, [(3, low, high)])))
     with pytest.raises(UnsupportedVersionError) as caught:
         connection.call(METADATA, EVERYTHING)
@@ -119,7 +119,7 @@ def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, r
     ],
 )
 def test_what_is_no_kafka_broker_is_said_to_be_none(served, connect, words):
-    """HTTP, SMTP, another protocol of frames, and rubbish."""
+    """HTTP, SMTP, another framed protocol and random bytes are recognized as no Kafka broker."""
 
     def serve(connection):
         received(connection)
@@ -130,7 +130,7 @@ def test_what_is_no_kafka_broker_is_said_to_be_none(served, connect, words):
 
 
 def test_a_listener_with_tls_is_recognised(served, connect):
-    """What it answers to plain text is an alert."""
+    """A TLS listener is recognized by the alert with which it answers plain text."""
 
     def serve(connection):
         received(connection)
@@ -141,7 +141,7 @@ def test_a_listener_with_tls_is_recognised(served, connect):
 
 
 def test_nobody_listens_or_nobody_answers(served, connect):
-    """A closed port, a connection that is closed at once, and one on which nothing comes."""
+    """A closed port, a connection closed at once and a silent one each give their own error."""
     with nobody_listens() as server, pytest.raises(UnreachableError, match="Connection refused"):
         connect(server)
     with pytest.raises(UnreachableError, match="the broker closed the connection"):
@@ -167,7 +167,7 @@ def test_nobody_listens_or_nobody_answers(served, connect):
     ],
 )
 def test_a_malformed_answer_ends_the_connection(served, connect, answer, said):
-    """Sizes that lie, another request's answer, and one that ends too early."""
+    """A wrong size, the answer to another request and a truncated answer end the connection."""
 
     def then(connection, _key, _version, correlation, _rest):
         connection.sendall(answer(correlation))
@@ -188,7 +188,7 @@ def offsets_answer(correlation, *, name="t", version=7):
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7])
 def test_answers_may_come_in_any_pieces(served, connect, pieces):
-    """Several at once, one after the other by the byte, small and large ones."""
+    """Answers are read whether they arrive together, byte by byte, or in small and large pieces."""
     waiting = []
 
     def then(connection, _key, _version, correlation, _rest):
@@ -205,7 +205,7 @@ def test_answers_may_come_in_any_pieces(served, connect, pieces):
             connection.sendall(data[start:end])
             time.sleep(
                 0.001
-            )  # So that pieces come one by one: together they are read right, too, but that is less of a test.
+            )  # Makes the pieces arrive one by one; together they would be read right, too, but test less.
 
     connection = connect(served(agreeing(then, [(2, 1, 7)])))
     for _ in range(2):
@@ -216,7 +216,7 @@ def test_answers_may_come_in_any_pieces(served, connect, pieces):
 
 @pytest.mark.parametrize("together", [1, 40])
 def test_the_time_limit_is_for_the_whole_answer(served, connect, together):
-    """A broker that sends a byte now and then is not waited for: neither for the size of its answer nor for the rest."""
+    """The time limit covers the whole answer: a broker that sends a byte now and then cannot extend it."""
     ended = threading.Event()
 
     def then(connection, _key, _version, correlation, _rest):
@@ -234,7 +234,7 @@ def test_the_time_limit_is_for_the_whole_answer(served, connect, together):
 
 
 def test_an_answer_over_a_slow_link_gets_more_time(served, connect):
-    """As much as its bytes take at 128 KiB/s; the next answer has the caller's limit again."""
+    """A large answer gets the extra time that its bytes need at 128 KiB/s; the next has the caller's limit again."""
     pieces = 8
     ended = threading.Event()
 
@@ -255,7 +255,7 @@ def test_an_answer_over_a_slow_link_gets_more_time(served, connect):
 
 
 def test_a_broker_that_takes_nothing_is_not_waited_for(served, connect):
-    """A request that is larger than what the system keeps for it ends in time."""
+    """Sending a request larger than the system's buffers to a broker that does not read ends in time."""
     ended = threading.Event()
 
     def serve(connection):
@@ -273,7 +273,7 @@ def test_a_broker_that_takes_nothing_is_not_waited_for(served, connect):
 
 
 def test_a_number_that_no_request_has_room_for_is_an_answers_fault(served, connect):
-    """It is told as such, and the connection is of use: threads that follow go on."""
+    """A number too large for a request is blamed on an earlier answer, and the connection stays usable for others."""
     connection = connect(served(agreeing(lambda *_: None)))
     asked = {
         "topics": [],
@@ -292,7 +292,7 @@ def test_a_number_that_no_request_has_room_for_is_an_answers_fault(served, conne
 
 
 def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, connect):
-    """Both processes would read from one socket."""
+    """A forked process does not use its parent's connection, because both would read from one socket."""
     connection = connect(served(agreeing(lambda *_: None)))
     assert connection.usable
     child = os.fork()
@@ -302,7 +302,7 @@ def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, conne
 
 
 def test_an_answer_may_come_as_much_later_as_the_broker_demands_a_pause(served, connect):
-    """It reads a request that was sent behind the one that used up the quota when the pause is over."""
+    """A demanded pause extends the time limit: a throttled broker reads the next request only after the pause."""
     ended, waiting = threading.Event(), []
 
     def then(connection, key, version, correlation, _rest):
@@ -326,7 +326,7 @@ def test_an_answer_may_come_as_much_later_as_the_broker_demands_a_pause(served, 
 
 
 def test_a_later_answer_demands_a_pause_as_the_first_one_does(served, connect):
-    """Of requests that are sent in one round trip; where it is too long the answers behind it are not waited for."""
+    """Each answer of one round trip can demand a pause; if it is too long, the answers after it are not awaited."""
     waiting = []
 
     def then(connection, key, version, correlation, _rest):
@@ -345,7 +345,7 @@ def test_a_later_answer_demands_a_pause_as_the_first_one_does(served, connect):
 
 @pytest.mark.parametrize(("demanded_ms", "longest"), [(2**31 - 1, 600), (30_000, 30), (-(2**31), 0)])
 def test_a_pause_has_a_bound(demanded_ms, longest):
-    """Of ten minutes: one wrong number does not end all requests to a broker for weeks; a negative one is none."""
+    """A pause is at most ten minutes, so that a wrong number cannot stop requests for weeks; negative means none."""
     throttle = Throttle()
     throttle.note({"throttleTimeMs": demanded_ms})
     assert longest - 10 <= throttle.left() <= longest

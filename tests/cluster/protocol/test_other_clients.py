@@ -1,4 +1,4 @@
-"""The settings of a file as other clients want them: Java's, with every reference resolved, and librdkafka's own names."""
+"""A settings file converted for other clients: for Java with all references resolved, and to librdkafka's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 @pytest.fixture
 def file(tmp_path, certificates, monkeypatch):
-    """A file with all of it: TLS both ways, and a user whose password comes from the environment and needs quoting."""
+    """A settings file with mutual TLS and a user whose password comes from the environment and needs quoting."""
     monkeypatch.setenv("REPORTS_PASSWORD", 'a"b\\c')
     path = tmp_path / "client.properties"
     path.write_text(
@@ -27,7 +27,7 @@ def file(tmp_path, certificates, monkeypatch):
 
 
 def test_java_gets_its_own_names(file, certificates):
-    """Files of PEM are said to be that, and what has no meaning here is left out."""
+    """Java gets its own names; PEM files are marked as PEM, and settings without effect are left out."""
     found = for_java(file)
     assert f'{LOGIN} username="reports" password="a\\"b\\\\c";' == found["sasl.jaas.config"]
     assert ("PEM", "PEM") == (found["ssl.truststore.type"], found["ssl.keystore.type"])
@@ -36,7 +36,7 @@ def test_java_gets_its_own_names(file, certificates):
 
 
 def test_librdkafka_gets_its_own(file, certificates):
-    """A user and a password of their own, and one file for key and certificate."""
+    """librdkafka gets separate user and password settings, and one file for key and certificate."""
     found = for_librdkafka(file)
     assert ("reports", 'a"b\\c') == (found["sasl.username"], found["sasl.password"])
     assert str(certificates.authority) == found["ssl.ca.location"]
@@ -45,7 +45,7 @@ def test_librdkafka_gets_its_own(file, certificates):
 
 
 def test_tokens_are_asked_for_by_the_other_client_itself(tmp_path):
-    """From the same endpoint, as the same client; a host's name that is not to be compared is not compared there either."""
+    """The other client fetches tokens from the same endpoint as the same client; disabled host checks stay disabled."""
     path = tmp_path / "client.properties"
     path.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
@@ -63,7 +63,7 @@ def test_tokens_are_asked_for_by_the_other_client_itself(tmp_path):
 
 
 def test_what_cannot_be_used_is_refused_here(tmp_path):
-    """Before another client is asked, whose words are its own."""
+    """Unusable settings are refused here, before another client fails with its own message."""
     path = tmp_path / "client.properties"
     path.write_text("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n")
     for settings_of in (for_java, for_librdkafka):

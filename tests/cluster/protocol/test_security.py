@@ -1,4 +1,4 @@
-"""TLS and SASL with a real broker, and what is said where either fails."""
+"""TLS and SASL with a real broker, and the error if either fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @pytest.fixture
 def security(tmp_path):
-    """Read settings as of a file."""
+    """Returns a function that reads settings as from a file."""
 
     def read(**settings):
         path = tmp_path / "client.properties"
@@ -39,7 +39,7 @@ def security(tmp_path):
 
 @pytest.fixture(scope="module")
 def scram_users(broker, client):
-    """Bob, for both kinds of SCRAM, as soon as the broker lets him in: the controller knows him first."""
+    """Create bob's SCRAM credentials of both kinds, and wait until the broker, which learns them late, accepts him."""
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         upsertion = UserScramCredentialUpsertion("bob", ScramCredentialInfo(kind, 4096), b"bob-secret")
         client.admin.alter_user_scram_credentials([upsertion])["bob"].result(TIMEOUT_SECONDS)
@@ -61,7 +61,7 @@ def jaas(user, password):
 
 
 def asked(broker, protocol, security):
-    """Connect to one of the broker's listeners, ask for something, and return the ports that it advertises there."""
+    """Connect to a listener of the broker, send a request, and return the ports that the broker advertises there."""
     with closing(Connection(Server("localhost", broker.ports[protocol]), security)) as connection:
         return [one["port"] for one in connection.call(METADATA, EVERYTHING)["brokers"]]
 
@@ -71,7 +71,7 @@ def asked(broker, protocol, security):
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @pytest.mark.usefixtures("scram_users")
 def test_users_and_passwords(broker, security, certificates, mechanism, protocol):
-    """Taken where they are right; else the line says whose they are, and not the password."""
+    """Correct credentials are accepted; for wrong ones the error names the user and not the password."""
     user = "alice" if mechanism == "PLAIN" else "bob"
     settings = {
         "security_protocol": protocol,
@@ -90,7 +90,7 @@ def test_users_and_passwords(broker, security, certificates, mechanism, protocol
 
 @pytest.mark.java
 def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatch):
-    """The client says again who it is before the broker's two seconds are over; one that does not is cut off."""
+    """The client reauthenticates before the broker's two-second session ends; one that does not is disconnected."""
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     known = security(**settings, sasl_jaas_config=jaas("alice", "alice-secret"))
     server = Server("localhost", broker.ports["SASL_PLAINTEXT"])
@@ -111,12 +111,12 @@ def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatc
 
 @pytest.mark.java
 def test_a_session_that_is_refused_ends_the_connection(broker, security):
-    """As where a password was changed meanwhile."""
+    """A refused reauthentication, as after a changed password, ends the connection."""
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     known = security(**settings, sasl_jaas_config=jaas("alice", "alice-secret"))
     connection = Connection(Server("localhost", broker.ports["SASL_PLAINTEXT"]), known)
     connection._credentials = security(**settings, sasl_jaas_config=jaas("alice", "old")).credentials
-    time.sleep(1.1)  # A broker lets nobody begin again within a second.
+    time.sleep(1.1)  # A broker refuses to reauthenticate within a second.
     connection._session_ends = 0
     with pytest.raises(
         AuthenticationError, match="PLAIN as alice: the cluster answers SASL_AUTHENTICATION_FAILED"
@@ -128,7 +128,7 @@ def test_a_session_that_is_refused_ends_the_connection(broker, security):
 @pytest.mark.java
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_tokens(broker, security, certificates, protocol):
-    """From an endpoint that has TLS of its own; when a token runs out the session goes on with the next one."""
+    """Tokens come from an endpoint with its own TLS; when a token expires, the session continues with the next one."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.pair("endpoint"))
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -145,7 +145,7 @@ def test_tokens(broker, security, certificates, protocol):
         assert [("carol:s", ["kafka"])] == [(who, fields["scope"]) for _, who, fields in endpoint.asked]
         assert () == known.ignored
     with token_endpoint() as endpoint:
-        endpoint.lifetime = 5  # Long enough for a slow broker to take it.
+        endpoint.lifetime = 5  # Long enough for a slow broker to accept the token.
         settings = {
             "security_protocol": protocol,
             "ssl_truststore_location": certificates.authority,
@@ -171,7 +171,7 @@ def test_tokens(broker, security, certificates, protocol):
 
 @pytest.mark.java
 def test_a_clients_certificate(broker, security, certificates):
-    """Where the broker wants one: with an encrypted key; none; and one of a stranger."""
+    """A client certificate may have an encrypted key; if it is missing or the password is wrong, an error says so."""
     common = {"security_protocol": "SSL", "ssl_truststore_location": certificates.authority}
     pair = certificates.pair("client", password="key-secret")
     known = security(**common, ssl_keystore_location=pair, ssl_key_password="key-secret")
@@ -184,7 +184,7 @@ def test_a_clients_certificate(broker, security, certificates):
 
 @pytest.mark.java
 def test_a_certificate_and_a_password(broker, security, certificates):
-    """A listener may want both: the certificate is shown first, and an old one is refused whatever the password."""
+    """A listener may want both: TLS comes first, so an expired certificate is refused whatever the password."""
     settings = {
         "security_protocol": "SASL_SSL",
         "ssl_truststore_location": certificates.authority,
@@ -200,7 +200,7 @@ def test_a_certificate_and_a_password(broker, security, certificates):
 
 @pytest.mark.java
 def test_certificates_of_a_broker_and_of_its_client(broker, security, certificates):
-    """One side does not take the other's: each with its remedy."""
+    """A certificate that either side rejects gives an error with its own remedy."""
     tls = {"security_protocol": "SSL"}
     with pytest.raises(
         AuthenticationError, match="set ssl.truststore.location to a file with the CA that signed it"
@@ -217,7 +217,7 @@ def test_certificates_of_a_broker_and_of_its_client(broker, security, certificat
 
 @pytest.mark.java
 def test_listeners_that_want_something_else(broker, security, certificates):
-    """SASL or TLS on one side only: each with what to set."""
+    """If only one side uses SASL or TLS, the error says what to set."""
     plain = Server("127.0.0.1", int(broker.bootstrap_server.rpartition(":")[2]))
     sasl = security(
         security_protocol="SASL_PLAINTEXT",
@@ -246,7 +246,7 @@ def test_listeners_that_want_something_else(broker, security, certificates):
     ],
 )
 def test_certificates_that_are_not_taken(served, security, certificates, pair, said):
-    """Expired, signed by an unknown CA, for another host: each with its remedy."""
+    """An expired certificate, an unknown CA and another host's certificate each give an error with a remedy."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trusted = certificates.authority if pair.pop("signed", True) else certificates.stranger
     context.load_cert_chain(certificates.pair("server", **pair))
@@ -259,7 +259,7 @@ def test_certificates_that_are_not_taken(served, security, certificates, pair, s
 
 
 def test_the_name_of_the_host_need_not_be_looked_at(served, security, certificates):
-    """An empty ssl.endpoint.identification.algorithm, as for Java clients."""
+    """An empty ssl.endpoint.identification.algorithm turns host name checks off, as for Java clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.pair("other", host="elsewhere.example"))
     server = served(lambda connection: context.wrap_socket(connection, server_side=True).close())
@@ -300,7 +300,7 @@ def test_the_name_of_the_host_need_not_be_looked_at(served, security, certificat
     ],
 )
 def test_settings_that_cannot_be_used(security, settings, said):
-    """With the file, the setting and what was expected."""
+    """An unusable setting is reported with the file, its name and what was expected."""
     with pytest.raises(InvalidConfigError) as caught:
         security(**settings)
     assert said in str(caught.value)
@@ -308,7 +308,7 @@ def test_settings_that_cannot_be_used(security, settings, said):
 
 
 def test_passwords_come_from_elsewhere(security, tmp_path, monkeypatch):
-    """From the environment, or from another file; settings without effect here are listed."""
+    """Passwords come from the environment or another file; settings without effect here are listed."""
     monkeypatch.setenv("REPORTS_PASSWORD", 'a"b')
     (tmp_path / "secrets").write_text("one=from a file\n")
     monkeypatch.setenv("EVERYTHING", jaas("u", "of everything"))
@@ -330,7 +330,7 @@ def test_passwords_come_from_elsewhere(security, tmp_path, monkeypatch):
 
 
 def test_scram_is_that_of_the_standard():
-    """The example of RFC 7677."""
+    """The example of RFC 7677 gives the standard's messages."""
     exchange = scram("sha256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
     assert b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO" == next(exchange)
     proof = exchange.send(
@@ -355,7 +355,7 @@ def test_scram_is_that_of_the_standard():
     ],
 )
 def test_a_false_challenge_is_refused(challenge):
-    """Another nonce, iterations that protect nothing or take for ever, and rubbish."""
+    """A challenge with another nonce, too few or too many iterations, or garbage is refused."""
     exchange = scram("sha256", "user", "pencil", "ours")
     next(exchange)
     with pytest.raises((ValueError, KeyError)):
@@ -363,7 +363,7 @@ def test_a_false_challenge_is_refused(challenge):
 
 
 def test_a_broker_that_does_not_know_the_password_is_refused():
-    """It could be anyone."""
+    """A broker that cannot prove it knows the password is refused, because it could be anyone."""
     exchange = scram("sha512", "user", "pencil", "ours")
     next(exchange)
     exchange.send(b"r=ours1,s=c2FsdA==,i=4096")
@@ -372,7 +372,7 @@ def test_a_broker_that_does_not_know_the_password_is_refused():
 
 
 def test_what_a_token_is_shown_with():
-    """Extensions beside it; a refusal is heard to its end."""
+    """A token is sent with its extensions; a refusal is read to its end."""
     exchange = oauthbearer(lambda: "t", {"logicalCluster": "lkc-1"})
     assert b"n,,\1auth=Bearer t\1logicalCluster=lkc-1\1\1" == next(exchange)
     assert b"\1" == exchange.send(b'{"status":"invalid_token"}')

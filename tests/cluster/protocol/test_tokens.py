@@ -1,4 +1,4 @@
-"""Tokens from an HTTP endpoint, and what is said where it has none."""
+"""Tokens from an HTTP endpoint, and the error if it returns none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def endpoint():
 
 
 def test_one_token_serves_until_it_grows_old(endpoint, monkeypatch):
-    """After four fifths of its lifetime the next one is asked for."""
+    """The next token is fetched after four fifths of the current one's lifetime."""
     tokens = TokenEndpoint(endpoint.url, "alice", "s:1", scope="kafka read")
     first = tokens.token()
     assert endpoint.token("alice").split(b".")[0] == first.encode().split(b".")[0]
@@ -41,7 +41,7 @@ def test_one_token_serves_until_it_grows_old(endpoint, monkeypatch):
     "lifetime", [b"", b', "expires_in": "soon"', b', "expires_in": null', b', "expires_in": NaN']
 )
 def test_without_a_lifetime_each_connection_asks(endpoint, lifetime):
-    """A token may be good for one of them only."""
+    """A token without a lifetime is used for one connection only."""
     endpoint.answer = 200, b'{"access_token": "t"' + lifetime + b"}"
     tokens = TokenEndpoint(endpoint.url, "alice", "s")
     assert ["t", "t"] == [tokens.token(), tokens.token()]
@@ -50,7 +50,7 @@ def test_without_a_lifetime_each_connection_asks(endpoint, lifetime):
 
 @pytest.mark.parametrize("lifetime", [b"1e300", b"Infinity"])
 def test_no_token_is_used_for_longer_than_a_day(endpoint, monkeypatch, lifetime):
-    """A wrong number must not keep an expired token for ever."""
+    """No token is used for longer than a day: a wrong lifetime must not keep an expired token forever."""
     endpoint.answer = 200, b'{"access_token": "t", "expires_in": ' + lifetime + b"}"
     tokens = TokenEndpoint(endpoint.url, "alice", "s")
     assert ["t", "t"] == [tokens.token(), tokens.token()]
@@ -90,7 +90,7 @@ def test_no_token_is_used_for_longer_than_a_day(endpoint, monkeypatch, lifetime)
     ],
 )
 def test_answers_without_a_token(endpoint, answer, error, said):
-    """With the endpoint and what to look at, and without the secret."""
+    """The error names the endpoint and what to check, and does not show the secret."""
     endpoint.answer = answer
     with pytest.raises(error) as caught:
         TokenEndpoint(endpoint.url, "alice", "hunter2").token()
@@ -102,7 +102,7 @@ def test_answers_without_a_token(endpoint, answer, error, said):
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX", b"H"])
 def test_an_endpoint_that_sends_a_byte_now_and_then(served, monkeypatch, head):
-    """The time limit is for the whole answer, and what came until then is none."""
+    """The time limit covers the whole answer, and a partial answer is no token."""
     ended = threading.Event()
 
     def drip(connection):
@@ -119,7 +119,7 @@ def test_an_endpoint_that_sends_a_byte_now_and_then(served, monkeypatch, head):
 
 
 def test_nothing_listens_or_what_listens_is_not_http(served):
-    """Another attempt may succeed."""
+    """An endpoint that is down, or does not speak HTTP, gives a retriable error."""
     with nobody_listens() as server, pytest.raises(UnreachableError, match="no token: Connection refused"):
         TokenEndpoint(f"http://{server}", "alice", "s").token()
     rubbish = served(lambda connection: connection.sendall(b"rubbish\r\n\r\n"))
@@ -128,7 +128,7 @@ def test_nothing_listens_or_what_listens_is_not_http(served):
 
 
 def test_an_endpoint_whose_certificate_is_not_taken(certificates):
-    """The setting is one of sasl.jaas.config there, as for Java clients."""
+    """A rejected certificate of the endpoint names its setting in sasl.jaas.config, as for Java clients."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.pair("endpoint"))
     with token_endpoint(tls) as endpoint, pytest.raises(AuthenticationError) as caught:

@@ -1,4 +1,4 @@
-"""Peers that authenticate nobody: what is said of each is one short sentence, with the user and without a secret."""
+"""Peers that fail to authenticate: each gives one short sentence with the user and without a secret."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CREDENTIALS = {
 }
 
 Answer = Callable[[bytes], Mapping[str, Any]]
-"""Returns the fields of an answer to the client's words."""
+"""Returns the fields of an answer to the client's SASL bytes."""
 
 
 def answered(api: Api, version: int, correlation: int, values: Mapping[str, Any]) -> bytes:
@@ -43,7 +43,7 @@ def answered(api: Api, version: int, correlation: int, values: Mapping[str, Any]
 
 
 def authenticating(answer: Answer, **handshake: Any) -> Serve:
-    """A broker that takes any mechanism, unless `handshake` says otherwise, and answers the client's words."""
+    """A broker that accepts any mechanism unless `handshake` differs, and answers the client's SASL bytes."""
 
     def then(connection: socket.socket, key: int, version: int, correlation: int, rest: bytes) -> None:
         if key == SASL_HANDSHAKE.key:
@@ -60,7 +60,7 @@ def refusing(message: str) -> Answer:
 
 
 def challenging(**fields: Any) -> Answer:
-    """Answer with a challenge of SCRAM that has the client's own nonce."""
+    """Answer with a SCRAM challenge that has the client's nonce."""
 
     def answer(rest: bytes) -> Mapping[str, Any]:
         nonce = rest.partition(b"r=")[2].partition(b",")[0].split(b"\0")[0]
@@ -76,7 +76,7 @@ def closing(connection: socket.socket, key: int, version: int, correlation: int,
 
 
 def talking(data: bytes) -> Serve:
-    """A broker that answers every request with the same bytes."""
+    """A broker that answers every request with `data`."""
     return agreeing(lambda connection, *_: connection.sendall(data), KEYS)
 
 
@@ -102,7 +102,7 @@ PEERS: Mapping[str, tuple[str, Serve, type[ClusterError], str]] = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_a_peer_that_authenticates_nobody(served: Start, peer: str) -> None:
-    """One short line names the server, the user and the cause; what the peer says is quoted in part, and never a secret."""
+    """One short line names the server, the user and the cause, with a part of the peer's text and never a secret."""
     mechanism, serve, kind, said = PEERS[peer]
     server = served(serve)
     with pytest.raises(kind) as caught:
@@ -114,7 +114,7 @@ def test_a_peer_that_authenticates_nobody(served: Start, peer: str) -> None:
 
 
 def test_a_session_of_a_moment_is_begun_again_for_each_request(served: Start) -> None:
-    """It is not begun again inside its own beginning, however short it is."""
+    """Even a very short session is renewed once before a request, and not again during its own renewal."""
     words: list[int] = []
 
     def then(connection: socket.socket, key: int, version: int, correlation: int, _: bytes) -> None:

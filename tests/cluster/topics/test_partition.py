@@ -1,4 +1,4 @@
-"""What a partition of a cluster knows, when several answers arrive at the same moment."""
+"""What a partition of a cluster knows if several answers arrive at the same moment."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
 BLOCKED_SECONDS = 0.3
-"""Time after which a thread that has not ended waits for the other one."""
+"""A thread that runs longer than this is taken to wait for the other one."""
 
 
 @pytest.fixture
 def partition() -> Iterator[ClusterPartition]:
-    """An empty partition, of which nothing is asked here."""
+    """An empty partition that sends no requests."""
     nobody: Any = None
     with closing(WindowCache()) as windows:
         found = ClusterPartition(
@@ -40,7 +40,7 @@ def bounds(end: int) -> PartitionBounds:
 
 
 class Interrupted(int):
-    """A number in whose comparison another thread runs, until it has ended or waits."""
+    """A number whose comparison runs another thread until that thread has ended or waits."""
 
     other: threading.Thread
 
@@ -52,7 +52,7 @@ class Interrupted(int):
 
 
 def test_an_older_answer_does_not_take_back_what_a_newer_one_told(partition: ClusterPartition) -> None:
-    """Bounds that a follower learns while an append learns higher ones leave the append's records visible."""
+    """If a follower and an append learn bounds at the same time, the append's higher bounds stay."""
     late = Interrupted(0)
     late.other = threading.Thread(target=partition.learn, args=(bounds(1),))
     partition.learn(bounds(0)._replace(high_watermark=late))  # type: ignore[arg-type] # an int that lets another thread in
@@ -62,7 +62,7 @@ def test_an_older_answer_does_not_take_back_what_a_newer_one_told(partition: Clu
 
 
 def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> None:
-    """Of two appends whose answers arrive at the same moment the later timestamp stays."""
+    """If two appends are answered at the same moment, the later timestamp stays."""
     late = Interrupted(1)
     late.other = threading.Thread(target=partition.note_append, args=(Timestamp(5), 0.0))
     partition.note_append(late, 0.0)  # type: ignore[arg-type] # an int that lets another thread in
@@ -71,13 +71,13 @@ def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> 
 
 
 def test_an_answer_is_not_taken_back_by_a_silence(partition: ClusterPartition) -> None:
-    """A reader that learned the bounds meanwhile is right, whatever a request has waited for in vain."""
+    """A timed-out request does not remove the bounds that a reader has learned meanwhile."""
     partition.note_silence("no answer within 5 s")
     assert (None, None) == (partition.unknown, partition.find_bounds())
 
 
 def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: ClusterPartition) -> None:
-    """The bounds are the new leader's, listeners are called, and what the old one says later is dropped."""
+    """The new leader's bounds count, listeners are called, and later answers of the old leader are dropped."""
     called = threading.Event()
     partition.listen(called.set)
     partition.learn(bounds(7))
@@ -94,7 +94,7 @@ def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: Cl
 
 
 def test_a_new_leader_with_all_that_was_shown_cuts_nothing(partition: ClusterPartition) -> None:
-    """An append's answer names no epoch: the records behind may be the new leader's own, and were not read yet."""
+    """An append's answer has no epoch, so unread records after the shown ones may be the new leader's own."""
     partition.learn(bounds(5))
     partition.learn(bounds(8), proven=False)
     partition.follow_leader(0, Offset(5), bounds(9)._replace(leader_epoch=1))

@@ -1,4 +1,4 @@
-"""Appends to a cluster: in the log once and in order, told of what the leader refuses, and seen at once."""
+"""Appends to a cluster: stored once and in order, visible at once, and refusals of the leader are reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from topicfs.storage.model import Isolation, Offset, ProducerId, Timestamp
 pytestmark = pytest.mark.java
 
 PAUSE_SECONDS = 0.01
-"""Between two appends of a thread while leaders move: threads that never rest would delay the brokers."""
+"""Pause of a thread between appends while leaders change; without it the threads would slow the brokers down."""
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def engine(address):
 
 
 class Losing(Connection):
-    """Loses answers to Produce after the request was sent."""
+    """Loses answers to Produce after sending the request."""
 
     lost = 0
     lose = staticmethod(lambda number: False)
@@ -73,7 +73,7 @@ def losing(lose):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_was_appended_is_known_at_once(engine, client, durable):
-    """Its offsets, and to readers of both kinds; the next append follows."""
+    """An append returns its offsets, and readers of both isolation levels see it at once; the next append follows."""
     partition = opened(engine, client, f"seen-at-once-{durable}")
     assert (0, 1) == partition.append(batch(b"a", b"b"), durable=durable)[:2]
     for isolation in Isolation:
@@ -85,7 +85,7 @@ def test_what_was_appended_is_known_at_once(engine, client, durable):
 
 
 class Noting(Unfetched):
-    """Notes what each append asks for."""
+    """Records the requests of each append."""
 
     asked = ()
 
@@ -96,7 +96,7 @@ class Noting(Unfetched):
 
 
 def test_alone_the_bounds_follow_from_an_append(address, client):
-    """Nothing but the append is asked for; who finds another's records before its own asks for the bounds, too."""
+    """An append sends ListOffsets, too, only if other producers' records may be before its own."""
     connection = type("NotingNow", (Noting,), {})
     with connected(address, connection) as engine:
         partition = opened(engine, client, "alone")
@@ -114,11 +114,14 @@ def test_alone_the_bounds_follow_from_an_append(address, client):
         partition.append(batch(b"mine"), durable=True)
         assert ("Produce",) == connection.asked
         partition.append(batch(b"mine"), durable=False)
-        assert ("Produce", "ListOffsets") == connection.asked  # Not all replicas need have it.
+        assert (
+            "Produce",
+            "ListOffsets",
+        ) == connection.asked  # With acks=1 some replicas may lack the record.
 
 
 def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client):
-    """The last stable offset is the leader's, and is not guessed."""
+    """The last stable offset comes from the leader and is not guessed."""
     partition = opened(engine, client, "undecided")
     producer = client.producer(transactional_id="undecided")
     producer.init_transactions(30)
@@ -134,7 +137,7 @@ def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client)
 
 @pytest.mark.parametrize("codec", Codec)
 def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
-    """Several in one append too, in their order."""
+    """A leader accepts batches of each codec unchanged, also several in one append, in order."""
     partition = opened(engine, client, f"taken-{codec.name}")
     first, second = ([b"%d %d" % (each, number) for number in range(20)] for each in range(2))
     partition.append(batch(*first, codec=codec) + batch(*second, codec=codec))
@@ -155,7 +158,7 @@ def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
     ],
 )
 def test_batches_made_here_are_compressed(address, client, monkeypatch, of_topic, chosen, expected):
-    """As was chosen, else as their topic says; others stay as they are. The topic has the last word in the log."""
+    """Own batches get the chosen codec or the topic's, copied ones keep theirs; in the log the topic's setting wins."""
     sent = []
     produce = PartitionProducer._produce
     monkeypatch.setattr(
@@ -175,19 +178,19 @@ def test_batches_made_here_are_compressed(address, client, monkeypatch, of_topic
 
 
 def codec_of(data):
-    """The codec of the first batch."""
+    """Return the codec of the first batch."""
     return Codec(read_header(data, 0).attributes & CODEC_MASK)
 
 
 def test_the_brokers_clock_is_told(engine, client):
-    """Where the topic has LogAppendTime."""
+    """With LogAppendTime an append returns the broker's time."""
     partition = opened(engine, client, "clock", message_timestamp_type="LogAppendTime")
     assert partition.append(batch(b"a")).append_time > NOW
 
 
 @pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
 def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
-    """That of the largest in the batch, or the leader's clock; an older one that comes later leaves it."""
+    """It is the batch's largest timestamp or the leader's time; a later append with an older time does not lower it."""
     partition = opened(engine, client, f"newest-{stamps}", message_timestamp_type=stamps)
     answered = partition.append(batch(b"a")).append_time
     newest = answered if stamps == "LogAppendTime" else NOW
@@ -197,7 +200,7 @@ def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
 
 
 def test_lost_answers_double_nothing(address, client):
-    """The same bytes are sent again until there is an answer: each record once, and in order."""
+    """The same bytes are sent again until there is an answer, so each record is stored once and in order."""
     connection = losing(lambda number: number % 3 == 0)
     with connected(address, connection) as engine:
         partition = opened(engine, client, "answers-lost")
@@ -208,7 +211,7 @@ def test_lost_answers_double_nothing(address, client):
 
 
 def test_after_an_unknown_end_the_next_append_is_itself(address, client):
-    """It is not taken for a repeat of what nobody knows the end of, nor refused."""
+    """After an append with an unknown result the next one is neither taken for its repeat nor refused."""
     lost = threading.Event()
     with connected(address, losing(lambda _: lost.is_set())) as engine:
         partition = opened(engine, client, "unknown-end")
@@ -229,7 +232,7 @@ def test_after_an_unknown_end_the_next_append_is_itself(address, client):
 
 
 def test_a_producer_that_the_leader_knows_otherwise_begins_again(engine, client):
-    """As after an unclean election, which loses its last batches."""
+    """A producer whose last batches the leader lost, as in an unclean election, starts with a new id."""
     partition = opened(engine, client, "forgotten")
     partition.append(batch(b"a"))
     partition._producer._next_sequence += 5
@@ -239,7 +242,7 @@ def test_a_producer_that_the_leader_knows_otherwise_begins_again(engine, client)
 
 
 def test_batches_of_other_producers_are_copies(engine, client):
-    """They get numbers of their own: what is written twice is there twice, and nothing is out of order."""
+    """Foreign batches get new sequence numbers: written twice they are stored twice, and none is out of order."""
     partition = opened(engine, client, "others")
     numbered = partial(batch, producer_id=ProducerId(4711), producer_epoch=0)
     assert 0 == partition.append(numbered(b"a", base_sequence=0)).base_offset
@@ -250,7 +253,7 @@ def test_batches_of_other_producers_are_copies(engine, client):
 
 
 def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client):
-    """With the cluster's own words; nothing of it is in the log."""
+    """A refused append fails with the cluster's message and stores nothing; the next append succeeds."""
     settings = {"max_message_bytes": "1000", "cleanup_policy": "compact"}
     partition = opened(engine, client, "refusing", message_timestamp_before_max_ms="86400000", **settings)
     now = Timestamp(int(time.time() * 1000))
@@ -273,7 +276,7 @@ def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client)
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """A broker takes one at a time: the error says how many are in the log."""
+    """A broker takes batches one at a time; the error says how many are in the log."""
     partition = opened(engine, client, "partly", max_message_bytes="1000")
     with pytest.raises(
         errors.PartlyAppendedError, match="the first 2 of 4 batches are in the log"
@@ -285,14 +288,14 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
 
 
 def test_too_few_replicas_are_told(three_brokers):
-    """For acks=all alone; nothing is in the log."""
+    """With too few replicas in sync an append with acks=all fails, and stores nothing."""
     client = Client(three_brokers[1].bootstrap_server)
     client.create_topic("insync", partitions=3, replicas=(2, 3), settings={"min.insync.replicas": "2"})
     with connected(cluster_address(f"kafka://{client.bootstrap_server}")) as engine:
         before, partition, after = (found(engine, "insync", number) for number in range(3))
         with back_again(three_brokers[3]), impatient(engine, 3.0):
             three_brokers[3].kill()
-            # A broker says who is in sync before it acts on that, for one partition after the other.
+            # A broker reports the ISR before it acts on it, for one partition after the other.
             for probe in (before, after):
                 wait_until(
                     lambda probe=probe: refuses(probe), "the leader knows that the other replica is gone"
@@ -301,13 +304,13 @@ def test_too_few_replicas_are_told(three_brokers):
                 partition.append(batch(b"a"), durable=True)
             assert "nobody knows" not in str(refused.value)
             assert 0 == partition.append(batch(b"b")).base_offset
-    # Readers are given what enough replicas have, which is nothing until the other one has caught up.
+    # Readers get what enough replicas have: nothing until the other one has caught up.
     wait_until(lambda: 2 == len(client.in_sync("insync")), "the other replica is in sync")
     wait_until(lambda: [b"b"] == values(client, "insync", 1), "the appended record alone is read")
 
 
 def refuses(partition):
-    """Whether the leader appends nothing, for want of replicas in sync."""
+    """Return whether the leader refuses an append because too few replicas are in sync."""
     try:
         partition.append(batch(b"probe"), durable=True)
     except errors.PartitionOfflineError as error:
@@ -316,7 +319,7 @@ def refuses(partition):
 
 
 def test_a_topic_of_the_same_name_gets_nothing(engine, client):
-    """A partition goes by its topic's id."""
+    """A partition appends by topic id, so a new topic of the same name gets nothing."""
     partition = opened(engine, client, "renewed")
     partition.append(batch(b"a"))
     client.delete_topics(["renewed"])
@@ -328,7 +331,7 @@ def test_a_topic_of_the_same_name_gets_nothing(engine, client):
 
 
 def test_many_threads_append_to_one_partition(engine, client):
-    """Each one's records are in its order."""
+    """Each thread's records are stored in its order."""
     partition = opened(engine, client, "threads")
 
     def append(number):
@@ -349,7 +352,7 @@ def test_many_threads_append_to_one_partition(engine, client):
 
 
 def test_a_read_only_engine_appends_nothing(address, client):
-    """Nor has it anything to wait for."""
+    """A read-only engine refuses appends at once."""
     client.create_topic("read-alone")
     with closing(open_engine(address, read_only=True)) as engine:
         partition = found(engine, "read-alone")
@@ -359,7 +362,7 @@ def test_a_read_only_engine_appends_nothing(address, client):
 
 
 def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
-    """An append that no broker answers, and those behind it."""
+    """Closing an engine ends an append that no broker answers, and the appends queued after it."""
     with connected(address) as engine:
         partition = opened(engine, client, "ending")
         ends = []
@@ -383,7 +386,7 @@ def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "standing still"])
 def test_no_acknowledged_record_is_lost_or_doubled_when_leaders_move(three_brokers, how):
-    """Four threads append while the leader goes and comes back; each thread's records are in its order."""
+    """Four threads append while the leader fails and returns; each thread's records are stored once, in order."""
     client = Client(three_brokers[1].bootstrap_server)
     name = f"leaders-{how.split()[0]}"
     client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})

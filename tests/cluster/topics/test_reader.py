@@ -1,4 +1,4 @@
-"""Reads of a cluster: the very batches that its log directory has, in parts that begin anywhere, and ahead."""
+"""Reads of a cluster return the batches of its log directory, from any offset on, with prefetching."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def everything(partition, *, max_bytes, isolation=Isolation.READ_COMMITTED):
-    """All records from the log start to the visible end."""
+    """Read all records from the log start to the visible end."""
     return everything_from(partition, partition.log_start_offset, max_bytes, isolation)
 
 
@@ -47,7 +47,7 @@ def everything_from(partition, offset, max_bytes=1, isolation=Isolation.READ_COM
 @pytest.mark.java
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_are_those_that_a_consumer_gets(address, client, codec):
-    """Keys, headers and nulls; read whole, and a batch at a time."""
+    """Keys, headers and nulls are equal, read as a whole or one batch at a time."""
     name = f"consumed-{codec}"
     client.create_topic(name)
     made = [
@@ -67,7 +67,7 @@ def test_records_are_those_that_a_consumer_gets(address, client, codec):
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("max_bytes", [1, 300, 1 << 20])
 def test_transactions_are_read_as_a_consumer_reads_them(address, client, isolation, max_bytes):
-    """Committed and aborted ones in turns, of two producers at once, and one that is open."""
+    """Reads of both isolation levels equal a consumer's for committed, aborted, interleaved and open transactions."""
     name = f"transactions-{isolation.value}-{max_bytes}"
     client.create_topic(name)
     first, second = (client.producer(transactional_id=f"{name}-{number}") for number in range(2))
@@ -94,7 +94,7 @@ def test_transactions_are_read_as_a_consumer_reads_them(address, client, isolati
 
 @pytest.mark.java
 def test_a_compacted_partition_is_read_over_its_gaps(address, client):
-    """Where whole batches are gone, and where records are; an offset in a gap gives what follows."""
+    """A read at an offset that compaction removed returns the next batch, whether batches or records are missing."""
     settings = {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.01",
@@ -114,13 +114,13 @@ def test_a_compacted_partition_is_read_over_its_gaps(address, client):
 
 
 def compacted(client):
-    """Whether gaps are there: segments roll by time when something is appended."""
+    """Return whether the log has gaps; makes the broker roll a segment by time."""
     client.produce("gaps", [Outgoing(b"y", b"y")])
     return client.records("gaps")[0].offset > 0
 
 
 def read_while_unchanged(partition, client, max_bytes):
-    """What a consumer gets, and what is read from offset 0; both again where the broker has compacted meanwhile."""
+    """Return a consumer's records and those read from offset 0; repeats both if the broker compacts meanwhile."""
     while True:
         expected = client.records("gaps")
         partition._reader.forget()
@@ -130,14 +130,14 @@ def read_while_unchanged(partition, client, max_bytes):
 
 
 def checkpointed(directory, name):
-    """The bounds that a reader of the directory sees."""
+    """Return the bounds that a reader of the directory sees."""
     with closing(open_directories([directory], read_only=True)) as engine:
         return engine.partition(name, 0).offsets()[0:3:2]
 
 
 @pytest.mark.java
 def test_reads_are_those_of_the_log_directory(address, broker, client):
-    """Byte for byte, wherever a read begins, and however much it asks for; times are looked up as there."""
+    """Reads equal the log directory's byte for byte at any offset and size; lookups by time agree, too."""
     name = "same"
     client.create_topic(name)
     client.produce(
@@ -172,7 +172,7 @@ def test_reads_are_those_of_the_log_directory(address, broker, client):
 
 @pytest.mark.java
 def test_offsets_outside_are_refused_with_the_bounds(address, client):
-    """Those of the moment, which the engine may not have known."""
+    """The error has the present bounds, even if the engine did not know them."""
     client.create_topic("outside")
     client.produce("outside", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=1)
     with closing(open_engine(address)) as engine:
@@ -189,7 +189,7 @@ def test_offsets_outside_are_refused_with_the_bounds(address, client):
 
 @pytest.mark.java
 def test_what_was_read_is_at_hand(address, client):
-    """Of the rest the engine says before that it has to wait."""
+    """Fetched batches are read without waiting; before any other call waits, the engine reports it."""
     client.create_topic("at-hand")
     client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     with closing(open_engine(address)) as engine:
@@ -214,7 +214,7 @@ def test_what_was_read_is_at_hand(address, client):
 
 @pytest.mark.java
 def test_a_partition_is_read_ahead(address, client):
-    """A reader that goes on finds the next window there."""
+    """While a reader works through one window the next is fetched."""
     client.create_topic("ahead")
     client.produce(
         "ahead", [Outgoing(bytes(10_000), timestamp=number + 1) for number in range(300)], batch=10
@@ -228,7 +228,7 @@ def test_a_partition_is_read_ahead(address, client):
 
 @pytest.mark.java
 def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client):
-    """They may all wait for a broker whose quota is used up: then the reader fetches the next window itself."""
+    """If all prefetching threads wait for throttled brokers, a reader fetches its next window itself."""
     client.create_topic("not-ahead")
     client.produce("not-ahead", [Outgoing(bytes(10_000)) for _ in range(300)], batch=10)
     free = threading.Event()
@@ -246,7 +246,7 @@ def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client
 
 @pytest.mark.java
 def test_over_the_quota_reads_wait(address, broker, client, java):
-    """They give what there is in the end: an answer without the partition says nothing about it."""
+    """Over the quota reads wait and then return all records: a throttled answer without the partition means nothing."""
     client.create_topic("over-the-quota")
     client.produce("over-the-quota", [Outgoing(bytes(20_000)) for _ in range(20)], batch=1)
 
@@ -278,7 +278,7 @@ def transactional(offset, value, *, control=False):
 
 
 def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
-    """A part of a window begins behind its end: the same producer's later records were committed."""
+    """A part of a window that starts after an abort marker does not hide the producer's later, committed records."""
     data = transactional(0, b"a") + transactional(1, b"\0" * 6, control=True) + transactional(2, b"b")
     aborted = (AbortedTransaction(ProducerId(7), Offset(0)),)
     window = FetchedBatches(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)
@@ -288,7 +288,7 @@ def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
 
 
 def test_parts_of_a_window_have_at_least_one_batch():
-    """And at most as many bytes as were asked for."""
+    """A part of a window has at least one batch, and otherwise at most the requested bytes."""
     batches = [
         bytes(encode([Record(Offset(2 * number + one), Timestamp(0), None, b"v") for one in range(2)]))
         for number in range(3)
@@ -303,7 +303,7 @@ def test_parts_of_a_window_have_at_least_one_batch():
 
 
 def test_damaged_windows_do_no_harm():
-    """Their parts are batches, or an error: never an endless loop, nor one that was not foreseen."""
+    """Parts of damaged windows are batches or a known error, never an endless loop."""
     random = Random(20261123)
     sound = b"".join(
         bytes(encode([Record(Offset(number), Timestamp(0), None, bytes(20))])) for number in range(8)
@@ -333,7 +333,7 @@ class Reader:
 
 
 def test_windows_are_let_go_of_that_were_read_longest_ago():
-    """As soon as all together are too many."""
+    """When all windows together exceed the bound, the least recently used are dropped."""
     cache = WindowCache(kept_bytes=10)
     one, two, three = Reader(), Reader(), Reader()
     for reader in (one, two, one, three):

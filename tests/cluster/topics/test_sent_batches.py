@@ -1,4 +1,4 @@
-"""Appends that are begun before the one in front of them has ended: in their order, each once, and told what became of them."""
+"""Appends begun before earlier ones have ended: stored in order and once, each with its own result."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def engine(address):
 
 
 def begun(partition, data, *others, durable=True):
-    """An append that is begun behind `others`."""
+    """Begin an append, after `others`."""
     return partition.begin_append(
         data, durable=durable, encoded_here=False, unless=lambda: any(one.failed for one in others)
     )
 
 
 class Faulty(Connection):
-    """Breaks at some of the requests that are sent ahead, before they are sent or before their answer is read, or at others."""
+    """Breaks when it sends certain pipelined requests, when it reads their answers, or at other requests."""
 
     breaks_sending = staticmethod(lambda number: False)
     breaks_answering = staticmethod(lambda number: False)
@@ -80,7 +80,7 @@ def faulty(**breaks):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client, durable):
-    """Whatever the order in which their ends are waited for; the bounds are known then."""
+    """Begun appends are stored in the order in which they began, however their ends are awaited."""
     partition = opened(engine, client, f"ahead-{durable}")
     appends = [begun(partition, batch(b"%d" % number), durable=durable) for number in range(12)]
     offsets = {number: appends[number].end().base_offset for number in (11, 0, *range(1, 11))}
@@ -90,7 +90,7 @@ def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client,
 
 
 def test_an_append_that_waits_comes_behind_those_begun(engine, client):
-    """It learns what became of them; who began them is told when he asks."""
+    """A waiting append collects the results of begun ones; their callers get them when they ask."""
     partition = opened(engine, client, "ahead-behind")
     first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
     assert 2 == partition.append(batch(b"c"), durable=True).base_offset
@@ -99,7 +99,7 @@ def test_an_append_that_waits_comes_behind_those_begun(engine, client):
 
 
 def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
-    """It remembers five batches of a producer: one more waits for the first."""
+    """A broker remembers a producer's last five batches, so a sixth unanswered append waits for the first."""
     partition = opened(engine, client, "ahead-most")
     appends = [begun(partition, batch(b"%d" % number)) for number in range(9)]
     assert MAX_SENT_BATCHES == len(partition._producer._sent)
@@ -109,7 +109,7 @@ def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
 
 @pytest.mark.parametrize("where", ["breaks_sending", "breaks_answering"])
 def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
-    """What has no answer is sent again, the same bytes in the same order."""
+    """Batches without an answer are sent again, with the same bytes in the same order."""
     connection = faulty(**{where: lambda number: number % 7 == 3})
     name = where.replace("_", "-")
     with connected(address, connection) as engine:
@@ -126,7 +126,7 @@ def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
 
 
 def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
-    """Whether it was sent before or after that was known; the next one is taken."""
+    """Appends begun after a refused one are dropped, sent or not; the next one succeeds."""
     partition = opened(engine, client, "ahead-dropped", max_message_bytes="1000")
     appends = [begun(partition, batch(b"a"))]
     for value in (b"x" * 2000, b"b", b"c"):
@@ -150,7 +150,7 @@ def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
 
 
 def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engine, client):
-    """A leader that does not know a producer takes whatever sequence number comes first."""
+    """After a new producer's first batch is refused, the next are dropped: a leader takes any first sequence number."""
     partition = opened(engine, client, "ahead-first-refused", max_message_bytes="1000")
     appends = []
     for value in (b"x" * 2000, b"b", b"c"):
@@ -162,7 +162,7 @@ def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engi
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """The error says how many are in the log, as that of an append that waits."""
+    """The error says how many batches are in the log, like that of a waiting append."""
     partition = opened(engine, client, "ahead-partly", max_message_bytes="1000")
     append = begun(partition, batch(b"a") + batch(b"x" * 2000) + batch(b"b"))
     with pytest.raises(PartlyAppendedError, match="the first 1 of 3 batches") as refused:
@@ -172,7 +172,7 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
 
 
 def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
-    """Nobody knows what became of those behind it either: none of them is there twice."""
+    """The results of later appends are unknown, too, and none of them is stored twice."""
     lost = threading.Event()
     connection = faulty(breaks_answering=lambda _: lost.is_set(), breaks_calling=lambda _: lost.is_set())
     with connected(address, connection) as engine:
@@ -192,13 +192,13 @@ def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
 
 
 def test_what_was_never_sent_is_certainly_not_in_the_log(address, client):
-    """As on a connection whose session is over, when the broker cannot be reached any more."""
+    """If the connection's session has expired and the broker is unreachable, the append was certainly not stored."""
     over = threading.Event()
 
     class Session(Connection):
         @property
         def usable(self):
-            if over.is_set():  # Also of one that another thread had meanwhile.
+            if over.is_set():  # Also for a connection that another thread had.
                 self.close()
             return super().usable
 
@@ -221,7 +221,7 @@ def test_what_was_never_sent_is_certainly_not_in_the_log(address, client):
 
 
 def test_a_deleted_topic_is_told(engine, client):
-    """And one of the same name gets nothing."""
+    """Appends to a deleted topic fail, and a new topic of its name gets nothing."""
     partition = opened(engine, client, "ahead-renewed")
     begun(partition, batch(b"a")).end()
     client.delete_topics(["ahead-renewed"])
@@ -234,12 +234,12 @@ def test_a_deleted_topic_is_told(engine, client):
         second.end()
 
     with pytest.raises(PartitionGoneError):
-        append_two()  # The engine may have seen it by itself, and begins nothing.
+        append_two()  # The engine may have noticed the deletion, and then begins nothing.
     assert [] == values(client, "ahead-renewed")
 
 
 def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
-    """Nobody waits for a broker that does not answer."""
+    """Closing the engine ends begun appends that no broker answers."""
     with connected(address) as engine:
         partition = opened(engine, client, "ahead-ending")
         begun(partition, batch(b"known")).end()
@@ -263,7 +263,7 @@ def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "standing still"])
 def test_nothing_is_lost_or_doubled_when_leaders_move(three_brokers, how):
-    """Of two that append ahead; each one's records are in its order."""
+    """Two threads append with several batches in flight; each one's records are stored once, in order."""
     client = Client(three_brokers[1].bootstrap_server)
     name = f"ahead-{how.split()[0]}"
     client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
@@ -290,7 +290,7 @@ def test_nothing_is_lost_or_doubled_when_leaders_move(three_brokers, how):
 
 
 def _append_ahead(partition, acknowledged, stop, number):
-    """Append until it is told to stop, with three under way at most; note what is in the log."""
+    """Append until `stop` is set, with at most three in flight; add stored values to `acknowledged`."""
     under_way = deque()
 
     def end_oldest():

@@ -1,4 +1,4 @@
-"""The settings of a cluster's topic: asked for, believed for a while, and gone by where nobody answers."""
+"""The settings of a cluster's topic are cached for a while, and stay in force if no broker answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def engine(address):
 
 @pytest.fixture
 def silent(monkeypatch):
-    """Let no broker answer what a topic's settings are, so many times; None: never."""
+    """Let the next requests for a topic's settings go unanswered: a number of them, or None for all."""
     describe = topic_module.describe_topic
 
     def silence(times=None):
@@ -41,7 +41,7 @@ def silent(monkeypatch):
 
 
 def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatch):
-    """An append waits for its leader alone; who wants to see settings is told."""
+    """Without an answer appends use the last known settings, while a caller that reads settings gets an error."""
     topic = engine.create_topic("last-settings", overrides={"max.message.bytes": "1234"})
     assert 1234 == topic.config.max_message_bytes
     for name in ("SETTINGS_CACHE_SECONDS", "STALE_SETTINGS_SECONDS"):
@@ -55,7 +55,7 @@ def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatc
 
 
 def test_settings_that_nobody_knows_yet_are_waited_for(engine, client, silent):
-    """As a leader is: a broker that starts again answers soon."""
+    """An unknown topic's settings are waited for, as for a leader, because a restarting broker answers soon."""
     client.create_topic("first-settings", settings={"max.message.bytes": "1234"})
     found(engine, "first-settings")
     silent(2)

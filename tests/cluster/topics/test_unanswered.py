@@ -1,4 +1,4 @@
-"""Topics of a cluster while the leader of one of their partitions says nothing: unknown is not absent."""
+"""Topics of a cluster while one partition's leader is silent: an unknown partition is not an absent one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOPIC = "silent"
 TIME = 1_700_000_000_000
 PARTITIONS = 4
 SILENT = 2
-"""The partition whose leader says nothing of its bounds."""
+"""The partition whose leader does not answer ListOffsets."""
 KV = next(form for form in FORMS if form.suffix == ".kv")
 TEXT = b"".join(b"key %d\tvalue %d\n" % (number, number) for number in range(40))
 
@@ -47,7 +47,7 @@ def relay(served):
 
 @contextmanager
 def withheld(relay, topic, partition=SILENT):
-    """A block in which no broker says where the partition ends, as while its leader is being elected."""
+    """During the block no broker reports the partition's end, as while its leader is being elected."""
 
     def left_out(answer):
         for one in answer["topics"]:
@@ -65,7 +65,7 @@ def withheld(relay, topic, partition=SILENT):
 
 @pytest.fixture
 def engine(address, client, relay):
-    """An engine and a topic with one record in each partition. The engine knows the bounds of all partitions but one."""
+    """An engine and a topic with one record in each partition; the engine knows all bounds but one."""
     client.create_topic(TOPIC, partitions=PARTITIONS)
     for number in range(PARTITIONS):
         client.produce(TOPIC, [Outgoing(b"%d" % number, timestamp=TIME + number)], partition=number)
@@ -87,7 +87,7 @@ async def program(engine):
 
 
 def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
-    """The number of partitions is that of the metadata; the silent one is offline, and the others serve."""
+    """The number of partitions is that of the metadata; the silent one is offline, the others work."""
     assert list(range(PARTITIONS)) == list(silent.partitions())
     states = [one.status().offline for one in silent.partitions().values()]
     assert [SILENT] == [number for number, reason in enumerate(states) if reason is not None]
@@ -96,7 +96,7 @@ def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
 
 
 def test_keys_go_where_they_go_with_all_partitions_known(silent, client):
-    """The hash of a key counts with the partitions that there are, whatever is known of them."""
+    """Keys are hashed over all partitions of the metadata, even if some are silent."""
     target = TopicTarget(
         f"{TOPIC}/log.kv", silent, Encoder(KV, system_clock, Reports(system_clock)), KafkaPartitioner()
     )
@@ -112,7 +112,7 @@ def test_keys_go_where_they_go_with_all_partitions_known(silent, client):
     "path", ["log", "@2023-", f"{SILENT}/log", f"{SILENT}/-1", f"{SILENT}/0", f"{SILENT}/start"]
 )
 async def test_what_reads_it_fails_and_names_it(program, engine, path):
-    """With EIO: a stream without the partition's records would look whole."""
+    """Reading the topic fails with EIO: without the partition's records a stream would look whole."""
     with impatient(engine, 0.2), pytest.raises(FileError) as refused:
         await program.cat(f"{TOPIC}/{path}")
     assert errno.EIO == refused.value.number
@@ -121,14 +121,14 @@ async def test_what_reads_it_fails_and_names_it(program, engine, path):
 
 @pytest.mark.parametrize("path", ["follow", f"{SILENT}/follow"])
 async def test_who_follows_it_is_told(program, engine, path):
-    """Nobody knows where the records end that are there already."""
+    """Following the topic fails with EIO, because the end of the existing records is unknown."""
     with impatient(engine, 0.2), pytest.raises(FileError) as refused:
         await program.open(f"{TOPIC}/{path}")
     assert errno.EIO == refused.value.number
 
 
 async def test_a_read_waits_for_the_answer(program, relay):
-    """What asked while there was none gets all records once there is one."""
+    """A read that begins while the leader is silent returns all records once it answers."""
     found = []
 
     async def read():
@@ -142,7 +142,7 @@ async def test_a_read_waits_for_the_answer(program, relay):
 
 
 def test_the_partition_is_known_once_its_leader_answers(silent, relay):
-    """Its listeners are told, and it is followed as the others."""
+    """When the leader answers, listeners are called and the partition is followed like the others."""
     heard = []
     partition = silent.partitions()[SILENT]
     partition.listen(lambda: heard.append(partition.offsets().log_end_offset))
@@ -152,7 +152,7 @@ def test_the_partition_is_known_once_its_leader_answers(silent, relay):
 
 
 def test_a_topic_is_not_deleted_while_one_says_nothing(engine, client):
-    """A partition that has not answered may hold records, even if the others are empty."""
+    """A topic with a silent partition is not deleted as empty, because that partition may hold records."""
     client.delete_records(TOPIC, 1, partition=0)
     for number in set(range(PARTITIONS)) - {SILENT}:
         client.delete_records(TOPIC, 1, partition=number)
@@ -162,7 +162,7 @@ def test_a_topic_is_not_deleted_while_one_says_nothing(engine, client):
 
 
 def test_positions_and_lags_are_told_of_all(engine, client):
-    """A lag that nobody knows is not 0, and the count is what members go by."""
+    """Positions and lags list all partitions: an unknown lag is not 0, and members need the full count."""
     place = TopicPartition(TOPIC, SILENT)
     engine.groups.set_positions("unanswered", {place: Position(Offset(0))})
     assert {place: None} == lags(engine, engine.groups.positions("unanswered").committed)

@@ -1,4 +1,4 @@
-"""What is known of a cluster without being asked: it is kept up to date, and listeners are called."""
+"""The engine keeps its knowledge of a cluster up to date in the background, and calls listeners."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listened(engine, client, name, **how):
 
 
 def test_a_listener_is_called_for_what_others_append(engine, client):
-    """And the batches are at hand then, in a thread where nothing may wait."""
+    """When a listener is called, the batches can be read without waiting."""
     partition, called = listened(engine, client, "appended")
     for count in range(1, 4):
         called.clear()
@@ -53,7 +53,7 @@ def test_a_listener_is_called_for_what_others_append(engine, client):
 
 
 def test_the_log_start_is_followed(engine, client):
-    """Records that are deleted are below it."""
+    """After records were deleted, the log start rises."""
     partition, called = listened(engine, client, "started")
     client.produce("started", [Outgoing(b"a"), Outgoing(b"b")])
     wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "it is seen")
@@ -64,7 +64,7 @@ def test_the_log_start_is_followed(engine, client):
 
 
 def test_the_last_stable_offset_follows_transactions(engine, client):
-    """An open one holds it back, its end lets it go on."""
+    """An open transaction holds the last stable offset back; its end releases it."""
     partition, _ = listened(engine, client, "decided")
     producer = client.producer(transactional_id="following")
     producer.init_transactions(30)
@@ -78,7 +78,7 @@ def test_the_last_stable_offset_follows_transactions(engine, client):
 
 
 def test_a_partition_is_followed_while_it_has_listeners(engine, client):
-    """Metadata that change nothing leave it so; after its last listener it is followed no longer."""
+    """Unchanged metadata do not end following; removing the last listener does."""
     client.create_topic("listened-to")
     partition = found(engine, "listened-to")
     watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
@@ -95,7 +95,7 @@ def test_a_partition_is_followed_while_it_has_listeners(engine, client):
 
 
 def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
-    """For a moment after the answer, which told the bounds, nothing is asked; then the follower goes on where they end."""
+    """After an append told the bounds the follower pauses for a moment, then fetches from the new end."""
     partition, _ = listened(engine, client, "told")
     watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
     began = []
@@ -114,7 +114,7 @@ def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
 
 
 def test_an_append_that_does_not_tell_all_is_followed_at_once(address, client):
-    """One that the leader alone has, and one behind what others have appended meanwhile."""
+    """An append with acks=1, or after other clients' records, does not pause the follower."""
     with connected(address, Unfetched) as engine:
         partition = opened(engine, client, "untold")
         partition.append(batch(b"a"))
@@ -127,7 +127,7 @@ def test_an_append_that_does_not_tell_all_is_followed_at_once(address, client):
 
 
 def test_partitions_without_listeners_are_looked_at_too(engine, client):
-    """From time to time."""
+    """The bounds of partitions without listeners are refreshed from time to time."""
     client.create_topic("swept")
     partition = found(engine, "swept")
     client.produce("swept", [Outgoing(b"a")])
@@ -135,7 +135,7 @@ def test_partitions_without_listeners_are_looked_at_too(engine, client):
 
 
 def test_topics_come_and_go(engine, client):
-    """One that is made again is another one; the old one's partitions say so, and their listeners are called."""
+    """A recreated topic is another one: partitions of the old one fail, and their listeners are called."""
     changed = threading.Event()
     engine.listen(changed.set)
     first = client.create_topic("going")
@@ -162,7 +162,7 @@ def test_topics_come_and_go(engine, client):
 
 
 def test_partitions_are_added(engine, client):
-    """And the old ones stay the same."""
+    """Added partitions appear, and the old partition objects stay the same."""
     client.create_topic("grown")
     before = found(engine, "grown")
     client.admin.create_partitions([NewPartitions("grown", 3)])["grown"].result(30)
