@@ -1,4 +1,4 @@
-"""The engine over logs of which there is one copy."""
+"""The engine over logs with a single copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topicfs.replication import open_engine
 
 
 def test_a_reader_has_groups_and_queues_too(tmp_path: Path):
-    """They are made when they are asked for, the same ones each time."""
+    """A read-only engine creates groups and queues on first use, and returns the same objects later."""
     with closing(open_engine(tmp_path / "data")) as engine:
         engine.groups.create("billing")
     with closing(open_engine(tmp_path / "data", read_only=True)) as reader:
@@ -19,7 +19,7 @@ def test_a_reader_has_groups_and_queues_too(tmp_path: Path):
 
 
 def test_settings_of_queues_are_in_each_directory(tmp_path: Path):
-    """The order in which directories are named does not decide whether a queue has its settings."""
+    """A queue has its settings whatever the order in which directories are named."""
     a, b = tmp_path / "a", tmp_path / "b"
     with closing(open_engine([a, b])) as engine:
         engine.share_groups.create("billing")

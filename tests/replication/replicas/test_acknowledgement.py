@@ -1,4 +1,4 @@
-"""What a durable append and a flush promise: on how many disks a record is when they return, and what an error means."""
+"""What a durable append and a flush guarantee: on how many disks a record is, and what an error means."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FLUSHES = "sync"
 
 
 def replicated(disks: int = 2, *, needed: int = 2) -> Replicated:
-    """A topic with a replica on each disk, and min.insync.replicas."""
+    """Make a topic with a replica on each of `disks`, with min.insync.replicas `needed`."""
     found = Replicated(disks, replicas=disks, min_insync_replicas=needed)
     found.engine.create_topic("orders")
     return found
 
 
 def durably(replicas: Replicated, text: str) -> None:
-    """Append lines as a mount with acks=all does."""
+    """Append lines like a mount with acks=all."""
     replicas.partition().check_in_sync()
     replicas.partition().append(batch(text), durable=True, encoded_here=True)
 
@@ -49,7 +49,7 @@ def batch(text: str) -> bytearray:
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 @pytest.mark.parametrize("call", [WRITES, FLUSHES])
 def test_a_disk_that_dies_in_the_append_is_not_counted(call: str, number: int):
-    """The record that one disk has is not acknowledged; it is there once, and visible when both disks are back."""
+    """A record on one disk is not acknowledged; once both disks are back it is visible, and stored once."""
     two = replicated()
     durably(two, "a\n")
     two.disk(number).fail(call, times=1_000_000)
@@ -64,7 +64,7 @@ def test_a_disk_that_dies_in_the_append_is_not_counted(call: str, number: int):
 
 
 def test_what_too_few_have_is_not_visible():
-    """A reader sees nothing that one disk alone has: if that one dies, nothing that was read is lost."""
+    """A record on one disk only is not visible, so that the loss of that disk loses nothing that was read."""
     two = replicated()
     two.disk(2).fail(WRITES, times=1_000_000)
     with pytest.raises(NotEnoughReplicasAfterAppendError):
@@ -73,7 +73,7 @@ def test_what_too_few_have_is_not_visible():
 
 
 def test_nothing_is_appended_while_too_few_are_known_to_be_there():
-    """The check before the append: an error that leaves nothing behind."""
+    """With too few replicas in sync an append is refused before anything is written."""
     two = replicated()
     break_disk(two.disk(2))
     two.append("a\n")
@@ -85,7 +85,7 @@ def test_nothing_is_appended_while_too_few_are_known_to_be_there():
 
 
 def test_two_of_three_are_enough():
-    """One disk that dies in the append costs nothing; the second one does."""
+    """Two of three disks are enough: one that fails during an append does no harm, a second one does."""
     three = replicated(3)
     three.disk(3).fail(WRITES, times=1_000_000)
     durably(three, "a\n")
@@ -97,7 +97,7 @@ def test_two_of_three_are_enough():
 
 @pytest.mark.parametrize("dies", ["before", "meanwhile"])
 def test_a_flush_needs_enough_disks(dies: str):
-    """fsync(2) fails while fewer disks than min.insync.replicas have everything, and may be asked for again."""
+    """fsync(2) fails while fewer disks than min.insync.replicas have all records, and can be repeated."""
     two = replicated()
     if dies == "before":
         break_disk(two.disk(2))
@@ -113,7 +113,7 @@ def test_a_flush_needs_enough_disks(dies: str):
 
 
 def test_a_flush_for_flush_messages_is_no_promise():
-    """Appends of acks=1 that flush.messages puts on disk are answered, however many disks there are."""
+    """Appends with acks=1 that flush because of flush.messages succeed with any number of disks."""
     two = Replicated(min_insync_replicas=2, flush_messages=1)
     two.engine.create_topic("orders")
     two.disk(2).fail(FLUSHES, times=1_000_000)
@@ -122,7 +122,7 @@ def test_a_flush_for_flush_messages_is_no_promise():
 
 
 def test_an_offline_partition_is_not_taken_for_one_with_too_few_replicas():
-    """Its error names the disk to bring back."""
+    """The error of an offline partition names the disk to bring back, not a lack of replicas."""
     two = replicated(needed=1)
     two.append("a\n")
     for number in (1, 2):
@@ -137,7 +137,7 @@ def test_an_offline_partition_is_not_taken_for_one_with_too_few_replicas():
 
 
 def test_more_needed_than_there_are_means_all():
-    """As Kafka 4 does, min.insync.replicas counts as the number of replicas where it is larger, with and without replicas."""
+    """A min.insync.replicas above the number of replicas means all of them, as in Kafka 4, also without replication."""
     one = engine_on(SimulatedDisk())
     one.create_topic("orders", overrides={"min.insync.replicas": "2"})
     partition = one.partition("orders", 0)
@@ -154,7 +154,7 @@ def test_more_needed_than_there_are_means_all():
 
 
 def test_a_producer_that_sends_its_batch_again_has_it_in_the_log_once():
-    """As with a broker that answered NOT_ENOUGH_REPLICAS_AFTER_APPEND: refused until enough are back, then known."""
+    """As after a broker's NOT_ENOUGH_REPLICAS_AFTER_APPEND the repeat is refused until enough replicas are back."""
     two = replicated()
 
     def send() -> None:
@@ -174,7 +174,7 @@ def test_a_producer_that_sends_its_batch_again_has_it_in_the_log_once():
 
 
 class Lines:
-    """Lines as values."""
+    """An encoder that makes each line a value."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
         return [batch(lines.decode())]
@@ -184,7 +184,7 @@ class Lines:
 
 
 def test_a_named_producer_that_found_too_few_disks_goes_on_where_it_was():
-    """`append --producer` fails where too few disks have its lines; run again it appends none of them twice."""
+    """`append --producer` fails if too few disks have its lines; run again it appends none of them twice."""
     two, registry_disk = replicated(), SimulatedDisk()
 
     def run() -> int:

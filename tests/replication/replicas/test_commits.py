@@ -1,4 +1,4 @@
-"""Micro-batches over replicas: whichever disk fails, one that is committed is not appended again."""
+"""Micro-batches over replicas: whichever disk fails, a committed micro-batch is not appended again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def served() -> Replicated:
 
 
 def submit(two: Replicated, batch: int, *, through: int) -> None:
-    """Submit a micro-batch of one line in a directory, and let the owner do its duty."""
+    """Submit a micro-batch of one line in a directory, and let the owner process it."""
     area, write = StagingArea(DISKS[through - 1], two.disks), WriteId(QUERY, batch)
     writer = area.stage(write, 0)
     writer.append(ORDERS, encode_lines(b"%d\n" % batch, timestamp=1_700_000_000_000)[0])
@@ -37,14 +37,14 @@ def submit(two: Replicated, batch: int, *, through: int) -> None:
 
 
 def batches(two: Replicated) -> list[int | None]:
-    """The last micro-batch in each directory's record."""
+    """Return the last micro-batch in each directory's committed-writes file."""
     found = (CommitRecord(two.disks, tuple).read_copy(root).get(QUERY) for root in two.roots)
     return [None if one is None else one.batch for one in found]
 
 
 @pytest.mark.parametrize("dead", [1, 2])
 def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> None:
-    """Whichever directory it was submitted in, every directory knows that it is committed."""
+    """Every directory knows that a micro-batch is committed, whichever directory it was submitted in."""
     two, left = served(), 3 - dead
     submit(two, 0, through=dead)
     break_disk(two.disk(dead))
@@ -57,7 +57,7 @@ def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> 
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) -> None:
-    """If the other directory dies after that, a repeated micro-batch appends nothing twice."""
+    """If the other directory fails after that, a repeated micro-batch is not appended twice."""
     two, other = served(), 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
@@ -73,7 +73,7 @@ def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) ->
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
-    """It is replaced before the first micro-batch, so a repeated one appends nothing even if the other directory dies."""
+    """The older file is replaced before the first micro-batch, so the loss of the newer one makes no repeat append."""
     two, other = served(), 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
@@ -90,7 +90,7 @@ def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
 
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None:
-    """A whole copy of a directory that served until the end replaces it, and no directory fails."""
+    """A damaged copy is replaced by an intact one of a directory that served until the end, and no directory fails."""
     two = served()
     submit(two, 0, through=1)
     two.engine.close()
@@ -101,7 +101,7 @@ def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None
 
 
 def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
-    """Only the damaged copy has the last micro-batch, so nothing is committed until that copy is removed."""
+    """If only a damaged copy may have the last micro-batch, nothing is committed until that copy is removed."""
     two = served()
     submit(two, 0, through=1)
     break_disk(two.disk(2))
@@ -123,7 +123,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
 
 
 def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
-    """Replicas take such writes from their leader alone, so nothing of one may be there afterwards."""
+    """Replicas take writes with given offsets from their leader only, so such a write must create no topics."""
     two, write = served(), WriteId("e59ff979-41aa")
     area = StagingArea(DISKS[0], two.disks)
     places = {TopicPartition("clicks", 0): LogPlacement(Offset(0))}
@@ -136,7 +136,7 @@ def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) -> None:
-    """Not at the next duty: until then it would count as in sync, and know less than the others."""
+    """A directory that fails to record a commit leaves at once: it must not count as in sync with an older record."""
     two = served()
     two.disk(number).fail("write_bytes", times=1_000, suffix=f"{COMMITTED_WRITES}.tmp")
     submit(two, 0, through=3 - number)
@@ -147,7 +147,7 @@ def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) ->
 
 
 def test_two_threads_do_not_append_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a directory's write is appended, its copy in another directory is left alone by that one's duty."""
+    """While a directory's write is appended, no other thread appends its copy from another directory."""
     two, entered, append = served(), [], Committer._append
 
     def append_while_another_looks(*arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""Appends that an owner's death interrupted are continued on all replicas."""
+"""Appends interrupted by the owner's death are completed on all replicas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITE = WriteId("e59ff979-41aa")
 
 
 class Lines:
-    """Values for the first partition."""
+    """An encoder that makes each line a value of the first partition."""
 
     def encode(self, lines, partition):
         return encode_lines(lines, timestamp=1_700_000_000_000, max_batch_bytes=100)
@@ -31,7 +31,7 @@ class Lines:
 
 
 def test_a_begun_write_is_completed_under_other_settings():
-    """The topic accepted it when it began; its leader takes it, and its follower too."""
+    """The topic accepted the write when it began, so leader and follower take its rest under changed settings."""
     on_disks = Replicated()
     topic = on_disks.engine.create_topic("orders")
     area = StagingArea(DISKS[0], on_disks.disks)
@@ -50,7 +50,7 @@ def test_a_begun_write_is_completed_under_other_settings():
 
 
 def test_a_named_producer_goes_on_with_another_leader():
-    """Each replica remembers the producer's last sequence number."""
+    """Each replica knows the producer's last sequence number."""
     on_disks = Replicated()
     on_disks.engine.create_topic("orders")
     text = b"".join(b"%d\n" % number for number in range(60))

@@ -1,4 +1,4 @@
-"""Small files of one data directory that are damaged at a start: that directory fails, and the others serve."""
+"""If small files of a data directory are damaged at a start, that directory fails, and the others serve."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from topicfs.storage.disk import names
 from topicfs.storage.errors import NotALogDirectoryError, StorageError
 
 MAX_REASON_CHARACTERS = 200
-"""Of a reason behind the file's path: one short line, whatever bytes the file has."""
+"""Length of a reason after the file's path: one short line, whatever the file contains."""
 CONFIG = EngineConfig(replication_factor=3)
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three directories with a replica of one topic in each, closed in order, with a copy of each beside it."""
+    """Three cleanly closed directories, each with a replica of one topic, and a backup of each."""
     base = tmp_path_factory.mktemp("replicas")
     directories = [base / name for name in "abc"]
     with opened(directories) as engine:
@@ -41,7 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def three(sound: list[Path]) -> list[Path]:
-    """The same directories as they were closed."""
+    """The three directories, restored from their backups."""
     for directory in sound:
         shutil.rmtree(directory)
         shutil.copytree(copy_of(directory), directory)
@@ -67,7 +67,7 @@ def append(engine: ReplicatedEngine, *lines: str) -> None:
 
 
 def bring_back(engine: ReplicatedEngine) -> None:
-    """Try the directories that are away at once."""
+    """Make the engine retry the failed directories at once."""
     for replica_dir in engine._replica_dirs:
         replica_dir._next_attempt = 0.0
     engine.maintenance(1_700_000_000_000)
@@ -109,9 +109,9 @@ SPECIAL = {"FIFO", "link", "directory"}
 FATAL: dict[str, set[str]] = {
     names.REPLICAS: set(DAMAGES),
     names.META_PROPERTIES: set(DAMAGES),
-    # What it says stands in topicfs.replicas, too.
+    # topicfs.replicas has the same settings.
     names.TOPIC_SETTINGS: set(DAMAGES) - {"missing"},
-    # Recovery finds out again what these say.
+    # Recovery restores the contents of these.
     names.RECOVERY_POINTS: {"directory"},
     names.HIGH_WATERMARKS: {"directory"},
     names.LOG_START_OFFSETS: {"directory"},
@@ -120,14 +120,14 @@ FATAL: dict[str, set[str]] = {
     names.RESERVE: SPECIAL,
     names.LOCK: SPECIAL,
 }
-"""The damages with which a directory does not serve, by the file."""
+"""The damages that put a directory out of service, by file."""
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", FATAL)
 def test_the_other_directories_serve(three: list[Path], name: str, damage: str, *, read_only: bool) -> None:
-    """One damaged file takes its own directory alone out of service, with a short reason that names the file."""
+    """One damaged file puts only its own directory out of service, with a short reason that names the file."""
     path = three[1] / name
     if not path.exists():
         path.write_bytes(b"0\n1\norders 0 1\n")
@@ -146,7 +146,7 @@ def test_the_other_directories_serve(three: list[Path], name: str, damage: str, 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_leader_epochs_are_made_again(three: list[Path], damage: str) -> None:
-    """Whatever stands in the place of a partition's file is removed, and its replica is in sync."""
+    """Anything in place of a partition's leader epoch file is removed, and the replica is in sync."""
     path = three[1] / "orders-0" / names.LEADER_EPOCHS
     DAMAGES[damage](path)
     with opened(three) as engine:
@@ -159,7 +159,7 @@ def test_leader_epochs_are_made_again(three: list[Path], damage: str) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS])
 def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage: str) -> None:
-    """Once the file is put back the directory is opened, and gets what was appended meanwhile."""
+    """Once the file is restored, the directory reopens and gets the records appended meanwhile."""
     path = three[1] / name
     DAMAGES[damage](path)
     with opened(three) as engine:
@@ -177,7 +177,7 @@ def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage:
 
 
 def test_a_missing_file_of_what_is_agreed_on_stays_missed(three: list[Path]) -> None:
-    """Nobody knows what a directory of the set without its copy took part in: its records are left as they are."""
+    """The past of a directory without its state file is unknown, so its records stay untouched."""
     (three[1] / names.REPLICAS).unlink()
     (three[1] / names.META_PROPERTIES).unlink()
     with opened(three) as engine:
@@ -192,7 +192,7 @@ def test_a_missing_file_of_what_is_agreed_on_stays_missed(three: list[Path]) -> 
 
 
 def test_an_unreadable_file_fails_its_directory() -> None:
-    """An error of the disk does what damage does."""
+    """A read error of the disk has the same effect as damage."""
     for name in (names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS, names.RECOVERY_POINTS):
         three = Replicated(3, replicas=3)
         three.engine.create_topic("orders")
@@ -205,7 +205,7 @@ def test_an_unreadable_file_fails_its_directory() -> None:
 
 
 def test_damaged_files_of_replicas_are_files_of_replicas(three: list[Path]) -> None:
-    """Directories whose copies cannot be read are not opened as directories without replicas."""
+    """Directories whose state files cannot be read are not opened as directories without replicas."""
     for directory in three:
         garble(directory / names.REPLICAS)
     assert holds_replicas(three)
@@ -214,7 +214,7 @@ def test_damaged_files_of_replicas_are_files_of_replicas(three: list[Path]) -> N
 def test_a_new_directory_does_not_begin_a_new_set_beside_a_damaged_one(
     three: list[Path], tmp_path: Path
 ) -> None:
-    """Without any copy that can be read nobody knows which topics there are: the start is refused, and makes nothing."""
+    """If no state file can be read, the topics are unknown, so the start is refused and creates nothing."""
     garble(three[0] / names.REPLICAS)
     with pytest.raises(StorageError, match="topicfs.replicas"), opened([three[0], tmp_path / "new"]):
         pass
@@ -222,14 +222,14 @@ def test_a_new_directory_does_not_begin_a_new_set_beside_a_damaged_one(
 
 
 def test_a_directory_of_somebody_else_is_refused(three: list[Path], tmp_path: Path) -> None:
-    """A wrong path is the caller's mistake, and no damage."""
+    """A foreign directory is refused as the caller's mistake, not treated as damage."""
     (tmp_path / "holiday").mkdir()
     with pytest.raises(NotALogDirectoryError), opened([*three, tmp_path]):
         pass
 
 
 def test_partitions_without_any_directory_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Each later duty finds the same, and the log gets no line of it."""
+    """The missing directories are logged once, not by each later duty."""
     two = Replicated(2)
     two.engine.create_topic("orders", partitions=2)
     caplog.set_level("INFO")

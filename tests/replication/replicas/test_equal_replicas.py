@@ -1,4 +1,4 @@
-"""What makes replicas equal again, file by file, after cuts, losses of power and failures of a disk."""
+"""How replicas become equal again, file by file, after truncation, power loss and disk failures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset, Timestamp
 
 SMALL = 300
-"""Bytes of a segment: three or four batches."""
+"""Segment size in bytes: three or four batches."""
 
 
 def closed_files(all_of_them: Replicated) -> list[dict[str, bytes]]:
-    """The files of each replica once the engine was closed in order."""
+    """Return the files of each replica after a clean close."""
     all_of_them.engine.close()
     return [all_of_them.files(number) for number in range(1, len(all_of_them.roots) + 1)]
 
@@ -33,7 +33,7 @@ def logs_of(replica: Replicated, number: int) -> list[str]:
 
 
 def test_entries_elsewhere_are_replaced_where_there_are_as_many():
-    """Counting that began elsewhere came to the same places later: the last entries are equal, those before are not."""
+    """Differing index entries are replaced even if both indexes have as many entries and the same last one."""
     two = Replicated(index_interval_bytes=200)
     two.engine.create_topic("orders")
     for number in range(20):
@@ -57,7 +57,7 @@ def test_entries_elsewhere_are_replaced_where_there_are_as_many():
 
 
 def test_an_empty_segment_that_only_the_follower_has_goes():
-    """After a loss of power it rolled, and its leader did not: both go on in the segment before."""
+    """After a power loss the follower alone had rolled: it drops its empty segment, and both use the one before."""
     two = Replicated(internal_segment_bytes=10_000)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -71,7 +71,7 @@ def test_an_empty_segment_that_only_the_follower_has_goes():
 
 
 def test_an_empty_segment_that_only_the_leader_has_is_begun_by_the_follower_too():
-    """Before anything is appended there."""
+    """The follower begins the empty segment before the next append."""
     two = Replicated(internal_segment_bytes=10_000)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -87,7 +87,7 @@ def test_an_empty_segment_that_only_the_leader_has_is_begun_by_the_follower_too(
 
 
 def test_a_follower_leaves_it_to_its_leader_when_to_roll():
-    """Whatever its own segment.ms, jitter and clock say."""
+    """A follower rolls only with its leader, whatever its own segment.ms, jitter and clock say."""
     two = Replicated(internal_segment_bytes=10_000, segment_ms=60_000)
     two.engine.create_topic("orders")
     append_lines(two.partition(), "a\n", timestamp=two.clock())
@@ -98,7 +98,7 @@ def test_a_follower_leaves_it_to_its_leader_when_to_roll():
 
 
 def test_a_replica_whose_segment_lost_whole_batches_does_not_go_on_behind_the_hole():
-    """A loss of power took the end of a segment, exactly behind a batch, and left the next one: the other replica leads."""
+    """If a power loss cut a segment exactly after a batch and a later segment exists, the other replica leads."""
     two = Replicated(internal_segment_bytes=SMALL)
     two.engine.create_topic("orders")
     while len(logs_of(two, 1)) < 2:
@@ -122,13 +122,13 @@ def test_a_replica_whose_segment_lost_whole_batches_does_not_go_on_behind_the_ho
 
 
 def test_what_a_failed_flush_left_in_the_cache_is_written_again():
-    """The kernel takes it for written, so that the next flush would leave it out: a flush that succeeds has to mean it."""
+    """After a failed fsync the kernel may take dirty pages for written, so the data is written again."""
     two = Replicated(replicas=1, disks=2)
     two.engine.create_topic("orders")
     two.append("a\n")
     place = 1 if two.leader() == 1 else 2
     two.disk(place).fail("sync", suffix=".log")
-    long = "b" * 2000  # More than a block, so that what is appended next does not write it again by chance.
+    long = "b" * 2000  # More than a block, so that the next append does not rewrite it by chance.
     two.append(f"{long}\n")
     with pytest.raises(OSError, match="Input/output error"):
         two.partition().sync()
@@ -140,7 +140,7 @@ def test_what_a_failed_flush_left_in_the_cache_is_written_again():
 
 
 def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader():
-    """A recovery makes a last entry of times where appends made none; what its leader has closed meanwhile is equal, too."""
+    """Recovery adds a last time index entry that appends do not; segments that the leader closed are still equal."""
     two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
     two.engine.create_topic("orders")
     for number in range(6):
@@ -160,7 +160,7 @@ def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader
 
 
 def test_a_preferred_leader_that_fails_before_anybody_noticed_is_passed_over():
-    """Its log is offline, and no append has met it yet: the other one goes on leading."""
+    """The preferred leader's log is offline, unnoticed by appends, so the present leader stays."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(1))
@@ -174,7 +174,7 @@ def test_a_preferred_leader_that_fails_before_anybody_noticed_is_passed_over():
 
 
 def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out():
-    """Its replica goes from the assignment; what lies there goes when it is named again."""
+    """A replica in a left-out directory leaves the assignment, and is deleted when the directory is named again."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -188,7 +188,7 @@ def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out(
 
 @pytest.mark.parametrize("bytes_in_line", [10, 700])
 def test_what_is_handed_on_as_it_was_given_is_what_would_be_fetched(bytes_in_line: int):
-    """Small batches and large ones, over rolls, index entries and epochs: files are equal, and so is what is read."""
+    """Replicating the leader's bytes equals fetching them, for small and large batches, over rolls and epochs."""
     two = Replicated(internal_segment_bytes=9_000, index_interval_bytes=300)
     two.engine.create_topic("orders")
     lines = [f"{number} {'x' * bytes_in_line}" for number in range(120)]
@@ -207,7 +207,7 @@ def test_what_is_handed_on_as_it_was_given_is_what_would_be_fetched(bytes_in_lin
 
 
 def test_a_thread_that_is_just_being_started_can_be_stopped():
-    """An engine that closes at the moment in which a directory returns ends in order."""
+    """An engine can be closed cleanly at the moment when a directory returns and its thread starts."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))
@@ -228,7 +228,7 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
 
 
 def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
-    """Elected while it catches up: the step that it was at has ended by then, and what it gets afterwards is behind that."""
+    """If a catching-up replica is elected uncleanly, its last copying step ends first, and no other follows."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -266,7 +266,7 @@ def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_l
 
 
 def test_a_leader_whose_epochs_are_not_those_of_its_batches_is_not_copied_for_ever():
-    """What is copied is cut off again, where its file of epochs says that they ended."""
+    """A leader's batches beyond the end in its epoch file are not copied and truncated in an endless loop."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

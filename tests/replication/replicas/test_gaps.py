@@ -1,4 +1,4 @@
-"""A gap that a copy has from its leader: it stays what it is after a kill, whatever was flushed before it."""
+"""A gap that a copy has from its leader survives a kill, and records flushed after the gap are kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def new_disk(made: Replicated) -> None:
 
 
 def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
-    """The second directory ends there; the first one went on alone, and lost segments, one after the other."""
+    """Make an older copy that ends at `end`, and a newer one that went on alone and then lost the segments `lost`."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:end]:
@@ -41,7 +41,7 @@ def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
 
 
 def test_of_two_replicas_with_gaps_the_one_leads_that_lacks_less():
-    """An older copy has some of what the other one lost: readers get it, also after a restart."""
+    """The older copy has some of the records that the newer one lost; readers get them, also after a restart."""
     made = older_copy(25, (2, 2))
     made.open()
     made.engine.catch_up()
@@ -53,7 +53,7 @@ def test_of_two_replicas_with_gaps_the_one_leads_that_lacks_less():
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_an_older_copy_that_went_on_behind_a_gap_keeps_what_is_behind_it(power):
-    """The recovery point is on disk before it is in sync."""
+    """The recovery point after the gap is on disk before the copy is in sync."""
     made = older_copy()
     made.open()
     made.engine.catch_up()
@@ -67,7 +67,7 @@ def test_an_older_copy_that_went_on_behind_a_gap_keeps_what_is_behind_it(power):
 
 @pytest.mark.parametrize("batches", [1, 3, 30])
 def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches):
-    """The recovery point is on disk before the first batch behind the gap, long before it is in sync."""
+    """The recovery point is on disk before the first batch after the gap, long before the follower is in sync."""
     made = older_copy()
     made.open()
     leader, follower = (made.engine.controller.logs(ORDERS)[number] for number in (1, 2))
@@ -80,7 +80,7 @@ def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches
 
 
 def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_a_gap():
-    """Neither then nor at the next attempt, until its disk takes it; both logs are in one leader epoch."""
+    """Nothing is taken after the gap until the disk accepts the recovery point; both logs are in one leader epoch."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for number, line in enumerate(LINES):
@@ -102,7 +102,7 @@ def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_
 
 
 def test_a_topic_that_is_deleted_meanwhile_gets_no_recovery_point():
-    """A later topic of that name would be taken for flushed."""
+    """A recovery point would make records of a later topic of that name count as flushed."""
     made = older_copy()
     made.open()
     follower = made.engine.controller.logs(ORDERS)[2]
@@ -112,7 +112,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_recovery_point():
 
 
 def test_gaps_are_kept_if_the_recovery_points_were_lost_while_it_was_closed():
-    """They are on disk again before the start ends."""
+    """The recovery points are on disk again before the start ends."""
     made = filled()
     for number in (1, 2):
         remove(made, number, 2)
@@ -123,7 +123,7 @@ def test_gaps_are_kept_if_the_recovery_points_were_lost_while_it_was_closed():
 
 
 def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_what_is_behind_it():
-    """Also alone, after the process was killed."""
+    """The records after the gap are kept even if the new disk is opened alone after a kill."""
     made = filled()
     remove(made, 1, 2)
     new_disk(made)
@@ -135,7 +135,7 @@ def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_what_is_behind_it():
 
 
 def test_a_moved_copy_of_a_log_with_a_gap_keeps_what_is_behind_it():
-    """The move is agreed on after the recovery point is on disk."""
+    """The recovery point is on disk before the move takes effect."""
     made = Replicated(3, replicas=1, internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES:
@@ -151,7 +151,7 @@ def test_a_moved_copy_of_a_log_with_a_gap_keeps_what_is_behind_it():
 
 
 def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
-    """The end was lost with the power in one, the beginning was damaged in the other: each keeps what only it has."""
+    """One replica lost its end in a power loss, the other its damaged beginning: each keeps what only it has."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:15]:
@@ -172,7 +172,7 @@ def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
 
 
 def test_what_a_log_lacks_is_named_while_it_is_offline():
-    """It cannot be compared then; the other one is copied from what can still be read of it."""
+    """The missing offsets stay named while the leader is offline and after its return."""
     made = went_on_alone()
     remove(made, 1, 2)
     made.open()
@@ -188,7 +188,7 @@ def test_what_a_log_lacks_is_named_while_it_is_offline():
 
 
 def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
-    """It was cut off, or dropped as the leader had not rolled there, and not deleted from the front."""
+    """A deleted segment after the log start was truncated or not rolled by the leader: it explains no loss."""
     made = filled()
     for _ in range(3):
         remove(made, 1, 0)
@@ -201,7 +201,7 @@ def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
 @pytest.mark.parametrize("others", [1, 2], ids=["two", "three"])
 @pytest.mark.parametrize("lost", [(0, 0), (1, 2)], ids=["its start", "a segment before, and one behind"])
 def test_what_only_a_replica_with_other_gaps_has_is_read(read_only, others, lost):
-    """A reader that comes to a gap of the leader goes on with the lowest offset that a replica in sync has."""
+    """At a gap of the leader a reader continues at the lowest offset that any in-sync replica has."""
     made = filled(1 + others)
     for number in (1, 3)[:others]:
         for which in (1, 1):
@@ -218,11 +218,11 @@ def test_what_only_a_replica_with_other_gaps_has_is_read(read_only, others, lost
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_batch_whose_offset_is_damaged_fills_no_gap(number):
-    """A batch in front of its segment's base offset is damaged, and read from another replica."""
+    """A batch with an offset below its segment's base offset is damaged, and is read from another replica."""
     made = filled()
     for holder in (1, 1, 2, 2):
         remove(made, holder, 1)
-    flip(made, number, 7, name=logs(made, number)[1].name, mask=8)  # 30 becomes 22.
+    flip(made, number, 7, name=logs(made, number)[1].name, mask=8)  # Offset 30 becomes 22.
     made.open()
     assert (1, (1, 2)) == (made.leader(), made.in_sync())
     for max_bytes in (1, 1 << 20):
@@ -234,7 +234,7 @@ def test_a_batch_whose_offset_is_damaged_fills_no_gap(number):
 @pytest.mark.parametrize("lost", [(0, 0), (1, 1)], ids=["its start", "a gap"])
 @pytest.mark.parametrize(("at", "mask"), [(70, 1), (8, 128)], ids=["value", "length"])
 def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(others, lost, at, mask):
-    """A reader gets an error at a damaged batch that no other replica has, and not the batches behind its gap."""
+    """A damaged batch in a gap of all other replicas is an error for the reader; batches after it are not returned."""
     made = filled(1 + others)
     for number in range(2, 2 + others):
         for which in lost:
@@ -254,7 +254,7 @@ def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(othe
 
 
 def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
-    """What another replica has in a gap comes with the aborted transactions that this one knows."""
+    """A batch from another replica's log comes with the aborted transactions that this replica knows."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:10]:
@@ -275,7 +275,7 @@ def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed(read_only):
-    """A replica that has the marker names the transaction, although the leader has its records."""
+    """If the leader lost an abort marker, a replica that has it names the aborted transaction."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:10]:
@@ -303,7 +303,7 @@ def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("lost", [1, 5], ids=["gap", "end"])
 def test_a_time_in_a_gap_of_the_leader_finds_the_record_that_a_follower_has(read_only, lost):
-    """The first record at or after a time may be one that only a follower has."""
+    """A lookup by time finds the first record at or after it even if only a follower has that record."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for time in range(60):

@@ -1,4 +1,4 @@
-"""Groups over replicas: their positions are in every replica in sync, and go on when a disk or the machine fails."""
+"""Groups over replicas: every in-sync replica has their positions, which survive a failed disk or machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def positions(two: Replicated) -> dict[TopicPartition, int]:
 
 
 def test_members_share_partitions_and_commit_into_every_replica() -> None:
-    """Both directories have the same records, and each alone shows the group as a broker of its own would."""
+    """Both directories have the same records, and either one alone shows the group as a single broker would."""
     two = served()
     readers = [Reader(two.engine, "g", "orders", name=name) for name in ("one", "two")]
     wait_until_shared(readers, PLACES)
@@ -50,7 +50,7 @@ def test_members_share_partitions_and_commit_into_every_replica() -> None:
 
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
-    """Commits go on into the other one, and what comes back has them, too."""
+    """Commits go on in the remaining directory, and the returning one gets them."""
     two = served()
     reader = Reader(two.engine, "g", "orders")
     wait_until_shared([reader], PLACES)
@@ -64,7 +64,7 @@ def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
 
 
 def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:
-    """Positions, generation and settings; members are gone with the process."""
+    """Positions, generation and settings survive; members end with the process."""
     two = served()
     two.engine.groups.create("g")
     two.engine.groups.alter_config("g", {"commit": "manual"})
@@ -79,7 +79,7 @@ def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:
 
 
 def test_the_directories_of_replicas_serve_no_groups_themselves() -> None:
-    """Their engines have logs alone, and the groups of the engine over them end with it."""
+    """Engines of single directories keep logs only; groups belong to the engine over them, and end with it."""
     two = served()
     two.engine.groups.set_positions("g", {PLACES[0]: Position(2)})
     assert not isinstance(two.engine._replica_dirs[1].engine, EmbeddedEngine)
@@ -89,7 +89,7 @@ def test_the_directories_of_replicas_serve_no_groups_themselves() -> None:
 
 
 def test_positions_expire_there_too() -> None:
-    """By the settings of the whole."""
+    """Positions expire by the settings of the replicated engine."""
     two = served()
     two.append("a\n", ORDERS)
     two.engine.groups.set_positions("g", {PLACES[0]: Position(1)})

@@ -1,4 +1,4 @@
-"""The only copy in sync lost something: it is named, and an older copy that has it loses nothing and gives it back."""
+"""The only in-sync copy lost records: the loss is named, and an older copy that has them gives them back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MORE = [f"more {number:02} {'x' * 20}" for number in range(25)]
 
 
 def cut(made: Replicated, number: int, which: int, by: int = 20) -> None:
-    """Cut the end of a replica's segment off."""
+    """Cut `by` bytes from the end of a replica's segment."""
     path = logs(made, number)[which]
     data = made.disks.read_bytes(path)
     made.disk(number).write_bytes(path, data[:-by])
@@ -31,7 +31,7 @@ def reasons(made: Replicated) -> list[str | None]:
 
 
 def went_on_alone() -> Replicated:
-    """The second directory has the first sixty lines; the first one went on without it, and was closed in order."""
+    """Make an older directory with the first sixty lines, and one that went on without it and closed cleanly."""
     made = filled()
     made.open(DISKS[0], left_out=(DISKS[1],))
     for line in MORE:
@@ -43,7 +43,7 @@ def went_on_alone() -> Replicated:
 @pytest.mark.parametrize("which", [0, 2, 5], ids=["first", "middle", "sixth"])
 @pytest.mark.parametrize("how", [remove, cut])
 def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
-    """It keeps its segments, catches up, leads, and the other one is copied from it."""
+    """The older copy keeps its segments, catches up and leads, and the other one is copied from it."""
     made = went_on_alone()
     whole = made.files(1)
     older = logs(made, 2)[:-1]
@@ -58,7 +58,7 @@ def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
 
 
 def test_an_older_copy_that_ends_before_what_was_lost_keeps_what_it_has():
-    """It goes on where the other one begins, and both say what is between."""
+    """It continues where the other one begins, and both name the offsets in between."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:15]:
@@ -78,7 +78,7 @@ def test_an_older_copy_that_ends_before_what_was_lost_keeps_what_it_has():
 
 
 def test_a_first_segment_that_only_one_directory_had_is_named():
-    """Leader epochs say where the log began; at each start, and after a kill."""
+    """Leader epochs show where the log began, at each start and after a kill."""
     made = filled()
     remove(made, 1, 0)
     made.open(DISKS[0], left_out=(DISKS[1],))
@@ -92,7 +92,7 @@ def test_a_first_segment_that_only_one_directory_had_is_named():
 
 @pytest.mark.parametrize("seconds", [0, 120], ids=["retired", "removed"])
 def test_segments_that_retention_removed_are_not_missing(seconds):
-    """Also after a kill: the leader epochs follow before the files are gone."""
+    """Leader epochs are rewritten before files are deleted, so removed segments are not missing after a kill."""
     made = filled(retention_bytes=3000)
     made.open()
     made.engine.maintenance(made.clock())
@@ -107,7 +107,7 @@ def test_segments_that_retention_removed_are_not_missing(seconds):
 
 
 def test_what_all_in_sync_lack_is_named():
-    """Two that are alike prove nothing: the status says what both lack, and readers are not the first who notice."""
+    """Two equal replicas may both lack records: the status names the offsets before a reader meets the gap."""
     made = filled()
     for number in (1, 2):
         remove(made, number, 2)
@@ -121,7 +121,7 @@ def test_what_all_in_sync_lack_is_named():
 
 
 def test_each_gap_is_named():
-    """Not only the first one."""
+    """The status names all gaps, not only the first."""
     made = filled()
     for which in (3, 1):
         for number in (1, 2):
@@ -131,7 +131,7 @@ def test_each_gap_is_named():
 
 
 def test_a_cut_that_all_in_sync_have_is_named():
-    """A read within it fails, and both say which offsets are missing."""
+    """A read in the cut part fails, and the status of both names the missing offsets."""
     made = filled()
     for number in (1, 2):
         cut(made, number, 2)
@@ -142,7 +142,7 @@ def test_a_cut_that_all_in_sync_have_is_named():
 
 
 def test_two_copies_that_lack_the_same_are_in_sync_again():
-    """None of them is whole, so none is copied from the other; what they lack is named."""
+    """Neither copy is whole, so neither is copied from the other; the status names the missing offsets."""
     made = went_on_alone()
     for number in (1, 2):
         remove(made, number, 2)
@@ -153,7 +153,7 @@ def test_two_copies_that_lack_the_same_are_in_sync_again():
 
 
 def test_a_replica_that_is_not_in_sync_says_why():
-    """It lags, lacks bytes, its directory is not named, or its log cannot be copied."""
+    """The reason is its lag, missing bytes, a directory that is not named, or a log that cannot be copied."""
     made = went_on_alone()
     made.open()
     assert [None, "25 records behind its leader"] == reasons(made)
@@ -169,7 +169,7 @@ def test_a_replica_that_is_not_in_sync_says_why():
 
 
 def test_a_replica_that_cannot_be_copied_says_why():
-    """The only copy in sync is cut beyond the end of the other one."""
+    """Here the only in-sync copy is cut before the end of the other one, so that one cannot be copied."""
     made = went_on_alone()
     cut(made, 1, -2)
     made.open()
@@ -179,7 +179,7 @@ def test_a_replica_that_cannot_be_copied_says_why():
 
 
 def test_a_replica_of_a_failed_disk_says_why():
-    """With the disk's own error."""
+    """The reason is the disk's own error."""
     made = filled()
     made.open()
     made.disk(2).fail("pwrite", times=1_000)
@@ -190,7 +190,7 @@ def test_a_replica_of_a_failed_disk_says_why():
 
 
 def test_a_returning_copy_gives_all_others_what_they_lost():
-    """The two that went on had both lost it, one because it was filled from the other."""
+    """Two replicas lost the records, one because it was filled from the other; the third gives them back to both."""
     made = filled(3)
     whole = made.files(3)
     made.open(*DISKS[:2], left_out=DISKS[2:])
@@ -205,7 +205,7 @@ def test_a_returning_copy_gives_all_others_what_they_lost():
 
 
 def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
-    """If the other directory is lost after that the loss is still named."""
+    """The loss stays named even if the other directory is lost later."""
     made = filled()
     remove(made, 1, 0)
     made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
@@ -220,7 +220,7 @@ def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_both_lost(number):
-    """If the other directory is lost after that the loss is still named."""
+    """The loss stays named even if the other directory is lost later."""
     made = filled()
     for one in (1, 2):
         remove(made, one, 0)
@@ -233,7 +233,7 @@ def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_b
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "older copy"])
 def test_a_copy_that_comes_back_and_its_leader_tell_each_other_what_both_lost(number):
-    """Once it is in sync: their logs begin at the same offset, so that nothing but leader epochs shows the loss."""
+    """Both logs begin at the same offset, so only leader epochs show the loss; once in sync both have them."""
     made = went_on_alone()
     for one in (1, 2):
         remove(made, one, 0)
@@ -247,7 +247,7 @@ def test_a_copy_that_comes_back_and_its_leader_tell_each_other_what_both_lost(nu
 
 
 def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
-    """The records in front were deleted, not lost. It counts as whole, and the other replica is copied from it."""
+    """The first records were deleted, not lost, so the replica counts as whole, and the other one is copied from it."""
     made = filled()
     made.open()
     path = path_of(made, 1, LEADER_EPOCHS)
@@ -263,7 +263,7 @@ def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
 
 
 def test_deleted_segments_explain_no_loss_behind_them():
-    """The files of what retention removed just now are still there; the segment behind them was lost."""
+    """Files that retention has just removed still exist, but do not explain the loss of the segment after them."""
     made = filled(retention_bytes=3000)
     made.open()
     made.clock.advance(301_000)
@@ -279,7 +279,7 @@ def test_deleted_segments_explain_no_loss_behind_them():
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_kill_behind_a_deletion_is_no_loss(number):
-    """The segments are renamed, and the leader epochs have not followed: the renamed files explain it."""
+    """Before leader epochs are rewritten, the renamed segments explain the missing offsets."""
     made = filled(retention_bytes=3000)
     made.open()
     path = path_of(made, number, LEADER_EPOCHS)
@@ -294,11 +294,11 @@ def test_a_kill_behind_a_deletion_is_no_loss(number):
 
 
 def test_records_that_a_follower_deleted_are_not_missing():
-    """It deletes whole segments below its leader's log start at once; their files are gone before the kill."""
+    """A follower deletes whole segments below its leader's log start at once, with their files gone before the kill."""
     made = filled()
     made.open()
     made.clock.advance(301_000)
-    made.engine.maintenance(made.clock())  # Retention is not due soon: it flushes the leader epochs.
+    made.engine.maintenance(made.clock())  # Flushes the leader epochs; retention is not due soon.
     made.partition().delete_records(Offset(30))
     made.clock.advance(61_000)
     made.engine.maintenance(made.clock())
@@ -310,7 +310,7 @@ def test_records_that_a_follower_deleted_are_not_missing():
 
 
 def test_an_index_that_was_cut_in_use_hides_no_batches():
-    """The end of a segment is then looked up in the segment itself."""
+    """The end of a segment with a cut index is looked up in the segment itself."""
     made = filled()
     made.open()
     path = logs(made, 1)[2].with_suffix(".index")

@@ -1,4 +1,4 @@
-"""A replica that moves to another data directory: it serves meanwhile, and whatever interrupts it nothing is lost."""
+"""A replica that moves to another data directory stays available, and no interruption loses records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.model import NO_LEADER_EPOCH
 
 
 def one_of_two(**settings: int) -> Replicated:
-    """Two directories; the only replica of `orders` is in the first and has a few segments."""
+    """Make two directories, of which the first has the only replica of `orders`, in a few segments."""
     two = Replicated(2, replicas=1, internal_segment_bytes=300, **settings)
     two.engine.create_topic("orders")
     for number in range(12):
@@ -29,7 +29,7 @@ def one_of_two(**settings: int) -> Replicated:
 
 
 def test_a_replica_moves_with_everything_it_has():
-    """It leads there, in a new epoch; the old files are the new ones byte for byte, and go."""
+    """It leads there in a new epoch; the new files equal the old ones byte for byte, and the old ones are deleted."""
     two = one_of_two()
     before, lines, epoch = two.files(1), two.lines(), two.partition().state.leader_epoch
     two.engine.move_replica(ORDERS, "/b")
@@ -38,16 +38,14 @@ def test_a_replica_moves_with_everything_it_has():
     assert ((2,), 2, epoch + 1) == (two.in_sync(), two.leader(), two.partition().state.leader_epoch)
     assert two.partition().state.moving is None
     assert lines == two.lines()
-    assert (
-        before.items() <= two.files(2).items()
-    )  # Indexes are made when there is something to put into them.
+    assert before.items() <= two.files(2).items()  # Indexes are created with their first entry.
     two.append("more\n")
     two.reopen()
     assert [*lines, "more"] == two.lines()
 
 
 def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
-    """`orders-0.<32 hex digits>-future`, as in Kafka; the partition's status shows how far it is."""
+    """The copy is named `orders-0.<32 hex digits>-future`, as in Kafka; the partition's status shows its progress."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
@@ -69,7 +67,7 @@ def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_one_of_several_replicas_moves(leads: bool):
-    """The others stay; a follower that moves changes neither the leader nor its epoch."""
+    """The other replicas stay; moving a follower changes neither the leader nor its epoch."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -92,7 +90,7 @@ def test_one_of_several_replicas_moves(leads: bool):
 
 
 def test_a_replica_moves_away_from_a_directory_that_failed():
-    """What leads is copied; the new directory has it in sync, and the old one nothing once it is back."""
+    """The leader is copied; the new directory is in sync, and the old one drops its replica once it is back."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -107,7 +105,7 @@ def test_a_replica_moves_away_from_a_directory_that_failed():
 
 
 def test_a_cancelled_move_leaves_nothing():
-    """The replica stays where it is, its copy goes, and another move can begin."""
+    """The replica stays in its directory, the copy is deleted, and another move can begin."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
@@ -127,7 +125,7 @@ def test_a_cancelled_move_leaves_nothing():
 
 
 def test_what_cannot_be_moved_is_refused():
-    """With the reason, and nothing is changed."""
+    """An impossible move is refused with the reason, and nothing changes."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     for directory, source, reason in (
@@ -149,12 +147,12 @@ def test_what_cannot_be_moved_is_refused():
 
 
 def test_a_directory_that_is_away_gets_none():
-    """And one that fails meanwhile gets the rest once it is back."""
+    """A move to a failed directory is refused; a directory that fails during a move gets the rest once it is back."""
     two = one_of_two()
     break_disk(two.disk(2))
     two.forget_failures()
     two.engine.maintenance(two.clock())
-    two.engine.put_group_overrides("g", {"commit": "manual"})  # Whatever is written finds out.
+    two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write notices the failure.
     with pytest.raises(StorageError, match="/b: failed"):
         two.engine.move_replica(ORDERS, "/b")
     two.bring_back(2)
@@ -170,7 +168,7 @@ def test_a_directory_that_is_away_gets_none():
 
 
 def test_a_topic_that_is_deleted_takes_its_copy_along():
-    """Also the one that is on its way."""
+    """Deleting a topic deletes its unfinished future copy, too."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
@@ -184,14 +182,14 @@ def test_a_topic_that_is_deleted_takes_its_copy_along():
 
 @pytest.mark.parametrize("end", ["cancel", "delete", "delete unnoticed", "make anew"])
 def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
-    """Where the move was cancelled meanwhile, or the topic deleted; also if there is another one of its name."""
+    """After a cancelled move or a deleted topic, even if recreated, the copy is deleted when its directory returns."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
     two.engine.catch_up()
     break_disk(two.disk(2))
     if end != "delete unnoticed":
-        two.engine.put_group_overrides("g", {"commit": "manual"})  # Whatever is written finds out.
+        two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write notices the failure.
         two.engine.maintenance(two.clock())
     assert two.partition().state.moving is not None
     if end == "cancel":
@@ -206,7 +204,7 @@ def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
 
 
 def test_where_the_leader_was_cut_the_copy_is_cut():
-    """An unclean election made another one lead: what only the former had is in no copy of it either."""
+    """After an unclean election the copy, too, loses the records that only the former leader had."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -237,7 +235,7 @@ def test_where_the_leader_was_cut_the_copy_is_cut():
 
 
 def test_the_start_of_a_log_moves_along():
-    """Where records were deleted from within a segment they stay deleted, also after a kill."""
+    """Records deleted within a segment stay deleted in the moved replica, also after a kill."""
     two = one_of_two()
     assert 5 == two.partition().delete_records(5)
     two.engine.move_replica(ORDERS, "/b")
@@ -249,7 +247,7 @@ def test_the_start_of_a_log_moves_along():
 
 
 def test_cleaning_pauses_meanwhile():
-    """Neither the replica nor its copy is compacted until it has arrived."""
+    """Neither the replica nor its copy is compacted until the move is done."""
     two = Replicated(2, replicas=1, internal_segment_bytes=300)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -267,7 +265,7 @@ def test_cleaning_pauses_meanwhile():
 
 
 def test_a_copy_that_is_slowed_down_can_be_cancelled():
-    """It waits for its rate (replica.alter.log.dirs.io.max.bytes.per.second) without keeping anybody waiting."""
+    """Waiting for replica.alter.log.dirs.io.max.bytes.per.second blocks nobody, so the move can be cancelled."""
     two = Replicated(2, replicas=1, internal_segment_bytes=200_000)
     two.config = two.config._replace(move_rate=1)
     two.reopen()
@@ -285,7 +283,7 @@ def test_a_copy_that_is_slowed_down_can_be_cancelled():
 
 
 def test_two_that_copy_at_once_do_it_once():
-    """A thread, and the command that waits for what it asked for."""
+    """A background thread and the command that waits for the move may copy at once; records are copied once."""
     two = Replicated(2, replicas=1)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -307,7 +305,7 @@ def test_two_that_copy_at_once_do_it_once():
 
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_a_move_that_was_interrupted_goes_on(end: End):
-    """Killed before any change of any disk, or its power lost there: every line is there, and the replica arrives."""
+    """After a kill or a power loss before any disk change every line is there, and the replica arrives."""
     step = 0
     while True:
         two = PoweredReplicas(2, replicas=1, seed=step, internal_segment_bytes=200)
@@ -328,7 +326,7 @@ def test_a_move_that_was_interrupted_goes_on(end: End):
         two.open()
         assert lines == two.lines(), step
         if two.partition().state.assigned == (1,) and two.partition().state.moving is None:
-            two.engine.move_replica(ORDERS, "/b")  # It was interrupted before it began.
+            two.engine.move_replica(ORDERS, "/b")  # The move was interrupted before it began.
         two.append("more\n")
         two.engine.catch_up()
         assert ((2,), None) == (two.in_sync(), two.partition().state.moving), step
@@ -344,7 +342,7 @@ def test_a_move_that_was_interrupted_goes_on(end: End):
 
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(end: End):
-    """Nothing is lost, and no copy is left behind."""
+    """No record is lost, and no copy is left."""
     step = 0
     while True:
         two = PoweredReplicas(2, replicas=1, seed=step)
@@ -373,7 +371,7 @@ def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(
 
 
 def test_a_replica_moves_back_at_once():
-    """What was deleted of it there is in nobody's way."""
+    """Deleted files of the replica in its old directory do not hinder it."""
     two = one_of_two()
     for directory in ("/b", "/a", "/b"):
         two.engine.move_replica(ORDERS, directory)

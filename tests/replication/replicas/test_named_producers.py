@@ -1,4 +1,4 @@
-"""Named producers over replicas: whichever disk fails, a line that is in the topic is not appended again."""
+"""Named producers over replicas: whichever disk fails, a stored line is not appended again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = "file > orders/0@T"
 
 
 class Lines:
-    """Values for the first partition."""
+    """An encoder that makes each line a value of the first partition."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
         return encode_lines(lines, timestamp=1_700_000_000_000)
@@ -42,14 +42,14 @@ def run(two: Replicated, text: str) -> AppendOutcome:
 
 
 def positions(two: Replicated) -> list[int | None]:
-    """The position in each directory's copy."""
+    """Return the position in each directory's copy of the producer's file."""
     found = (two.engine.producers.read_copy(root).get(("p", SOURCE)) for root in two.roots)
     return [None if one is None else one.position for one in found]
 
 
 @pytest.mark.parametrize("dead", [1, 2])
 def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
-    """Every directory that serves knows how far the file is in."""
+    """Every directory in service knows how much of the file was appended."""
     two, left = served(), 3 - dead
     run(two, "a\nb\n")
     assert [4, 4] == positions(two)
@@ -63,7 +63,7 @@ def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
 @pytest.mark.parametrize("how", ["while it serves", "at a start"])
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_comes_back_has_the_newer_copy(away: int, how: str) -> None:
-    """Its older copy does not count, and when the other directory dies later nothing is appended twice."""
+    """Its older copy does not count, and nothing is appended twice when the other directory fails later."""
     two, other = served(), 3 - away
     run(two, "a\n")
     break_disk(two.disk(away))
@@ -86,7 +86,7 @@ def test_a_directory_that_comes_back_has_the_newer_copy(away: int, how: str) -> 
 
 
 def test_a_new_disk_gets_a_copy() -> None:
-    """A third directory that is added has the file before any run."""
+    """An added third directory has the producer's file before any run."""
     three = Replicated(3)
     three.open(*DISKS[:2], left_out=DISKS[2:])
     three.engine.create_topic("orders", partitions=1)
@@ -97,7 +97,7 @@ def test_a_new_disk_gets_a_copy() -> None:
 
 
 def test_a_directory_whose_copy_cannot_be_written_is_out_of_sync() -> None:
-    """It misses the records too, so that it does not lead with an old copy after the other directory died."""
+    """A directory that cannot write the file misses the records, too, so it cannot lead with an old copy later."""
     two = served()
     run(two, "a\n")
     two.disk(2).fail("rename", number=errno.EIO, times=1, suffix=f"{PRODUCERS}.tmp")
@@ -107,7 +107,7 @@ def test_a_directory_whose_copy_cannot_be_written_is_out_of_sync() -> None:
 
 
 def test_a_copy_that_cannot_be_written_at_a_start_costs_only_its_directory() -> None:
-    """The directory with the old copy is out of sync before the first run."""
+    """A directory whose old copy cannot be replaced at a start is out of sync before the first run."""
     two = served()
     run(two, "a\n")
     break_disk(two.disk(2))
@@ -122,7 +122,7 @@ def test_a_copy_that_cannot_be_written_at_a_start_costs_only_its_directory() -> 
 
 
 def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
-    """Nothing is appended until the damaged copy is removed: the file may be further in than the old copy says."""
+    """Nothing is appended until the damaged copy is removed, because it may have a later position than the old one."""
     two = served()
     run(two, "a\n")
     break_disk(two.disk(2))
@@ -138,7 +138,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
 
 
 def test_a_copy_of_before_a_new_producer_id_is_older() -> None:
-    """Epochs begin again at 0 once they are used up, so the number of runs says which copy is newer."""
+    """After a new producer id epochs restart at 0, so the number of runs tells which copy is newer."""
     two = served()
     run(two, "a\n")
     for root in DISKS[:2]:

@@ -1,4 +1,4 @@
-"""Queues over replicas: what was done with a record is in every replica in sync, whichever disk fails."""
+"""Queues over replicas: acknowledgements are in every in-sync replica, whichever disk fails."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def taken(session: ShareSession) -> Leased:
 
 
 def acknowledged(session: ShareSession, word: Acknowledgement) -> int:
-    """Take a record and say what became of it; its offset."""
+    """Take a record and acknowledge it with `word`; return its offset."""
     leased = taken(session)
     session.acknowledge({leased.record_name: word})
     return leased.record_name.offset
 
 
 def rest(session: ShareSession) -> Sequence[int]:
-    """Accept all that is still given."""
+    """Accept all records that are still delivered; return their offsets."""
     found = []
     while (leased := session.take()) is not None:
         session.acknowledge({leased.record_name: ACCEPT})
@@ -59,7 +59,7 @@ def rejected(two: Replicated) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
-    """Whichever leads: what was accepted stays so, what is held stays held, and what was rejected is found."""
+    """Whichever leads: accepted records stay accepted, leased ones stay leased, and rejected ones are found."""
     two = served()
     session = opened(two)
     assert [0, 1] == [acknowledged(session, ACCEPT), acknowledged(session, REJECT)]
@@ -76,7 +76,7 @@ def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
 
 @pytest.mark.parametrize("begin", ["reopen", "kill", "crash"])
 def test_the_next_process_goes_on(begin: str) -> None:
-    """And a record that was released there counts its deliveries on."""
+    """The next process continues the queue, and the delivery count of a released record."""
     two = served()
     two.engine.share_groups.create("jobs").alter({"share.delivery.count.limit": "2"})
     session = opened(two)
@@ -92,7 +92,7 @@ def test_the_next_process_goes_on(begin: str) -> None:
     session.acknowledge({again.record_name: RELEASE})
     assert [3, 4, 5] == rest(session)
     if begin == "crash":
-        return  # The journal is not synced before what it tells of.
+        return  # The journal is synced only after the change it describes.
     assert [(1, RejectedBy.REJECT), (2, RejectedBy.LIMIT)] == [
         (one.record_name.offset, one.by) for one in two.engine.share_groups.group("jobs").rejected("orders")
     ]
@@ -100,7 +100,7 @@ def test_the_next_process_goes_on(begin: str) -> None:
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
-    """Then each of them alone has the queue as it stands, as a broker of its own would."""
+    """After that each directory alone has the current state of the queue, as a single broker would."""
     two = served()
     session = opened(two)
     acknowledged(session, REJECT)
@@ -119,7 +119,7 @@ def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
 
 
 def test_leases_end_there_too() -> None:
-    """By the duty that looks after them."""
+    """The duty that checks leases ends expired ones."""
     two = served(lines=1)
     first, second = opened(two), opened(two)
     taken(first)
@@ -133,7 +133,7 @@ def test_leases_end_there_too() -> None:
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_directory_that_could_not_note_a_rejection_leaves_at_once(number: int) -> None:
-    """Not at the next duty: until then it would count as in sync, and know less than the others."""
+    """A directory that fails to record a rejection leaves at once: it must not count as in sync while outdated."""
     two = served()
     session = opened(two)
     acknowledged(session, REJECT)

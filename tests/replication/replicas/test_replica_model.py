@@ -1,8 +1,8 @@
-"""A model of replicated partitions: whatever fails, returns, is killed or loses power, what was acknowledged stays, once.
+"""A model of replicated partitions: after any failure, kill or power loss acknowledged records are stored once.
 
-Lines are appended while disks fail, fill up and come back, leaders are elected, and the engine is killed or loses power.
-An append that raised may be there or not; one that returned is there, in its order, once, as long as its promise says: for
-ever, but after a loss of power on all disks only if it was flushed.
+Lines are appended while disks fail, fill up and come back, leaders are elected, and the engine is killed or loses
+power. A line whose append raised may be stored or not. A line whose append returned is stored once and in order;
+after a loss of power on all disks only if it was flushed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from topicfs.storage.errors import StorageError
 
 
 class ReplicaModel(RuleBasedStateMachine):
-    """The engine beside a list of lines."""
+    """A state machine of the engine and the list of lines that it must have."""
 
     def __init__(self) -> None:
         super().__init__()
         self.acknowledged: list[str] = []
         self.flushed = 0
-        """So many of them are on every disk that was in sync."""
+        """Number of leading lines that are on every disk that was in sync."""
         self.unknown: set[str] = set()
         """Lines whose append raised."""
         self.broken: set[int] = set()

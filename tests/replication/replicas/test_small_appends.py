@@ -1,4 +1,4 @@
-"""Small appends go to the log that leads and to its followers in one step; whatever is not as usual loses and doubles nothing."""
+"""Small appends go to leader and followers in one step; in all other cases nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.storage.model import Isolation
 
 
 def replicated(disks: int = 2, **settings: Any) -> Replicated:
-    """A topic whose first record is there: a segment's first batch has to be looked at more closely."""
+    """Make a topic with one record: the first batch of a segment takes the general path."""
     made = Replicated(disks, replicas=disks, **settings)
     made.engine.create_topic("orders")
     made.append("a\n")
@@ -21,7 +21,7 @@ def replicated(disks: int = 2, **settings: Any) -> Replicated:
 
 
 def fetches(made: Replicated, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The fetches of followers from now on."""
+    """Return a list that grows with each fetch of a follower."""
     leader = made.partition().leader
     assert leader is not None
     read, told = leader.log.read_as_follower, []
@@ -35,7 +35,7 @@ def fetches(made: Replicated, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_followers_are_given_what_the_leader_wrote(monkeypatch):
-    """They fetch nothing; listeners are told once, when the high watermark has passed it."""
+    """Followers fetch nothing; listeners are called once, when the high watermark is beyond the record."""
     three = replicated(3)
     fetched, heard = fetches(three, monkeypatch), []
     three.partition().listen(lambda: heard.append(three.partition().offsets()))
@@ -46,7 +46,7 @@ def test_followers_are_given_what_the_leader_wrote(monkeypatch):
 
 
 def test_the_mount_and_a_client_see_the_same(monkeypatch):
-    """What is appended with its headers checked goes the longer way, and leaves the same files."""
+    """Appends with checked headers take the general path, and leave the same files."""
     here, checked = replicated(), replicated()
     for number in range(100):
         line = batch(b"line %d" % number)
@@ -58,7 +58,7 @@ def test_the_mount_and_a_client_see_the_same(monkeypatch):
 
 @pytest.mark.parametrize("replica", [1, 2, 3])
 def test_a_write_that_is_refused_once_is_made_again(replica):
-    """Whichever disk it was: the line is in each replica, once."""
+    """Whichever disk refused it, the line is stored once in each replica."""
     three = replicated(3)
     three.disk(replica).fail("pwrite", suffix=".log")
     assert 1 == three.append("b\n")
@@ -70,7 +70,7 @@ def test_a_write_that_is_refused_once_is_made_again(replica):
 
 @pytest.mark.parametrize("replica", [1, 2, 3])
 def test_a_disk_that_fails_for_good_is_left_behind(replica):
-    """The others go on, and when it is back it has the same files."""
+    """The others continue, and when the disk is back it has the same files."""
     three = replicated(3)
     break_disk(three.disk(replica))
     assert 1 == three.append("b\n")
@@ -85,7 +85,7 @@ def test_a_disk_that_fails_for_good_is_left_behind(replica):
 
 @pytest.mark.parametrize("replica", [1, 2])
 def test_a_failed_write_that_cannot_be_undone_takes_one_replica_away(replica):
-    """Nobody knows what its file holds; the other goes on with the line."""
+    """The failed file's content is unknown; the other replica continues with the line."""
     two = replicated()
     two.disk(replica).fail("pwrite", suffix=".log")
     two.disk(replica).fail("truncate", suffix=".log")
@@ -99,7 +99,7 @@ def test_a_failed_write_that_cannot_be_undone_takes_one_replica_away(replica):
 
 @pytest.mark.parametrize("following", ["c\n", "c\n" * 2000])
 def test_an_error_nobody_expected_in_a_follower_leaves_no_hole(monkeypatch, following):
-    """What the leader wrote is in its log: the next append gets the next offset, and brings it to the follower."""
+    """The leader has the record: the next append gets the next offset, and replicates both to the follower."""
     two = replicated()
     follower = two.engine.controller.logs(ORDERS)[2].chain.active
 
@@ -116,7 +116,7 @@ def test_an_error_nobody_expected_in_a_follower_leaves_no_hole(monkeypatch, foll
 
 
 def test_a_follower_that_indexes_elsewhere_is_handed_the_batch():
-    """An index entry may be due in it and not in its leader, where counting began elsewhere."""
+    """If indexing began elsewhere, an index entry may be due in the follower and not in its leader."""
     two = replicated()
     two.engine.controller.logs(ORDERS)[2].chain.active.bytes_until_due = 0
     assert 1 == two.append("b\n")
@@ -126,7 +126,7 @@ def test_a_follower_that_indexes_elsewhere_is_handed_the_batch():
 
 
 def test_a_follower_that_is_in_another_segment_rolls_first():
-    """Where its leader rolled and nothing came since, it has not followed yet."""
+    """If its leader rolled and nothing was appended since, the follower rolls before it takes the batch."""
     two = replicated()
     leader = two.partition().leader
     assert leader is not None
@@ -138,7 +138,7 @@ def test_a_follower_that_is_in_another_segment_rolls_first():
 
 
 def test_a_follower_without_room_is_left_behind():
-    """The room that is left on its disk is for what frees space."""
+    """The space left on its disk is reserved for operations that free space."""
     two = replicated()
     two.engine.controller.logs(ORDERS)[2].parts.append_gate.closed = True
     two.append("b\n")
@@ -147,7 +147,7 @@ def test_a_follower_without_room_is_left_behind():
 
 
 def test_a_line_behind_an_undecided_transaction_is_not_committed():
-    """Readers of committed records wait for the transaction, also where the line itself is in every replica."""
+    """read_committed readers wait for the transaction even if every replica has the line."""
     two = replicated()
     two.partition().append(produced(b"t", txn=True))
     two.append("b\n")
@@ -160,7 +160,7 @@ def test_a_line_behind_an_undecided_transaction_is_not_committed():
     "settings", [{"compression_type": "lz4"}, {"message_timestamp_type": "LogAppendTime"}]
 )
 def test_what_is_changed_on_its_way_is_the_same_in_each_replica(settings):
-    """A codec, and the time of the append."""
+    """Compression and the append time give the same batch in each replica."""
     two = replicated(**settings)
     two.append("b\n" * 50)
     two.append("c\n")
@@ -170,7 +170,7 @@ def test_what_is_changed_on_its_way_is_the_same_in_each_replica(settings):
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_flush_messages_holds_in_each_replica(encoded_here):
-    """With flush.messages=1 an append is on every disk in sync when it returns: any of them may be the only one left."""
+    """With flush.messages=1 an append returns once it is on every in-sync disk, as any may be the only one left."""
     for survivor in (1, 2):
         two = replicated(flush_messages=1)
         two.partition().append(batch(b"b"), encoded_here=encoded_here)

@@ -1,4 +1,4 @@
-"""Reads that are right though a replica is damaged, and what they have healed."""
+"""Reads return correct records although a replica is damaged, and start its healing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BASE_OFFSET, LENGTH, EPOCH, VALUE = 7, 11, 15, 70
 
 @pytest.fixture
 def two() -> Replicated:
-    """Two replicas of twenty batches of four lines each."""
+    """Make two replicas of twenty batches of four lines each."""
     both = Replicated()
     both.engine.create_topic("orders")
     for text in TEXTS:
@@ -41,7 +41,7 @@ def lines_from(two: Replicated, offset: int) -> list[str]:
 @pytest.mark.parametrize("at", [0, 6, BASE_OFFSET, 8, LENGTH, EPOCH, VALUE])
 @pytest.mark.parametrize("mask", [1, 4, 128])
 def test_what_the_leader_has_damaged_is_read_from_a_follower(two, at, mask):
-    """From the front, and from any offset, in the middle of a batch or not."""
+    """Reads are correct from the front and from any offset, also in the middle of a batch."""
     flip(two, 1, position(two, 40) + at, mask=mask)
     assert LINES == two.lines()
     for offset in range(30, 60):
@@ -49,7 +49,7 @@ def test_what_the_leader_has_damaged_is_read_from_a_follower(two, at, mask):
 
 
 def test_one_batch_with_another_offset_is_noticed(two):
-    """Nothing is read that contradicts it, but another replica has other bytes there."""
+    """No neighboring batch contradicts a wrong base offset at the end; another replica's different bytes do."""
     flip(two, 1, position(two, 40) + BASE_OFFSET, mask=1)
     for offset in range(40, 44):
         fetched = two.partition().read(Offset(offset), max_bytes=1)
@@ -58,7 +58,7 @@ def test_one_batch_with_another_offset_is_noticed(two):
 
 @pytest.mark.parametrize("at", [BASE_OFFSET, LENGTH, VALUE])
 def test_what_a_reader_falls_over_is_healed(two, at):
-    """It is counted, and told in the log; both replicas are equal again."""
+    """The healing is counted and logged, and then both replicas are equal."""
     good = two.files(1)
     flip(two, 1, position(two, 40) + at, mask=4)
     two.lines()
@@ -71,7 +71,7 @@ def test_what_a_reader_falls_over_is_healed(two, at):
 
 
 def test_an_index_that_leads_too_far_hides_nothing(two):
-    """The batch that holds an offset is read all the same, and the index is made again."""
+    """The batch of an offset is found although the index points too far, and the index is rebuilt."""
     two.engine.create_topic("indexed", overrides={"index.interval.bytes": "200"})
     name = TopicPartition("indexed", 0)
     for text in TEXTS:
@@ -91,14 +91,14 @@ def test_an_index_that_leads_too_far_hides_nothing(two):
 
 
 def test_damage_in_the_follower_disturbs_no_reader(two):
-    """The leader's bytes are proven by themselves."""
+    """The leader's bytes prove themselves sound, so damage in the follower does not matter."""
     flip(two, 2, position(two, 40) + VALUE)
     assert LINES == two.lines()
     assert 0 == two.engine.scrubber.counts.batches_healed
 
 
 def test_two_replicas_that_are_damaged_in_different_places_give_everything(two):
-    """Also where neither of them can be read on to an offset, for a length before it is damaged."""
+    """All records are read even if a damaged length keeps both logs from being scanned to an offset."""
     flip(two, 1, position(two, 40) + VALUE)
     flip(two, 2, position(two, 36) + LENGTH, mask=64)
     flip(two, 2, position(two, 44) + VALUE)
@@ -108,7 +108,7 @@ def test_two_replicas_that_are_damaged_in_different_places_give_everything(two):
 
 
 def test_what_no_replica_has_is_damaged_as_before(two):
-    """The batch is given as it is: who decodes it finds out. Those around it are read."""
+    """The damaged batch is returned as it is, and fails when decoded; the batches around it are read."""
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
     fetched = two.partition().read(Offset(40), max_bytes=1)
@@ -118,7 +118,7 @@ def test_what_no_replica_has_is_damaged_as_before(two):
 
 
 def test_a_log_that_cannot_be_read_on_raises_as_before(two):
-    """Where both lengths are damaged."""
+    """If the lengths in both replicas are damaged, the read raises CorruptionError."""
     for number in (1, 2):
         flip(two, number, 8, mask=128)
     with pytest.raises(CorruptionError):
@@ -126,7 +126,7 @@ def test_a_log_that_cannot_be_read_on_raises_as_before(two):
 
 
 def test_a_follower_shows_no_more_than_the_leader(two):
-    """What is not visible yet is given by neither."""
+    """Records that are not visible yet come from neither replica."""
     flip(two, 1, position(two, 76) + VALUE)
     two.engine.controller.logs(two.partition().name)[1].parts.state = two.engine.controller.logs(
         two.partition().name
@@ -136,14 +136,14 @@ def test_a_follower_shows_no_more_than_the_leader(two):
 
 
 def test_a_partition_with_one_replica_is_read_as_it_is(two):
-    """Nobody could say anything better."""
+    """With one replica there is nothing to compare with."""
     two.engine.set_replicas("orders", 1)
     flip(two, 1, position(two, 40) + VALUE)
     assert len(two.partition().read(Offset(40), max_bytes=1).data) > 0
 
 
 def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch):
-    """A batch that stays damaged costs each reader no more than the first."""
+    """A segment is searched once a minute at most, so that a batch that stays damaged does not slow each reader."""
     monkeypatch.setattr("topicfs.replication.replicas.healing.healer.RECHECK_AFTER_SECONDS", float("inf"))
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
@@ -158,7 +158,7 @@ def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch)
 
 
 def test_directories_that_are_opened_read_only_are_read_from_any_replica_and_not_healed(two):
-    """A batch that the leader has damaged comes from a follower; one that nobody has sound is not looked for."""
+    """A batch damaged in the leader comes from a follower; one damaged in all replicas is not searched for."""
     flip(two, 1, position(two, 40) + VALUE)
     for number in (1, 2):
         flip(two, number, position(two, 60) + VALUE, mask=number)

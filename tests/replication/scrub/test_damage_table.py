@@ -1,4 +1,4 @@
-"""The damage table: each kind of damage to each file of a replica, in the leader or a follower, at rest or in use."""
+"""The damage table: each kind of damage to each file of a replica, leader or follower, closed or in use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILES = (
 
 
 class Damaged:
-    """Two replicas of a partition in segments of about ten batches, of two leader epochs, and the files of one of them."""
+    """Two replicas with two leader epochs, in segments of about ten batches, and the files of one of them."""
 
     def __init__(self, number: int) -> None:
         self.two = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
@@ -63,7 +63,7 @@ class Damaged:
         return {name: disk.read_bytes(root / name) for name in found}
 
     def name_of(self, file: str) -> tuple[str, str]:
-        """Return the name of a file, and that of another one of its kind."""
+        """Return the name of a file, and the name of another file of its kind."""
         which, _, kind = file.partition(".")
         places = {"first": (0, 1), "middle": (2, 1), "active": (-1, -2)}
         if which not in places:
@@ -78,7 +78,7 @@ class Damaged:
         return self.two.disk(self.number).read_bytes(self.path(name))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write other bytes into a file, which may be open."""
+        """Write bytes into a file, which may be open."""
         file = self.two.disk(self.number).open(self.path(name), create=True)
         file.truncate(len(data))
         file.pwrite(data, Position(0))
@@ -136,9 +136,9 @@ def scrub(two: Replicated) -> list[ScrubFinding]:
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 @pytest.mark.parametrize(("file", "damage"), list(product(FILES, DAMAGES)))
 def test_it_is_healed(file: str, damage: Callable[[Damaged, str, str], None], number: int, running: bool):
-    """Every record is read meanwhile, and a scrub leaves both replicas in sync and equal, with the logs that they had.
+    """All records can be read, and a scrub leaves both replicas in sync and equal, with their original logs.
 
-    An index may have fewer entries: the same records are found with those.
+    An index may have fewer entries, with which the same records are found.
     """
     one = Damaged(number)
     two = one.two

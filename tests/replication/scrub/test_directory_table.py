@@ -1,4 +1,4 @@
-"""The damage table of the files beside the partitions: each kind of damage to each of them, at rest or in use."""
+"""The damage table of the files beside the partitions: each kind of damage to each file, closed or in use."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ OTHERS = {
     names.CLEAN_SHUTDOWN: names.RECOVERY_POINTS,
     names.SCRUB: names.RECOVERY_POINTS,
 }
-"""The files of a directory, each with one that it is exchanged with."""
+"""The files of a directory, each with the file that it is swapped with."""
 ROWS = [
     (file, damage, running)
     for file, damage, running in product(OTHERS, DAMAGES, (False, True))
-    if not (running and file == names.CLEAN_SHUTDOWN)  # It is there at rest alone.
+    if not (running and file == names.CLEAN_SHUTDOWN)  # This file exists only while the engine is closed.
 ]
 
 
 class DamagedDirectory(Damaged):
-    """The same replicas, in whose directories each file of the table stands."""
+    """Two replicas whose directories have every file of the table."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -47,7 +47,7 @@ class DamagedDirectory(Damaged):
         self._note(2)
 
     def _note(self, count: int) -> None:
-        """Note a committed micro-batch, and how far a named producer is, in both directories."""
+        """Record a committed micro-batch, and a named producer's position, in both directories."""
         engine = self.two.engine
         for root in self.two.roots:
             engine._commits.write_copy(root, {"q": CommittedQuery(count, ProducerId(1), 0)})
@@ -59,7 +59,7 @@ class DamagedDirectory(Damaged):
         return self.two.roots[self.number - 1] / name
 
     def start(self, file: str) -> None:
-        """Open the directories; a refusal must name the directory, and what it says must help."""
+        """Open the directories; a refusal must name the directory, and its remedy must work."""
         try:
             self.two.open()
         except (MissingReplicasError, ForkedReplicasError) as error:
@@ -69,7 +69,7 @@ class DamagedDirectory(Damaged):
 
 
 def whole(two: Replicated) -> bool:
-    """Return whether all is in both directories."""
+    """Return whether both directories have everything."""
     if (LINES, 2) != (two.lines(), len(two.in_sync())):
         return False
     assert two.files(1) == two.files(2)
@@ -84,7 +84,7 @@ def whole(two: Replicated) -> bool:
 def test_it_is_healed_or_named(
     file: str, damage: Callable[[Damaged, str, str], None], running: bool, number: int
 ):
-    """The next start writes the file again, or names its directory, which serves again once the file is put back."""
+    """The next start rewrites the file, or names its directory, which serves again once the file is restored."""
     one = DamagedDirectory(number)
     two, good = one.two, logs(one.two.files(3 - number))
     if not running:

@@ -1,4 +1,4 @@
-"""The scrub of replicas: what is damaged in one is written again from another, and nothing else is touched."""
+"""The scrub of replicas rewrites damaged parts of one from another, and touches nothing else."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from topicfs.storage.model import Position
 
 LOG = f"{0:020}.log"
 BASE_OFFSET, LENGTH, EPOCH, CRC, VALUE = 7, 11, 15, 17, 70
-"""Positions in a batch: the last bytes of its base offset, its length and its leader epoch; its checksum; a record."""
+"""Positions in a batch: last bytes of base offset, length and leader epoch; the checksum; a record's value."""
 LINES = [f"line {number} {'x' * 20}" for number in range(60)]
 
 
 @pytest.fixture
 def two() -> Replicated:
-    """Two replicas of a partition with sixty batches of one line, in segments of about ten."""
+    """Make two replicas of a partition with sixty one-line batches, in segments of about ten."""
     both = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     both.engine.create_topic("orders")
     for line in LINES:
@@ -41,14 +41,14 @@ def scrub(two: Replicated) -> list[ScrubFinding]:
 
 
 def test_an_empty_partition_has_nothing_to_heal():
-    """The follower's file of leader epochs is as it was made: empty."""
+    """The follower's leader epoch file is empty, as it was created."""
     two = Replicated()
     two.engine.create_topic("orders")
     assert [] == scrub(two)
 
 
 def batches(two: Replicated, number: int = 1) -> list[int]:
-    """Positions of the batches of the first segment."""
+    """Return the positions of the batches of the first segment."""
     log = two.engine.controller.logs(two.partition().name)[number]
     segment = log.chain.segments[0]
     return [
@@ -59,7 +59,7 @@ def batches(two: Replicated, number: int = 1) -> list[int]:
 
 
 def test_nothing_is_found_where_nothing_is_damaged(two):
-    """And all replicas were read."""
+    """All replicas are read, and nothing is found."""
     assert [] == scrub(two)
     logs = two.engine.controller.logs(two.partition().name).values()
     assert two.engine.scrubber.counts.read_bytes >= sum(log.parts.state.log_bytes() for log in logs)
@@ -69,19 +69,19 @@ def test_nothing_is_found_where_nothing_is_damaged(two):
 @pytest.mark.parametrize("at", [0, BASE_OFFSET, 8, LENGTH, EPOCH, CRC, 16, 26, VALUE])
 @pytest.mark.parametrize("which", [0, 4, -1])
 def test_a_flipped_bit_is_healed_wherever_it_is(two, number, at, which):
-    """In the leader or the follower; the first batch, one in the middle, or the last of the segment."""
+    """A flipped bit in leader or follower is healed, in the first batch, a middle one or the segment's last."""
     good = two.files(3 - number)
     flip(two, number, batches(two)[which] + at, mask=4)
     assert LINES == two.lines()
     (found,) = [one for one in scrub(two) if one.finding.file.name == LOG] or [None]
-    if found is not None:  # Otherwise the reader had it healed.
+    if found is not None:  # Otherwise the read before has started the healing.
         assert str(two.roots[2 - number]) == found.healed_from
     assert good == two.files(number)
     assert [] == scrub(two)
 
 
 def test_what_was_healed_is_on_the_disk(two):
-    """Without that a loss of power brings the damage back."""
+    """Healed bytes are synced, because a power loss would bring the damage back."""
     good = two.files(2)[LOG]
     flip(two, 1, batches(two)[3] + VALUE)
     scrub(two)
@@ -91,7 +91,7 @@ def test_what_was_healed_is_on_the_disk(two):
 
 
 def test_each_replica_heals_the_other(two):
-    """Of batches that are damaged in one of them, whichever it is."""
+    """Batches that are damaged in one replica only are healed in whichever it is."""
     good = two.files(1)
     places = batches(two)
     for number, at in enumerate(places):
@@ -101,7 +101,7 @@ def test_each_replica_heals_the_other(two):
 
 
 def test_a_damaged_replica_heals_nothing(two):
-    """A batch that is damaged in both stays as it is in both, and is reported for both; those behind it are healed."""
+    """A batch damaged in both replicas stays and is reported for both; the ones after it are healed."""
     third, fourth = batches(two)[2:4]
     for number in (1, 2):
         flip(two, number, third + VALUE, mask=number)
@@ -114,7 +114,7 @@ def test_a_damaged_replica_heals_nothing(two):
 
 
 def test_a_wiped_stretch_is_healed_batch_by_batch(two):
-    """Whatever is there in its place: zeros, or a piece of something else."""
+    """A range of zeros or other data is replaced batch by batch."""
     good = two.files(2)
     first, last = batches(two)[1], batches(two)[5]
     for filling in (bytes(last - first), good[LOG][: last - first]):
@@ -126,7 +126,7 @@ def test_a_wiped_stretch_is_healed_batch_by_batch(two):
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_index_is_made_again(two, kind, number):
-    """That of a sealed segment and that of the active one get the other replica's bytes."""
+    """Indexes of sealed and active segments get the other replica's bytes."""
     good = two.files(3 - number)
     log = two.engine.controller.logs(two.partition().name)[number]
     for segment in (log.chain.segments[0], log.chain.active):
@@ -138,7 +138,7 @@ def test_an_index_is_made_again(two, kind, number):
 
 
 def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
-    """No replica has one to copy."""
+    """If no replica has a sound index, it is rebuilt from the batches."""
     good = two.files(1)
     for number in (1, 2):
         flip(two, number, 5, name=f"{0:020}.index", mask=number)
@@ -148,7 +148,7 @@ def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
 
 
 def test_appends_go_on_behind_what_was_healed(two):
-    """In both replicas alike, also where the active segment's index was made again."""
+    """Appends continue in both replicas equally, even if the active segment's index was rebuilt."""
     active = two.engine.controller.logs(two.partition().name)[2].chain.active
     flip(two, 2, 6, name=f"{active.base_offset:020}.index", mask=64)
     flip(two, 1, VALUE, name=f"{active.base_offset:020}.log")
@@ -160,7 +160,7 @@ def test_appends_go_on_behind_what_was_healed(two):
 
 
 def test_a_sector_that_cannot_be_read_is_written_again(two, monkeypatch):
-    """A disk puts another one in its place then."""
+    """An unreadable sector is rewritten, so that the disk can remap it."""
     file = two.disk(2).open(path_of(two, 2, LOG))
     bad = {batches(two)[3] + VALUE}
     pread, pwrite = type(file).pread, type(file).pwrite
@@ -184,7 +184,7 @@ def test_a_sector_that_cannot_be_read_is_written_again(two, monkeypatch):
 
 
 def test_a_disk_that_cannot_write_keeps_what_it_has(two):
-    """That is reported, and the partition serves on."""
+    """If the disk refuses the write, that is reported, and the partition stays online."""
     flip(two, 2, batches(two)[1] + VALUE)
     two.disk(2).fail("pwrite", suffix=LOG)
     (found,) = scrub(two)
@@ -195,7 +195,7 @@ def test_a_disk_that_cannot_write_keeps_what_it_has(two):
 
 @pytest.mark.parametrize("step", range(6))
 def test_a_loss_of_power_while_it_is_healed_costs_nothing(two, step):
-    """What was half written is damaged as before, and healed by the next scrub."""
+    """A half-written batch is as damaged as before, and the next scrub heals it."""
     good = two.files(2)
     flip(two, 1, batches(two)[1] + VALUE)
     flip(two, 1, 5, name=f"{0:020}.index", mask=64)
@@ -211,7 +211,7 @@ def test_a_loss_of_power_while_it_is_healed_costs_nothing(two, step):
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_an_entry_that_leads_behind_the_log_is_found(two, kind):
-    """The last one of the active segment, too, behind which the next will come."""
+    """An index entry that points after the log's end is found, also the active segment's last one."""
     active = two.engine.controller.logs(two.partition().name)[1].chain.active
     slots = (active.offset_index if kind == "index" else active.time_index).slots
     last = slots.used_bytes - (4 if kind == "index" else 2)
@@ -221,9 +221,9 @@ def test_an_entry_that_leads_behind_the_log_is_found(two, kind):
 
 
 def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
-    """Each log is compacted by itself: what one has removed is damage in neither, and no batch takes another one's place.
+    """Logs are compacted separately: a missing batch is not damage, and no batch replaces another one.
 
-    All of the damaged one is copied anew: see `tests/replication/replicas/healing/test_renewal.py`.
+    A damaged replica is copied as a whole: see `tests/replication/replicas/healing/test_renewal.py`.
     """
     both = Replicated(cleanup_policy=("compact",), internal_segment_bytes=1000, min_cleanable_dirty_ratio=0.0)
     both.engine.create_topic("orders")
@@ -248,7 +248,7 @@ def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
 
 @pytest.mark.parametrize("cause", ["its directory is left out", "flushing failed"])
 def test_a_partition_that_is_offline_is_a_finding(cause):
-    """Nobody could read its records, so that a scrub does not count them as sound."""
+    """An offline partition cannot be read, so a scrub reports it instead of counting it as sound."""
     made = Replicated(replicas=1)
     made.engine.create_topic("orders", partitions=2)
     names = [ORDERS._replace(partition=number) for number in (0, 1)]

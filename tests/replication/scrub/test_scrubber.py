@@ -1,4 +1,4 @@
-"""The scrubber: when it is due, that it goes on where it was, and what it says of logs that have no replica."""
+"""The scrubber: when it is due, how it continues after an interruption, and how it treats single copies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def engine(tmp_path, clock):
-    """Two topics with a few segments each, on a real disk."""
+    """An engine of two topics with a few segments each, on a real disk."""
     config = EngineConfig(
         scrub_interval_hours=HOURS,
         topic_defaults=TopicConfig(
@@ -58,7 +58,7 @@ def position(tmp_path: Path) -> ScrubPosition | None:
 
 
 def wait_for_scrub(engine: EmbeddedEngine) -> None:
-    """Until its thread has ended."""
+    """Wait until the scrub's thread has ended."""
     thread = engine.scrubber._thread
     if thread is not None:
         thread.join(60)
@@ -66,7 +66,7 @@ def wait_for_scrub(engine: EmbeddedEngine) -> None:
 
 
 def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, tmp_path):
-    """A new directory has nothing to scrub; that is written down, so that a restart does not begin to wait again."""
+    """A new directory need not be scrubbed; the time is saved, so that a restart does not start the interval again."""
     clock.now += SCRUB_DELAY_MS
     engine.maintenance(clock())
     began = clock()
@@ -85,7 +85,7 @@ def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, 
 
 
 def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock, monkeypatch):
-    """A duty may find it due at the moment in which the engine is closed."""
+    """A duty may find a scrub due at the moment when the engine closes."""
     failures = []
 
     def close() -> None:
@@ -97,11 +97,11 @@ def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock,
     closing = Thread(target=close)
 
     class Starting(Thread):
-        """Another thread closes while this one begins."""
+        """A thread whose start waits while another thread closes the engine."""
 
         def start(self) -> None:
             closing.start()
-            closing.join(0.05)  # Long enough for a close that waits for nothing.
+            closing.join(0.05)  # Enough for a close that does not wait.
             super().start()
 
     monkeypatch.setattr("topicfs.replication.scrub.scrubber.Thread", Starting)
@@ -114,7 +114,7 @@ def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock,
 
 
 def test_the_duty_opens_no_partition(engine, clock, tmp_path):
-    """A hundred thousand would stay open; whoever asks for a scrub has all of them read."""
+    """The duty skips unopened partitions, as thousands would stay open; a requested scrub reads all of them."""
     engine.close()
     config = EngineConfig(scrub_interval_hours=HOURS)
     again = open_engine(tmp_path / "data", config=config, max_opened_at_start=0, machine=Machine(clock=clock))
@@ -129,13 +129,13 @@ def test_the_duty_opens_no_partition(engine, clock, tmp_path):
 
 
 def test_an_interval_of_nothing_is_never_due(engine, clock, tmp_path):
-    """No file is written either."""
+    """With the interval 0 a scrub is never due, and no file is written."""
     engine.scrubber.maintain(clock(), 0)
     assert position(tmp_path) is None
 
 
 def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
-    """What comes before is not read again."""
+    """Partitions before the saved position are not read again."""
     topic_id = engine.topic("beta").topic_id
     begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
     write_position(FILES, tmp_path / "data", begun)
@@ -148,7 +148,7 @@ def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
 
 
 def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
-    """The scrub was interrupted in a former topic of that name."""
+    """The interrupted scrub was of a former topic of that name."""
     topic_id = engine.topic("beta").topic_id
     begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
     write_position(FILES, tmp_path / "data", begun)
@@ -161,7 +161,7 @@ def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
 
 
 def test_the_duty_goes_on_with_any_scrub_and_a_whole_one_with_a_whole_one(engine, tmp_path):
-    """What passed partitions over is no part of one that is to read everything."""
+    """The duty continues any scrub; a full scrub continues a full one only, as others skipped partitions."""
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     for given, only_open, reads_all in ((True, True, False), (False, True, False), (False, False, True)):
         begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=given, damaged=2)
@@ -175,7 +175,7 @@ def test_the_duty_goes_on_with_any_scrub_and_a_whole_one_with_a_whole_one(engine
 
 
 def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
-    """Closing the engine stops it after the step that it is at."""
+    """Closing the engine stops the scrub after its present step, and the position is saved."""
     assert not engine.scrubber.run(advance=lambda _: engine.scrubber._stopping.set())
     stopped = position(tmp_path)
     assert stopped is not None
@@ -183,7 +183,7 @@ def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
 
 
 def test_a_scrub_can_begin_at_the_front(engine, tmp_path):
-    """Though the last one was interrupted."""
+    """A scrub can be made to begin at the front although the last one was interrupted."""
     write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8, whole=True))
     engine.scrubber.restart()
     total = engine.scrubber.total_bytes()
@@ -205,14 +205,14 @@ def test_a_scrub_can_begin_at_the_front(engine, tmp_path):
     ],
 )
 def test_a_position_that_cannot_be_read_is_none(engine, tmp_path, text):
-    """The scrub then begins at the front."""
+    """A scrub with an unreadable position begins at the front."""
     (tmp_path / "data" / SCRUB).write_text(text, encoding="latin-1")
     assert position(tmp_path) is None
     assert engine.scrubber.run()
 
 
 def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
-    """The next one in order is scrubbed."""
+    """A scrub whose position is in a deleted topic continues with the next topic in order."""
     write_position(
         FILES, tmp_path / "data", ScrubPosition(began=1, partition="beaver-0", offset=8, whole=True)
     )
@@ -222,7 +222,7 @@ def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
 
 
 def test_damage_without_a_replica_is_reported_and_left(engine):
-    """A warning of the engine; the batches behind it are looked at, too."""
+    """The damage gives a warning of the engine, and the batches after it are checked, too."""
     log = engine.topic("alpha").partitions()[0]
     path = log.chain.segments[0].log.path
     before = path.read_bytes()
@@ -239,7 +239,7 @@ def test_damage_without_a_replica_is_reported_and_left(engine):
 
 
 def test_an_index_without_a_replica_is_made_again(engine):
-    """Of the batches; the log is as it was."""
+    """The index is rebuilt from the batches, and the log stays as it is."""
     log = engine.topic("alpha").partitions()[0]
     for kind in (".index", ".timeindex"):
         path = log.chain.segments[0].log.path.with_suffix(kind)
@@ -260,7 +260,7 @@ def _flip(path: Path, at: int) -> None:
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
-    """The scrub learned of it as it began; by now its files are gone."""
+    """A topic deleted after the scrub listed it, so that its files are gone, is not damage."""
     found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:
@@ -274,7 +274,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
 
 
 def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, tmp_path):
-    """While the engine serves, and whatever the last one left off."""
+    """A requested scrub runs while the engine serves, whatever the last one left undone."""
     write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", whole=True))
     assert "state idle" == engine.scrubber.report()[0]
     engine.scrubber.start()
@@ -288,7 +288,7 @@ def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, t
 
 
 def test_a_partition_that_cannot_be_read_to_its_end_is_left(engine):
-    """It is named and counted; the others are scrubbed all the same."""
+    """The partition is named and counted, and the others are scrubbed."""
     log = engine.topic("alpha").partitions()[0]
     epochs = log.directory / LEADER_EPOCHS
     epochs.unlink(missing_ok=True)
@@ -303,7 +303,7 @@ def test_a_partition_that_cannot_be_read_to_its_end_is_left(engine):
 
 
 def test_a_partition_that_went_offline_is_left(engine):
-    """Before the scrub, or while it reads the partition."""
+    """A partition that goes offline before or during its scrub is skipped."""
     log = engine.topic("alpha").partitions()[0]
     found: list[ScrubFinding] = []
     for advance in (lambda _: log.parts.life.note(Event.FAIL, "the disk is gone"), lambda _: None):
@@ -315,7 +315,7 @@ def test_a_partition_that_went_offline_is_left(engine):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_is_deleted_while_it_is_read_is_no_damage(engine, again):
-    """Also if a new topic has its name: that one is not read to its end, but nothing of it is missing."""
+    """It is not damage even if a new topic has the name: that one is not read to its end, but lacks nothing."""
     found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:

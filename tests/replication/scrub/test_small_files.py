@@ -1,4 +1,4 @@
-"""The scrub of the files beside the segments: what the engine knows by heart, or another replica has."""
+"""The scrub of the files beside the segments: healed from the engine's memory or from another replica."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCER = ProducerId(7)
 
 @pytest.fixture
 def two() -> Replicated:
-    """Two replicas with aborted transactions in several segments."""
+    """Make two replicas with aborted transactions in several segments."""
     both = Replicated(internal_segment_bytes=600)
     both.engine.create_topic("orders")
     logs = both.engine.controller.logs(both.partition().name)
@@ -32,7 +32,7 @@ def two() -> Replicated:
 
 
 def _append_aborted(log: Log, number: int) -> None:
-    """Append a transaction of one record and its abort, as a follower gets them."""
+    """Append a one-record transaction and its abort marker, as a follower does."""
     end, epoch = log.log_end_offset, log.parts.leader_epoch
     stamp = BatchStamp(producer_id=PRODUCER, producer_epoch=0, base_sequence=number, transactional=True)
     log.appender.append_as_follower(
@@ -50,7 +50,7 @@ def _append_aborted(log: Log, number: int) -> None:
 
 
 def scrub(two: Replicated) -> list[tuple[str, str | None]]:
-    """The files that were not as they must be, and from where they were healed."""
+    """Scrub; return the damaged files, and from where each was healed."""
     found: list[tuple[str, str | None]] = []
     assert two.engine.scrubber.run(tell=lambda one: found.append((one.finding.file.name, one.healed_from)))
     return found
@@ -67,7 +67,7 @@ def named(two: Replicated, number: int, suffix: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_transaction_index_is_what_the_engine_knows(two, number):
-    """That of a sealed segment and of the active one; they go on."""
+    """Indexes of sealed and active segments are rewritten, and appends to them continue."""
     assert [] == scrub(two)
     good = named(two, number, ".txnindex")
     assert len(good) > 2
@@ -80,7 +80,7 @@ def test_a_transaction_index_is_what_the_engine_knows(two, number):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_snapshot_is_that_of_another_replica(two, number):
-    """Its checksum says that it is damaged."""
+    """A snapshot whose checksum is wrong is copied from another replica."""
     good = named(two, number, ".snapshot")
     name = max(good)
     flip(two, number, 3, name=name)
@@ -89,7 +89,7 @@ def test_a_snapshot_is_that_of_another_replica(two, number):
 
 
 def test_a_snapshot_that_is_damaged_everywhere_is_left(two):
-    """A start passes it over, and takes the one before."""
+    """A start skips the damaged snapshot and uses the one before it."""
     name = max(named(two, 1, ".snapshot"))
     for number in (1, 2):
         flip(two, number, 3, name=name)
@@ -97,7 +97,7 @@ def test_a_snapshot_that_is_damaged_everywhere_is_left(two):
 
 
 def test_leader_epochs_are_those_of_the_log(two):
-    """A file that says another epoch, or nothing of sense, is written again."""
+    """A file with another epoch or garbage is rewritten from the log."""
     good = named(two, 1, "leader-epoch-checkpoint")
     flip(two, 1, len(good["leader-epoch-checkpoint"]) - 2, name="leader-epoch-checkpoint")
     assert [("leader-epoch-checkpoint", "memory")] == scrub(two)
@@ -123,7 +123,7 @@ def test_a_transaction_index_is_healed_or_named(
     number: int,
     running: bool,
 ):
-    """A start or the scrub writes it again; two of which neither has all of the other's entries are both named."""
+    """A start or the scrub rewrites the index; two indexes that each lack entries of the other are both named."""
     for root in two.roots:
         two.disks.sync_all(root)
     good = named(two, number, ".txnindex")

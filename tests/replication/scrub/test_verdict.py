@@ -1,4 +1,4 @@
-"""How far bytes are the batches that must be there."""
+"""How much of some bytes are the batches that must be there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPOCHS = (EpochEntry(0, Offset(0)), EpochEntry(3, Offset(4)))
 
 
 def log(*places: tuple[int, int], values: tuple[bytes, ...] = (b"a", b"b")) -> bytearray:
-    """Batches of two records at base offsets and of leader epochs."""
+    """Return two-record batches with the given base offsets and leader epochs."""
     data = bytearray()
     for base_offset, epoch in places:
         one = bytearray(batch(*values))
@@ -28,14 +28,14 @@ BOUNDS = Bounds(0, 100, EPOCHS)
 
 
 def test_batches_in_a_row_are_sound():
-    """All of them, to the offset where they end."""
+    """Consecutive batches are sound up to the offset where they end."""
     verdict = judge(log((0, 0), (2, 0), (4, 3)), BOUNDS, whole=True)
     assert (3, 3 * SIZE, 6, None) == (verdict.sound, verdict.stop, verdict.end_offset, verdict.cause)
     assert verdict.gapless
 
 
 def test_a_wrong_checksum_ends_what_is_sound():
-    """The batches before it are."""
+    """Only the batches before the wrong checksum are sound."""
     data = log((0, 0), (2, 0))
     data[-1] ^= 1
     verdict = judge(data, BOUNDS, whole=True)
@@ -45,21 +45,21 @@ def test_a_wrong_checksum_ends_what_is_sound():
 
 
 def test_of_two_batches_that_contradict_each_other_either_may_lie():
-    """The base offset is under no checksum: the first of the two is not taken for sound."""
+    """No checksum covers the base offset, so the first of two contradicting batches does not count as sound."""
     for places in (((0, 0), (9, 3), (4, 3)), ((0, 0), (2, 0), (1, 0))):
         verdict = judge(log(*places), BOUNDS, whole=True)
         assert (1, OFFSETS) == (verdict.sound, verdict.cause)
 
 
 def test_an_offset_beyond_the_segment_is_no_offset_of_it():
-    """Nor is one before it."""
+    """A batch with an offset after or before the segment is damaged."""
     assert 0 == judge(log((99, 3)), BOUNDS, whole=True).sound
     assert 0 == judge(log((0, 0)), Bounds(1, 100, ()), whole=True).sound
     assert 1 == judge(log((98, 3)), BOUNDS, whole=True).sound
 
 
 def test_a_batch_of_another_epoch_is_damaged():
-    """The checkpoint of leader epochs says which one wrote an offset; what it does not know is not asked."""
+    """The leader epoch checkpoint says which epoch wrote an offset; offsets that it does not know are not checked."""
     verdict = judge(log((0, 0), (2, 1)), BOUNDS, whole=True)
     assert 1 == verdict.sound
     assert verdict.cause is not None
@@ -69,13 +69,13 @@ def test_a_batch_of_another_epoch_is_damaged():
 
 
 def test_a_gap_is_no_damage_but_it_is_told():
-    """Compaction leaves gaps; elsewhere another replica is asked."""
+    """A gap is reported: compaction leaves gaps, and otherwise another replica is asked."""
     verdict = judge(log((0, 0), (4, 3)), BOUNDS, whole=True)
     assert (2, None, False) == (verdict.sound, verdict.cause, verdict.gapless)
 
 
 def test_a_batch_that_is_cut_off_is_damage_only_where_it_must_be_whole():
-    """A window may end anywhere."""
+    """A window may end in a batch, so the cut is damage only in a whole segment."""
     data = log((0, 0), (2, 0))[:-1]
     assert (1, None) == judge(data, BOUNDS, whole=False)[1:5:3]
     cut = judge(data, BOUNDS, whole=True)
@@ -85,7 +85,7 @@ def test_a_batch_that_is_cut_off_is_damage_only_where_it_must_be_whole():
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 70, b"\xff" * 70, b"x" * 5])
 def test_no_batch_is_sound_in_anything_else(data):
-    """Whatever the bytes are."""
+    """Arbitrary bytes contain no sound batch."""
     assert 0 == judge(data, BOUNDS, whole=True).sound
     header, cause = judge_first(data, BOUNDS)
     assert header is None
@@ -93,7 +93,7 @@ def test_no_batch_is_sound_in_anything_else(data):
 
 
 def test_one_batch_is_judged_by_itself():
-    """What follows it is not asked."""
+    """One batch is judged without what follows it."""
     header, cause = judge_first(log((2, 0), (0, 0)), BOUNDS)
     assert header is not None
     assert (2, 3, "") == (header.base_offset, header.last_offset, cause)

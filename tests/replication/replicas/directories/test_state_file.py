@@ -1,4 +1,4 @@
-"""The file of what is agreed on, and what of it is believed after a restart."""
+"""The replicas' state file, and what a restart takes from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILE = Path("/a/topicfs.replicas")
 
 
 def test_what_is_written_is_read():
-    """Every field."""
+    """Every field is read back as written."""
     one, two = ReplicaId(1), ReplicaId(2)
     entry = state_file.ReplicatedTopicEntry(
         "id", MappingProxyType({"retention.ms": "1"}), 2, MappingProxyType({0: new_state((two, one))})
@@ -43,7 +43,7 @@ def test_what_is_written_is_read():
 
 
 def test_a_file_of_version_1_is_read():
-    """It has no history, and the cluster's id stands for the set's."""
+    """A version 1 file has no history, and its set id is the cluster id."""
     data = b'{"version":1,"revision":7,"cluster":"c","replicas":2,"directories":{},"topics":{},"deleted":[]}'
     content = state_file.decode_replica_file(data, file=FILE)
     assert ("c", (), 7) == (content.set_id, content.runs, content.revision)
@@ -70,13 +70,13 @@ DAMAGED_RUNS = (
     ],
 )
 def test_a_damaged_file_is_named(data: bytes):
-    """With its path and what is wrong."""
+    """The error of a damaged file has its path and what is wrong."""
     with pytest.raises(CorruptionError, match="topicfs.replicas"):
         state_file.decode_replica_file(data, file=FILE)
 
 
 def test_topics_that_were_there_before_get_replicas():
-    """Directories that were used without replicas are taken over: each partition has one, and may get more."""
+    """Directories used without replicas are adopted: each partition has one replica, and may get more."""
     two = Replicated()
     two.engine.close()
     two.make_disks()
@@ -93,7 +93,7 @@ def test_topics_that_were_there_before_get_replicas():
 
 
 def test_a_partition_that_is_in_two_directories_is_refused():
-    """Of directories that never replicated: nobody knows which of the two counts."""
+    """In directories that never replicated, a partition found in two is refused, as either may be the valid one."""
     two = Replicated()
     two.engine.close()
     two.make_disks()
@@ -105,7 +105,7 @@ def test_a_partition_that_is_in_two_directories_is_refused():
 
 
 def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_out(monkeypatch):
-    """As where two disks fail at once: what is agreed on is agreed on by those that are left."""
+    """If two disks fail at once, the remaining directories alone agree on the new state."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     one, two = (three.engine._replica_dirs[ReplicaId(number)] for number in (1, 2))
@@ -125,7 +125,7 @@ def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_o
 
 
 def test_a_directory_that_is_found_to_fail_twice_at_once_refuses_no_append(monkeypatch):
-    """An append and another thread find out: whoever is second asks a directory that serves no longer."""
+    """An append succeeds if another thread notices the directory's failure at the same time."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.engine._replica_dirs[ReplicaId(2)].fail("failed, as another thread has noticed")

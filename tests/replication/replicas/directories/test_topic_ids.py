@@ -1,4 +1,4 @@
-"""The topic's id in a replica's directory: where it is lost it is written again, and nobody takes the replica for another topic's."""
+"""The file with the topic id in a replica's directory is restored if it is lost, never with another topic's id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(two: Replicated, number: int) -> Path:
 
 
 def lose(two: Replicated, number: int, content: bytes | None) -> None:
-    """Write something else into the file of a replica, or remove it."""
+    """Overwrite a replica's file with `content`, or remove it."""
     disk = two.disk(number)
     if content is None:
         disk.unlink(path(two, number))
@@ -39,7 +39,7 @@ def lose(two: Replicated, number: int, content: bytes | None) -> None:
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: !", b"\xff\0"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_that_is_lost_is_written_again_at_the_start(two, number, content, registry):
-    """What the directory itself last agreed on says whose it was: the replica is in sync as before, and the log tells it."""
+    """The id comes from the state that the directory last recorded; the replica stays in sync, and the log says so."""
     good = two.disks.read_bytes(path(two, number))
     two.engine.close()
     lose(two, number, content)
@@ -54,7 +54,7 @@ def test_one_that_is_lost_is_written_again_at_the_start(two, number, content, re
 
 
 def test_both_that_are_lost_are_written_again(two):
-    """No copy of the file is needed."""
+    """The files of both replicas are restored without a copy of either."""
     two.engine.close()
     for number in (1, 2):
         lose(two, number, b"")
@@ -63,7 +63,7 @@ def test_both_that_are_lost_are_written_again(two):
 
 
 def test_another_topics_id_is_reported_and_left(two):
-    """It may be somebody's only copy of another topic."""
+    """A file with another topic's id is reported and kept, because it may be the only copy of that topic."""
     two.engine.close()
     lose(two, 2, encode_partition_metadata(OTHER))
     two.open()
@@ -73,7 +73,7 @@ def test_another_topics_id_is_reported_and_left(two):
 
 
 def test_a_topic_that_was_made_anew_meanwhile_takes_nothing_of_the_old_one(two):
-    """The directory was away, and lost the id there: it gets the old one, and goes as the old topic does."""
+    """A directory that lost the id while it was away gets the old id, and its replica is deleted like the old topic."""
     break_disk(two.disk(2))
     two.append("two\n")
     two.engine.delete_topic("orders")
@@ -90,7 +90,7 @@ def test_a_topic_that_was_made_anew_meanwhile_takes_nothing_of_the_old_one(two):
 
 @pytest.mark.parametrize("content", [None, b"", encode_partition_metadata(OTHER)])
 def test_one_that_is_lost_while_it_serves_is_written_again_by_a_scrub(two, content):
-    """The engine knows it by heart."""
+    """A scrub restores the file from the id that the engine has in memory."""
     good = two.disks.read_bytes(path(two, 2))
     lose(two, 2, content)
     found = []

@@ -1,4 +1,4 @@
-"""Where a follower's log left its leader's: the classic cases of log truncation, by the proposals that name them."""
+"""Where a follower's log diverged from its leader's: the classic truncation cases, named by their KIPs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def entries(*pairs: tuple[int, int]) -> tuple[EpochEntry, ...]:
 def cut(
     leader: tuple[EpochEntry, ...], leader_end: int, follower: tuple[EpochEntry, ...], end: int
 ) -> list[int]:
-    """The offsets at which a follower cuts its log, one after the other, until its leader lets it go on."""
+    """Return the offsets at which a follower truncates its log, in order, until the leader accepts its fetch."""
     cuts = []
     while True:
         epoch = follower[-1].epoch if follower else NO_LEADER_EPOCH
@@ -30,27 +30,28 @@ def cut(
 
 
 def test_a_follower_that_only_lacks_records_goes_on():
-    """The same epoch, and the leader's log of it is at least as long."""
+    """A follower in the leader's epoch whose log is not longer truncates nothing."""
     assert [] == cut(entries((0, 0)), 10, entries((0, 0)), 10)
     assert [] == cut(entries((0, 0), (1, 8)), 10, entries((0, 0)), 8)
     assert [] == cut(entries((0, 0)), 10, (), 0)
 
 
 def test_kip_101_scenario_1_high_watermark_truncation_followed_by_immediate_leader_election():
-    """A follower whose high watermark lags restarts, and its leader dies before it fetched again: nothing is cut.
+    """A follower with an old high watermark restarts, and its leader dies before the next fetch: nothing is truncated.
 
-    It had offset 1 of the leader's epoch; cutting to its high watermark, as before leader epochs, would have lost it.
+    It had offset 1 of the leader's epoch; truncating to its high watermark, as before leader epochs, would have lost
+    it.
     """
     assert [] == cut(entries((0, 0)), 2, entries((0, 0)), 2)
 
 
 def test_kip_101_scenario_2_replica_divergence_on_restart_after_multiple_hard_failures():
-    """Both lose power, the one with less leads and goes on in a new epoch: the other is cut to where that epoch began."""
+    """After both lose power, the shorter replica leads in a new epoch; the other is truncated to that epoch's start."""
     assert [1] == cut(entries((0, 0), (1, 1)), 3, entries((0, 0)), 2)
 
 
 def test_kip_101_scenario_2_on_two_disks():
-    """The same with logs: after a loss of power the follower kept a record that its leader lost; the files end up equal."""
+    """Scenario 2 with real logs: the follower kept a record that its leader lost; in the end the files are equal."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -65,13 +66,13 @@ def test_kip_101_scenario_2_on_two_disks():
 
 
 def test_kip_279_fast_leader_failover():
-    """The follower led in an epoch that the leader never saw: it is cut to the last epoch that both know, not further."""
+    """A follower that led in an epoch unknown to the leader is truncated to the last epoch that both know."""
     leader, follower = entries((0, 0), (2, 20)), entries((0, 0), (1, 15))
     assert [15] == cut(leader, 30, follower, 25)
 
 
 def test_kip_101_scenario_1_on_two_disks():
-    """The same with logs: killed before it learned of the high watermark, the follower leads alone and lacks nothing."""
+    """Scenario 1 with real logs: a follower killed before it knew the high watermark leads alone and lacks nothing."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -83,7 +84,7 @@ def test_kip_101_scenario_1_on_two_disks():
 
 
 def test_kip_279_on_two_disks():
-    """The same with logs, by elections that somebody asked for: each led while the other was away, and the first leads now."""
+    """With real logs and requested elections: each led while the other was away, and the first one leads now."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -106,18 +107,18 @@ def test_kip_279_on_two_disks():
 
 
 def test_kip_279_several_epochs_that_the_leader_never_saw():
-    """Epoch by epoch, until one is known to both."""
+    """The follower is truncated epoch by epoch until the leader knows the epoch."""
     leader, follower = entries((0, 0), (4, 10), (5, 30)), entries((0, 0), (1, 10), (2, 12), (3, 14))
     assert [10] == cut(leader, 40, follower, 16)
 
 
 def test_an_epoch_above_all_of_the_leader_is_answered_with_the_leaders_end():
-    """The follower led last and nobody since: what the leader has ends where its log ends."""
+    """If the follower led last, the leader answers its higher epoch with the end of its own log."""
     assert EpochEnd(3, Offset(7)) == diverging(entries((3, 0)), Offset(7), 9, Offset(12))
 
 
 def test_an_unclean_election_cuts_what_only_others_have():
-    """Switched on by hand, a replica that lacks records leads; the other one is cut to where that began."""
+    """After an unclean election by hand the other replica is truncated to where the new leader's epoch began."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

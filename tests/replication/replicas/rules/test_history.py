@@ -1,4 +1,4 @@
-"""Histories of sets of replicas, compared."""
+"""Compare the histories of sets of replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE, TWO, THREE = map(ReplicaId, (1, 2, 3))
 
 
 def history(*runs: str) -> Runs:
-    """Runs such as `a12`: run a, of the directories 1 and 2."""
+    """Return runs from texts like `a12`: run a with the directories 1 and 2."""
     return tuple(
         ReplicaRun(run[0], Timestamp(0), tuple(ReplicaId(int(one)) for one in run[1:])) for run in runs
     )
@@ -46,12 +46,12 @@ def names(runs: Runs) -> str:
 def test_a_history_includes_those_that_it_goes_on_from(
     newer: tuple[str, ...], older: tuple[str, ...], expected: bool
 ):
-    """Also if its oldest runs were dropped, as long as the two have one in common."""
+    """A newer history includes the older one even without its oldest runs, as long as both share a run."""
     assert expected == includes(history(*newer), history(*older))
 
 
 def test_the_oldest_runs_are_dropped():
-    """A history has at most a thousand runs."""
+    """A history keeps at most a thousand runs."""
     runs: Runs = ()
     for number in range(MAX_RUNS + 5):
         runs = extended(runs, ReplicaRun(str(number), Timestamp(0), (ONE,)))
@@ -77,9 +77,9 @@ def test_the_oldest_runs_are_dropped():
 def test_a_run_that_never_began_does_not_count(
     runs: tuple[str, ...], others: dict[ReplicaId, tuple[str, ...]], expected: str
 ):
-    """A directory that was to take part does not know of it: nothing was appended in it.
+    """A run does not count if one of its directories does not have it, because then nothing was appended in it.
 
-    One that lost its history, or was given another, may have forgotten it.
+    A directory that lost its history, or was given another one, may have forgotten the run.
     """
     theirs = {one: history(*known) for one, known in others.items()}
     assert expected == names(completed(history(*runs), theirs))

@@ -1,4 +1,4 @@
-"""The decisions about replicas: who is in sync, who leads, how far the high watermark is."""
+"""Decisions about replicas: the in-sync replicas, the leader and the high watermark."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ ALL = (ONE, TWO, THREE)
 
 
 def ends(**found: tuple[int, int]) -> dict[ReplicaId, LogEnd]:
-    """`n1=(epoch, end)`."""
+    """Return log ends from arguments like `n1=(epoch, end)`."""
     return {ReplicaId(int(name[1:])): LogEnd(epoch, Offset(end)) for name, (epoch, end) in found.items()}
 
 
 def test_a_new_partition_has_all_in_sync_and_the_first_leads():
-    """Epoch 0, version 0."""
+    """A new partition begins with epoch 0 and version 0."""
     assert ReplicaState(ALL, ALL, ONE, 0, 0) == new_state(ALL)
 
 
 def test_a_lost_follower_leaves_those_in_sync():
-    """The leader and its epoch stay; the change has a version of its own."""
+    """The leader and its epoch stay; the change gets a new version."""
     state = without_replicas(new_state(ALL), {TWO}, ends(n1=(0, 5), n3=(0, 5)))
     assert ReplicaState(ALL, (ONE, THREE), ONE, 0, 1) == state
 
 
 def test_a_lost_leader_is_replaced_by_the_first_assigned_that_has_most():
-    """In a new epoch."""
+    """The new leader begins a new epoch."""
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 5), n3=(0, 5)))
     assert (TWO, 1, (TWO, THREE)) == (state.leader, state.leader_epoch, state.in_sync)
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 4), n3=(0, 5)))
@@ -48,13 +48,13 @@ def test_a_lost_leader_is_replaced_by_the_first_assigned_that_has_most():
 
 
 def test_a_later_epoch_is_more_than_a_longer_log():
-    """What was written in it came after everything of the epochs before."""
+    """Records of a later epoch are newer than all records of earlier epochs, so the later epoch wins."""
     state = elect(new_state(ALL), ends(n1=(0, 9), n2=(1, 5)))
     assert (TWO, 2) == (state.leader, state.leader_epoch)
 
 
 def test_the_last_in_sync_stay_so():
-    """With all of them gone nobody leads, and the next leader must be one of those that were there last."""
+    """If all fail there is no leader, and the next one must be one of the last in sync."""
     state = without_replicas(new_state((ONE, TWO)), {TWO}, ends(n1=(0, 5)))
     state = without_replicas(state, {ONE}, {})
     assert (None, (ONE,)) == (state.leader, state.in_sync)
@@ -63,31 +63,31 @@ def test_the_last_in_sync_stay_so():
 
 
 def test_an_unclean_election_makes_the_leader_the_only_one_in_sync():
-    """In an epoch above all that any log has."""
+    """Its epoch is higher than every epoch in any log."""
     state = elect_unclean(new_state(ALL), ends(n3=(7, 2)), THREE)
     assert ((THREE,), THREE, 8) == (state.in_sync, state.leader, state.leader_epoch)
 
 
 def test_the_preferred_leader_of_equals_leads():
-    """Who led before an election goes on, if nobody has more."""
+    """If no replica has more than the present leader, that one keeps the lead."""
     assert TWO == elect(new_state(ALL), ends(n1=(0, 5), n2=(0, 5)), prefer=TWO).leader
     assert ONE == elect(new_state(ALL), ends(n1=(0, 6), n2=(0, 5)), prefer=TWO).leader
 
 
 def test_those_in_sync_are_in_the_order_of_the_assignment():
-    """Whoever joins when."""
+    """The in-sync replicas are ordered as assigned, whatever the order in which they join."""
     state = ReplicaState(ALL, (THREE,), THREE)
     assert ALL == joined(joined(state, TWO), ONE).in_sync
 
 
 def test_a_leader_that_is_assigned_no_more_is_none():
-    """The caller holds an election among those that stay."""
+    """Without an assigned leader the caller holds an election among the remaining replicas."""
     state = reassigned(new_state(ALL), (TWO, THREE))
     assert ((TWO, THREE), None) == (state.in_sync, state.leader)
 
 
 def test_somebody_is_always_in_sync():
-    """A state without, or with a leader that is not in sync, is refused."""
+    """A state without in-sync replicas, or whose leader is not one of them, is refused."""
     with pytest.raises(ValueError, match="in sync"):
         ReplicaState(ALL, (), None)
     with pytest.raises(ValueError, match="not in sync"):
@@ -95,7 +95,7 @@ def test_somebody_is_always_in_sync():
 
 
 def test_the_high_watermark_is_the_least_end_and_never_falls():
-    """It waits while too few are in sync, but never for more than there are."""
+    """The high watermark stops while too few replicas are in sync, but never waits for more than are assigned."""
     two = [Offset(7), Offset(5)]
     assert 5 == high_watermark(Offset(3), two, min_in_sync=1, assigned=2)
     assert 6 == high_watermark(Offset(6), two, min_in_sync=1, assigned=2)
@@ -104,7 +104,7 @@ def test_the_high_watermark_is_the_least_end_and_never_falls():
 
 
 def test_replicas_go_where_there_are_fewest_and_leaders_around():
-    """Each directory gets as many replicas, and leads as many partitions."""
+    """Each directory gets the same number of replicas and leads the same number of partitions."""
     taken: list[ReplicaState] = []
     for _ in range(6):
         taken.append(new_state(place(ALL, taken, 2)))
