@@ -1,4 +1,4 @@
-"""What tests of several folders are given."""
+"""Fixtures for the tests of several folders."""
 
 from __future__ import annotations
 

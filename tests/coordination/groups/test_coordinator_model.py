@@ -1,7 +1,7 @@
-"""A coordinator against what must hold of any: random members, timeouts, commits, refused appends and crashes.
+"""Invariants of any coordinator, under random members, timeouts, commits, refused appends and crashes.
 
-Every request is answered once; a position is what was last acknowledged; a crash leaves what is in the log; and whatever
-was asked, everybody is forgotten once nobody says anything any more.
+Every request is answered once; a position is the last acknowledged one; a crash keeps what is in the log; and after
+all clients fall silent every member is forgotten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOREVER_MS = 20 * 60_000
 
 
 class Client:
-    """A member, or who wants to be one: its id, its generation, and the answers that it waits for."""
+    """A present or future member: its id, its generation, and the answers that it waits for."""
 
     def __init__(self, instance_id: str | None) -> None:
         self.instance_id = instance_id
@@ -34,7 +34,7 @@ class Client:
         self.syncs: list[list[SyncAnswer]] = []
 
     def read_answers(self) -> None:
-        """Take what was answered: each request once."""
+        """Read the answers, one for each request."""
         for answers in self.joins:
             assert len(answers) <= 1
             for answer in answers:
@@ -52,7 +52,7 @@ class Client:
 
 
 class CoordinatorModel(RuleBasedStateMachine):
-    """The clients, the positions they were told of, and the coordinator."""
+    """The clients, their acknowledged positions, and the coordinator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,14 +70,14 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @rule(which=who, offer=st.sampled_from(OFFERS), version=st.sampled_from([3, 8, 9]), forget=st.booleans())
     def join(self, which: int, offer: tuple[object, ...], version: int, forget: bool) -> None:
-        """Also twice, and as a static member that was started again, with another id."""
+        """Join, perhaps twice, or as a restarted static member with another id."""
         client = self.client(which)
         if forget and client.instance_id is not None:
             client.member_id, client.generation = "", -1
         answers = self.all.join(
             client.member_id, instance_id=client.instance_id, protocols=offer, version=version
         )
-        # Of two requests of one member the coordinator answers the later one.
+        # Of two requests of one member the coordinator answers the later.
         client.joins = [answers]
 
     @rule(which=who)
@@ -90,7 +90,7 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @rule()
     def cooperate(self) -> None:
-        """All join and sync, as clients that do what they are told."""
+        """Let all clients join and sync as they are told."""
         for _ in range(2):
             for which in range(len(self.clients)):
                 self.join(which, OFFERS[0], 9, False)
@@ -150,7 +150,7 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Another coordinator reads what is in the log: it has the acknowledged positions, and the last group written."""
+        """Let a new coordinator load the log; it must have the acknowledged positions and the last written group."""
         after = Coordination(ids=self.all.ids)
         after.clock.now = self.all.clock.now
         last = {"generation": 0}
@@ -212,7 +212,7 @@ class CoordinatorModel(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        """Nobody says anything any more: all is answered and forgotten."""
+        """Stop all clients, and wait until all requests are answered and all members forgotten."""
         self.all.refuse = None
         for _ in range(3):
             self.all.advance(FOREVER_MS)

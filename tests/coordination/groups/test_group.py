@@ -1,4 +1,4 @@
-"""One group: votes, leaders, static members, and its record's bytes."""
+"""One group: protocol votes, leaders, static members, and the bytes of its record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def group_of(*members: GroupMember) -> Group:
 
 
 def test_the_protocol_with_the_most_votes_is_chosen():
-    """Row 197: Each votes for its first one that all support; a name that one lacks gets no vote."""
+    """Row 197: Each member votes for its first protocol that all support."""
     assert "range" == group_of(member("a", "range", "roundrobin")).select_protocol()
     both = group_of(
         member("a", "range", "roundrobin"),
@@ -44,7 +44,7 @@ def test_the_protocol_with_the_most_votes_is_chosen():
 
 
 def test_what_all_offer_follows_who_comes_goes_and_changes():
-    """A name counts again when the one that lacked it goes, or offers it."""
+    """A protocol counts again after the member without it leaves or adds it."""
     one, other = member("a", "range", "roundrobin"), member("b", "range")
     group = group_of(one, other)
     assert {"range"} == group.common_protocols()
@@ -60,7 +60,7 @@ def test_what_all_offer_follows_who_comes_goes_and_changes():
 
 
 def test_all_have_joined_when_the_last_one_has():
-    """In whatever order they come; one that goes is not waited for, and an id that was given out is."""
+    """Members may join in any order; one that leaves is not waited for, one that was given an id is."""
     group = group_of(*(member(name, "range") for name in "abcd"))
     for name in "cad":
         assert not group.all_joined
@@ -76,7 +76,7 @@ def test_all_have_joined_when_the_last_one_has():
 
 
 def test_a_tie_is_decided_by_the_order_of_a_java_hash_map():
-    """Bucket (h ^ h >>> 16) & 15: sticky 8, range 9, roundrobin 10, cooperative-sticky 15."""
+    """Ties go by bucket, (h ^ h >>> 16) & 15: sticky 8, range 9, roundrobin 10, cooperative-sticky 15."""
     names = ["cooperative-sticky", "roundrobin", "range", "sticky"]
     assert ["sticky", "range", "roundrobin", "cooperative-sticky"] == hash_map_order(names)
     tied = group_of(member("a", "roundrobin", "range"), member("b", "range", "roundrobin"))
@@ -84,16 +84,16 @@ def test_a_tie_is_decided_by_the_order_of_a_java_hash_map():
 
 
 def test_a_hash_map_grows_with_its_keys():
-    """Thirteen keys need 32 buckets; those of one bucket stay in the order in which they came."""
+    """Thirteen keys need 32 buckets; keys of one bucket stay in insertion order."""
     few, more = [chr(97 + n) for n in range(12)], [chr(97 + n) for n in range(20)]
-    # Java: 'a' is 97, bucket 1 of 16 and of 32; 'p' is 112, bucket 0 of 16 and 16 of 32.
+    # In Java 'a' is 97, in bucket 1 of 16 and of 32; 'p' is 112, in bucket 0 of 16 and 16 of 32.
     assert few == hash_map_order(few)
     assert more == hash_map_order(more)
     assert ["p", "a", "q"] == hash_map_order(["a", "q", "p"])
 
 
 def test_the_first_that_joined_leads_in_an_absent_leaders_place():
-    """Row 198: A leader that joined stays; if nobody joined there is none to take over."""
+    """Row 198: A leader that joined stays; if nobody joined, there is no new leader."""
     group = group_of(member("a", "range"), member("b", "range"), member("c", "range"))
     assert "a" == group.leader
     assert not group.elect_joined_leader()
@@ -107,7 +107,7 @@ def test_the_first_that_joined_leads_in_an_absent_leaders_place():
 
 
 def test_a_replaced_instance_is_fenced_and_its_place_goes_on():
-    """Row 199: Who waits under the old id is told, and the new one leads where the old one did."""
+    """Row 199: Requests of the old id get an error, and the new id takes over the old one's lead."""
     old = member("old", "range", instance_id="i")
     group = group_of(old)
     old.assignment = b"mine"
@@ -124,7 +124,7 @@ def test_a_replaced_instance_is_fenced_and_its_place_goes_on():
 
 
 def test_members_are_checked_by_instance_first():
-    """Unknown instance, another's id, unknown id."""
+    """The errors are unknown instance, instance of another id, and unknown id, in this order."""
     group = group_of(member("a", "range", instance_id="i"), member("b", "range"))
     cases = {
         ("a", "other"): Code.UNKNOWN_MEMBER_ID,
@@ -142,7 +142,7 @@ def test_members_are_checked_by_instance_first():
 
 
 def test_a_record_has_kafkas_bytes():
-    """As 4.3 writes them: a new group, an emptied one, and one with a static member."""
+    """A new group, an emptied one and one with a static member have the bytes that Kafka 4.3 writes."""
     assert (
         bytes.fromhex("0002000167"),
         bytes.fromhex("0003000000000000ffffffff0000018bcfe5680000000000"),

@@ -24,7 +24,7 @@ def offset(all_: Coordination, partition: TopicPartition = T0) -> int | None:
 
 
 def test_a_position_without_a_generation_makes_the_group():
-    """Row 202: In memory alone: no record of the group is written."""
+    """Row 202: The group exists in memory only; no group record is written."""
     all_ = Coordination()
     assert Code.NONE is all_.commit(42)
     assert (GroupState.EMPTY, None) == (all_.group.state, all_.group.protocol_type)
@@ -33,7 +33,7 @@ def test_a_position_without_a_generation_makes_the_group():
 
 
 def test_a_position_with_a_generation_needs_the_group():
-    """GROUP_ID_NOT_FOUND; before version 9 ILLEGAL_GENERATION."""
+    """The error is GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION."""
     all_ = Coordination()
     assert Code.GROUP_ID_NOT_FOUND is all_.commit(member_id="m", generation=1)
     assert Code.ILLEGAL_GENERATION is all_.commit(member_id="m", generation=1, version=8)
@@ -41,7 +41,7 @@ def test_a_position_with_a_generation_needs_the_group():
 
 
 def test_no_position_is_committed_while_the_group_completes():
-    """Row 203: The member is told to join again; before and after it is taken."""
+    """Row 203: The member must rejoin; before and after that its commits succeed."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     assert Code.NONE is all_.commit(1, member_id=follower, generation=1)
@@ -53,7 +53,7 @@ def test_no_position_is_committed_while_the_group_completes():
 
 
 def test_a_retention_is_written_as_an_expiry():
-    """Row 204: Version 1 is the one that can say it."""
+    """Row 204: Only record version 1 has an expiry."""
     all_ = Coordination()
     all_.commit(42, retention_ms=1_000)
     value = all_.written()[-1][2]
@@ -63,7 +63,7 @@ def test_a_retention_is_written_as_an_expiry():
 
 
 def test_records_have_kafkas_bytes():
-    """Version 4, with the topic's id in tag 0; without one, and in a transaction, no tag."""
+    """Version 4 has the topic's id in tag 0; without an id, and in a transaction, there is no tag."""
     topic_id = uuid.UUID(bytes=bytes(range(1, 17)))
     all_ = Coordination()
     all_.clock.now = 1_700_000_000_000
@@ -78,7 +78,7 @@ def test_records_have_kafkas_bytes():
 
 
 def test_each_partition_is_judged_for_itself():
-    """An unknown one and metadata that are too long are refused; the rest is taken."""
+    """An unknown partition and too long metadata are refused; other partitions succeed."""
     all_ = Coordination()
     unknown, long = TopicPartition("nothing", 0), TopicPartition("t", 3)
     answer = all_.commit(
@@ -99,7 +99,7 @@ def test_each_partition_is_judged_for_itself():
 
 
 def test_a_pending_position_is_unstable_only_for_who_asks_for_stable_ones():
-    """Row 205: Others get what is committed."""
+    """Row 205: Requests without require_stable get the committed position."""
     all_ = Coordination()
     all_.commit(42)
     all_.commit(50, producer_id=PID)
@@ -112,7 +112,7 @@ def test_a_pending_position_is_unstable_only_for_who_asks_for_stable_ones():
 
 
 def test_a_position_is_seen_when_it_is_in_the_log():
-    """Row 206: Not before, and not at all if it cannot be written."""
+    """Row 206: A position is visible once it is in the log; a failed write leaves none."""
     all_ = Coordination()
     all_.commit(42)
     write = all_.offsets.commit(
@@ -127,7 +127,7 @@ def test_a_position_is_seen_when_it_is_in_the_log():
 
 
 def test_a_position_in_a_former_topic_of_the_name_is_none():
-    """Row 207: By the topic's id; records without an id hold in either."""
+    """Row 207: Topic ids are compared; a record without an id counts for either topic."""
     all_ = Coordination()
     all_.topics[T0] = uuid.UUID(int=1)
     all_.commit(42)
@@ -141,7 +141,7 @@ def test_a_position_in_a_former_topic_of_the_name_is_none():
 
 
 def test_a_newer_position_holds_against_a_transaction_that_ends():
-    """Row 208: The larger record offset wins, whatever the order of the ends."""
+    """Row 208: The position with the larger record offset wins, whatever order transactions end in."""
     all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(101)
@@ -157,7 +157,7 @@ def test_a_newer_position_holds_against_a_transaction_that_ends():
 
 
 def test_a_tombstone_takes_pending_positions_too():
-    """Row 209: What the transaction would have committed is gone."""
+    """Row 209: The end of the transaction does not bring the position back."""
     all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(99)
@@ -167,7 +167,7 @@ def test_a_tombstone_takes_pending_positions_too():
 
 
 def test_positions_in_topics_that_are_read_are_not_deleted():
-    """Row 210: Of an unknown group, of one that is no consumers', and of a topic that members subscribe to."""
+    """Row 210: Deletion is refused for unknown groups, other protocol types and subscribed topics."""
     all_ = Coordination()
     assert Code.GROUP_ID_NOT_FOUND is all_.call(lambda reply: all_.offsets.delete(None, [T0], reply))
     all_.commit(42)
@@ -191,7 +191,7 @@ def test_positions_in_topics_that_are_read_are_not_deleted():
 
 
 def test_positions_expire_at_exactly_the_retention():
-    """Row 211: Those of a group without members; the last one to go says that none is left."""
+    """Row 211: Positions of a group without members expire; after the last one the group may go, too."""
     all_ = Coordination(retention_ms=HOUR)
     all_.commit(42)
     all_.clock.advance(1_000)
@@ -209,7 +209,7 @@ def test_positions_expire_at_exactly_the_retention():
 
 
 def test_what_a_transaction_may_move_does_not_expire():
-    """Row 212: Until it ended; and the group stays meanwhile."""
+    """Row 212: Until the transaction ends, neither the position nor its group expires."""
     all_ = Coordination(retention_ms=HOUR)
     all_.commit(42)
     all_.commit(43, producer_id=PID)
@@ -220,7 +220,7 @@ def test_what_a_transaction_may_move_does_not_expire():
 
 
 def test_who_may_commit():
-    """Row 200: By state, generation, member and instance, in and out of transactions."""
+    """Row 200: State, generation, member and instance decide, within and outside of transactions."""
     all_ = Coordination()
     (member,) = all_.stable("one")
     group = all_.group
@@ -253,7 +253,7 @@ def test_who_may_commit():
 
 
 def test_since_when_a_position_ages():
-    """Row 201: Its commit, in a group that never had members; the group's emptiness; in a Stable group only unread topics."""
+    """Row 201: It ages from its commit or from its group's emptiness; in a Stable group only in unread topics."""
     all_ = Coordination(retention_ms=HOUR)
     other = TopicPartition("other", 0)
     all_.topics[other] = uuid.UUID(int=0)
@@ -274,7 +274,7 @@ def test_since_when_a_position_ages():
 
 
 def test_positions_go_with_their_topic():
-    """Those of that topic's id, and those of which the id is not known; pending ones too."""
+    """All positions with the topic's id or without an id are deleted, also pending ones."""
     all_ = Coordination()
     first, second = uuid.UUID(int=1), uuid.UUID(int=2)
     all_.topics[T0] = first

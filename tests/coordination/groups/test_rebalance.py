@@ -26,7 +26,7 @@ def completing(all_: Coordination, count: int) -> list[str]:
 
 
 def test_a_follower_waits_for_the_leaders_assignment():
-    """Row 189: It is answered when that is in the log, and both get their own."""
+    """Row 189: It is answered when the assignment is in the log; each member gets its own."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -42,7 +42,7 @@ def test_a_follower_waits_for_the_leaders_assignment():
 
 
 def test_members_that_the_leader_leaves_out_get_nothing():
-    """Empty bytes, not null."""
+    """They get empty bytes, not null."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -51,7 +51,7 @@ def test_members_that_the_leader_leaves_out_get_nothing():
 
 
 def test_the_record_has_the_time_at_which_the_group_began_to_complete():
-    """The state's timestamp in the record is older than the record."""
+    """The record has the time of the change to CompletingRebalance, which is earlier than the record's own."""
     all_ = Coordination()
     (leader,) = completing(all_, 1)
     since = all_.clock.now
@@ -63,7 +63,7 @@ def test_the_record_has_the_time_at_which_the_group_began_to_complete():
 
 
 def test_an_assignment_that_cannot_be_written_is_told_to_all():
-    """Row 190: With the mapped error; the group begins again, and nobody has an assignment."""
+    """Row 190: All get the mapped error; the group rebalances, and nobody has an assignment."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -76,7 +76,7 @@ def test_an_assignment_that_cannot_be_written_is_told_to_all():
 
 
 def test_a_leader_that_fails_ends_the_waiting_for_it():
-    """Row 191: Syncs that wait are told to join again."""
+    """Row 191: Waiting syncs are answered with an error that makes members rejoin."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -88,7 +88,7 @@ def test_a_leader_that_fails_ends_the_waiting_for_it():
 
 
 def test_members_that_do_not_sync_are_removed():
-    """Row 192: After the rebalance timeout, also where heartbeats go on, and in Stable."""
+    """Row 192: They are removed after the rebalance timeout, even if they send heartbeats, also in Stable."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     all_.sync(leader, 1, {leader: b"l", follower: b"f"})
@@ -103,7 +103,7 @@ def test_members_that_do_not_sync_are_removed():
 
 
 def test_a_silent_member_fails_during_a_rebalance():
-    """Row 193: Its session ends, and the phase ends without it."""
+    """Row 193: Its session ends, and the join phase ends without it."""
     all_ = Coordination()
     first, second = all_.stable(None, None)
     again = all_.join(first)
@@ -114,7 +114,7 @@ def test_a_silent_member_fails_during_a_rebalance():
 
 
 def test_ids_that_are_given_back_end_the_waiting_for_them():
-    """Row 194: Pending ones leave, and those that joined are answered."""
+    """Row 194: When pending ids leave, the members that joined are answered."""
     all_ = Coordination()
     (old,) = all_.stable()
     pending = [all_.join()[0].member_id for _ in range(2)]
@@ -126,7 +126,7 @@ def test_ids_that_are_given_back_end_the_waiting_for_them():
 
 
 def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
-    """Row 195: So that its members commit, and the last to join again are refused."""
+    """Row 195: Members can commit before they rejoin, and the last ones to rejoin are refused."""
     before = Coordination()
     before.stable(None, None)
     after = Coordination(max_size=1)
@@ -136,7 +136,7 @@ def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
 
 
 def test_waiting_syncs_are_told_when_the_group_is_no_longer_served():
-    """Row 196: NOT_COORDINATOR, and so are joins that wait; the group is Dead."""
+    """Row 196: Waiting joins and syncs get NOT_COORDINATOR, and the group is Dead."""
     all_ = Coordination()
     _, follower = completing(all_, 2)
     syncs = all_.sync(follower, 1)
@@ -156,7 +156,7 @@ def test_waiting_syncs_are_told_when_the_group_is_no_longer_served():
 
 
 def test_members_that_are_loaded_are_alive_until_their_sessions_end():
-    """A group with members is Stable, with their assignments; the others are Empty."""
+    """A loaded group with members is Stable with their assignments; others are Empty."""
     before = Coordination()
     leader, follower = before.stable(None, None)
     after = Coordination()
@@ -171,7 +171,7 @@ def test_members_that_are_loaded_are_alive_until_their_sessions_end():
 
 
 def test_syncs_are_checked_in_kafkas_order():
-    """Member, generation, protocol, state."""
+    """The checks are member, generation, protocol, state, in this order."""
     all_ = Coordination()
     assert Code.UNKNOWN_MEMBER_ID is all_.sync("m", 1)[0].code
     first, second = all_.stable(None, None)
@@ -194,7 +194,7 @@ def test_syncs_are_checked_in_kafkas_order():
 
 
 def test_the_last_that_leaves_leaves_an_empty_group():
-    """One rebalance for all that leave at once; written with the next generation."""
+    """Members that leave at once cause one rebalance, written with the next generation."""
     all_ = Coordination()
     ids = all_.stable(None, None, None)
     written = len(all_.log)
@@ -204,7 +204,7 @@ def test_the_last_that_leaves_leaves_an_empty_group():
 
 
 def test_a_group_without_members_is_deleted_and_one_with_members_is_not():
-    """By what the state allows; an unknown one has no such id."""
+    """A group's state decides; deleting an unknown one fails with GROUP_ID_NOT_FOUND."""
     all_ = Coordination()
     with pytest.raises(RequestError, match="GROUP_ID_NOT_FOUND"):
         all_.coordinator.check_deletable(G)
@@ -220,7 +220,7 @@ def test_a_group_without_members_is_deleted_and_one_with_members_is_not():
 
 
 def test_removing_all_members_empties_a_group_in_any_state():
-    """While it prepares, completes, or is stable: one record, and nobody is waited for."""
+    """In PreparingRebalance, CompletingRebalance and Stable one record is written, and nobody is waited for."""
     for bring in (
         lambda all_: all_.join(version=3),
         lambda all_: completing(all_, 2),

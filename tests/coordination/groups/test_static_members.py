@@ -1,4 +1,4 @@
-"""Static members: they come back under a new id and take their own place."""
+"""Static members come back under a new id and take their own place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from topicfs.coordination.membership import GroupState
 
 
 def test_a_static_member_that_comes_back_disturbs_nobody():
-    """Row 181: With the same assignor chosen: the present generation is answered, and the record has the new id."""
+    """Row 181: If the same assignor is chosen, the present generation is returned, and the record gets the new id."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     written = len(all_.log)
@@ -28,7 +28,7 @@ def test_a_static_member_that_comes_back_disturbs_nobody():
 
 
 def test_a_replacement_that_cannot_be_written_is_undone():
-    """Row 182: The old id is the member again, with its own protocols, and the new one is told."""
+    """Row 182: The old id is the member again, with its own protocols, and the new one gets an error."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     all_.refuse = Code.NOT_COORDINATOR
@@ -46,7 +46,7 @@ def test_a_replacement_that_cannot_be_written_is_undone():
 
 
 def test_a_static_leader_that_comes_back_need_not_assign():
-    """Row 183: It is told all members and to skip the assignment; an older client the former leader's id."""
+    """Row 183: It gets all members and a flag to skip the assignment; an older client gets the former leader's id."""
     all_ = Coordination()
     leader, _ = all_.stable("one", "two")
     (answer,) = all_.join(instance_id="one")
@@ -72,7 +72,7 @@ def test_a_duplicate_that_waits_is_fenced():
 
 
 def test_a_duplicate_that_waits_for_its_assignment_is_fenced():
-    """And the new one waits for the leader's in its place."""
+    """The old id's sync gets FENCED_INSTANCE_ID, and the new id joins in its place."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     all_.join(follower, instance_id="two", protocols=(RANGE, ROUND_ROBIN))
@@ -88,14 +88,14 @@ LONG = {"session_timeout_ms": 10 * REBALANCE_MS}
 
 
 def live_long(all_: Coordination) -> None:
-    """Let no session of the members there are end in this test."""
+    """Let no present member's session end in this test."""
     for one in all_.group.members.values():
         one.session_timeout_ms = LONG["session_timeout_ms"]
         all_.coordinator.phases.keep_alive(all_.group, one)
 
 
 def test_an_absent_static_follower_stays_a_member():
-    """Row 185: The rebalance timeout ends the phase without it."""
+    """Row 185: The rebalance timeout ends the join phase without it."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     live_long(all_)
@@ -109,7 +109,7 @@ def test_an_absent_static_follower_stays_a_member():
 
 
 def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
-    """Row 186: The first that joined leads in its place."""
+    """Row 186: The first member that joined leads instead."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     live_long(all_)
@@ -121,7 +121,7 @@ def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
 
 
 def test_a_group_of_absent_static_members_waits_on():
-    """Row 187: The timer begins again, and the generation is the old one; no member was lost."""
+    """Row 187: The timer restarts in the old generation, and no member is removed."""
     all_ = Coordination()
     ids = all_.stable("one", "two")
     live_long(all_)
@@ -139,7 +139,7 @@ def test_a_group_of_absent_static_members_waits_on():
 
 
 def test_static_members_are_removed_by_their_instance():
-    """By whoever administrates: the member id is not known then."""
+    """An administrator names the instance only, because the member id is unknown."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     assert [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.UNKNOWN_MEMBER_ID] == all_.leave(
@@ -150,7 +150,7 @@ def test_static_members_are_removed_by_their_instance():
 
 
 def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
-    """Nobody could be assigned by it before."""
+    """The returning member changes the chosen assignor, whose assignment does not exist yet."""
     all_ = Coordination()
     (only,) = [all_.join(version=3, instance_id="one", protocols=(RANGE, ROUND_ROBIN))]
     all_.advance(0)

@@ -1,4 +1,4 @@
-"""Who reads which partition."""
+"""The partition assignors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def numbers(assignment):
 
 
 def test_range_gives_the_first_members_one_more():
-    """Seven partitions over three members: 3, 2, 2 in consecutive runs, not 3, 3, 1."""
+    """Seven partitions over three members are 3, 2, 2 in consecutive runs, not 3, 3, 1."""
     members = [member("c", "t"), member("a", "t"), member("b", "t")]
     assert {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]} == numbers(assignors.assign_ranges(members, {"t": 7}))
 
@@ -37,7 +37,7 @@ def test_static_members_come_first():
 
 
 def test_round_robin_deals_over_topics():
-    """Partitions of all topics go around in one circle."""
+    """The partitions of all topics are dealt in one circle."""
     members = [member("a", "t", "u"), member("b", "t", "u")]
     assignment = assignors.assign_round_robin(members, {"t": 3, "u": 3})
     assert assignment["a"] == [TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1)]
@@ -45,26 +45,26 @@ def test_round_robin_deals_over_topics():
 
 
 def test_round_robin_skips_who_is_not_subscribed():
-    """A member gets nothing of a topic it does not want."""
+    """A member gets no partition of a topic to which it is not subscribed."""
     members = [member("a", "t"), member("b", "t", "u")]
     assignment = assignors.assign_round_robin(members, {"t": 1, "u": 2})
     assert assignment["b"] == [TopicPartition("u", 0), TopicPartition("u", 1)]
 
 
 def test_a_topic_that_does_not_exist_is_ignored():
-    """A subscription alone assigns nothing."""
+    """A subscription to a missing topic assigns nothing."""
     assert {"a": []} == assignors.assign_ranges([member("a", "none")], {})
 
 
 def test_one_group_of_one_gets_all_and_of_three_a_share():
-    """One topic, group1 with one consumer and group2 with three: everything, and a share each."""
+    """A group of one member reads the whole topic; in a group of three each reads a share."""
     assert {"g1": [0, 1, 2]} == numbers(assignors.assign_ranges([member("g1", "t")], {"t": 3}))
     three = [member(name, "t") for name in "abc"]
     assert {"a": [0], "b": [1], "c": [2]} == numbers(assignors.assign_ranges(three, {"t": 3}))
 
 
 def test_sticky_keeps_what_was_owned():
-    """A third member takes only as much as balance asks for."""
+    """A third member takes only as many partitions as balance requires."""
     owned_a = tuple(TopicPartition("t", p) for p in (0, 2, 4))
     owned_b = tuple(TopicPartition("t", p) for p in (1, 3, 5))
     members = [
@@ -76,7 +76,7 @@ def test_sticky_keeps_what_was_owned():
 
 
 def test_an_older_generations_claim_loses():
-    """What two members claim goes to the newer generation; in the same one, to neither by right."""
+    """A partition that two members claim goes to the one with the newer generation."""
     claimed = (TopicPartition("t", 0),)
     old = member("a", "t", owned=claimed, generation=1)
     new = member("b", "t", owned=claimed, generation=2)
@@ -84,7 +84,7 @@ def test_an_older_generations_claim_loses():
 
 
 def test_cooperative_withholds_what_another_still_owns():
-    """The new member waits until the old one has let go."""
+    """The new member gets the partition after the old one has released it."""
     owned = (TopicPartition("t", 0), TopicPartition("t", 1))
     members = [member("a", "t", owned=owned, generation=1), member("b", "t")]
     assert {"a": [0], "b": []} == numbers(assignors.assign_cooperative(members, {"t": 2}))
@@ -107,7 +107,7 @@ def groups(draw):
 
 @given(groups())
 def test_every_partition_goes_to_exactly_one_subscriber(group):
-    """Whatever the assignor: nothing twice, nothing to a stranger, nothing left that somebody wants."""
+    """With any assignor each subscribed partition has exactly one member, which subscribes to it."""
     members, partitions = group
     topics = {m.member_id: m.topics for m in members}
     wanted = {t for m in members for t in m.topics}

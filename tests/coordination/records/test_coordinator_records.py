@@ -21,18 +21,18 @@ POSITION = CommittedOffset("g", "t", 3, 42, 5, "m", 1_700_000_000_000)
 
 
 def test_a_committed_position_has_kafkas_bytes():
-    """Key of type 1 and value of version 4, as brokers since 4.1 write them."""
+    """The key has type 1 and the value version 4, as brokers since 4.1 write them."""
     assert (KEY, VALUE_V4) == group_records.write_committed_offset(POSITION)
 
 
 @pytest.mark.parametrize("value", [VALUE_V3, VALUE_V4])
 def test_positions_of_both_newer_versions_are_read(value):
-    """Version 3 of brokers up to 4.0 says the same as version 4."""
+    """Version 3, of brokers up to 4.0, has the same fields as version 4."""
     assert POSITION == group_records.read_committed_offset(KEY, value)
 
 
 def test_a_position_that_expires_is_written_in_version_1():
-    """No later version can say when a position expires."""
+    """Only version 1 has an expiry."""
     position = POSITION._replace(expire_timestamp=7, leader_epoch=-1)
     key, value = group_records.write_committed_offset(position)
     assert b"\0\1" == value[:2]
@@ -40,12 +40,12 @@ def test_a_position_that_expires_is_written_in_version_1():
 
 
 def test_keys_of_old_files_are_the_same():
-    """Type 0 is a committed position too."""
+    """A key of type 0 is a committed position, too."""
     assert (0, {"group": "g", "topic": "t", "partition": 3}) == group_records.read_key(b"\0\0" + KEY[2:])
 
 
 def test_records_of_newer_group_protocols_are_left_alone():
-    """A key of type 3 and above is nobody's error."""
+    """A key of type 3 or above is not an error."""
     assert group_records.read_key(b"\0\3\0\1g") is None
 
 
@@ -61,7 +61,7 @@ GROUP = {
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_a_groups_state_round_trips_in_every_version(version):
-    """With one member whose fields go with the version."""
+    """A group with one member round-trips with the fields of each version."""
     member = {
         "memberId": "m-1",
         "clientId": "c",
@@ -86,13 +86,13 @@ def test_a_groups_state_round_trips_in_every_version(version):
 
 
 def test_an_empty_groups_value_has_the_size_that_articles_show():
-    """A group without members: 32 bytes of value."""
+    """The value of a group without members has 32 bytes."""
     assert 32 == len(group_records.write_group("test-consumer-group", GROUP)[1])
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_transactions_state_round_trips(version):
-    """Both versions, the tagged fields of the newer one among them."""
+    """Both versions round-trip, with the tagged fields of the newer one."""
     state = {
         "producerId": 7,
         "producerEpoch": 1,
@@ -115,14 +115,14 @@ def test_a_transactions_state_round_trips(version):
 
 
 def test_an_unset_tagged_field_takes_no_byte():
-    """The flexible version ends in an empty section of tags."""
+    """The flexible version ends in an empty tag section."""
     _, value = write_transaction("tx", {"transactionPartitions": None}, 1)
     assert 0 == value[-1]
     assert -1 == transaction_records.TRANSACTION_VALUE.read(value[2:], 1)["previousProducerId"]
 
 
 def test_unknown_tags_are_skipped():
-    """A newer broker's field is no error."""
+    """An unknown field of a newer broker is not an error."""
     value = VALUE_V4[:-1] + bytes.fromhex("01630199")
     assert POSITION == group_records.read_committed_offset(KEY, value)
 
@@ -139,14 +139,14 @@ def test_unknown_tags_are_skipped():
     ],
 )
 def test_bytes_that_are_no_position_are_refused_with_the_cause(value, cause):
-    """Never a wrong position."""
+    """Invalid bytes give an error with the cause, never a wrong position."""
     with pytest.raises(CorruptBatchError, match=cause):
         group_records.read_committed_offset(KEY, value)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data):
-    """No other error, whatever the bytes."""
+    """Any other bytes are decoded or raise this one error."""
     for read in (
         lambda: group_records.read_key(data),
         lambda: group_records.read_value(1, data),
@@ -174,18 +174,18 @@ def test_any_bytes_are_read_or_refused(data):
     )
 )
 def test_every_position_round_trips(position):
-    """What is written is read."""
+    """Decoding an encoded position returns it."""
     assert group_records.read_committed_offset(*group_records.write_committed_offset(position)) == position
 
 
 def test_a_name_that_the_schema_lacks_is_a_mistake():
-    """A misspelt field never vanishes silently."""
+    """An unknown field name raises an error, so that no misspelled field gets lost."""
     with pytest.raises(KeyError, match="no field offsets"):
         group_records.OFFSET_COMMIT_VALUE.write({"offsets": 1}, 4)
 
 
 def test_null_where_the_version_has_none_is_a_mistake():
-    """Metadata may be empty, never null."""
+    """Null metadata raise an error, as only empty ones are allowed."""
     with pytest.raises(ValueError, match="metadata may not be null"):
         group_records.OFFSET_COMMIT_VALUE.write({"metadata": None}, 4)
 
@@ -206,12 +206,12 @@ def test_a_subscription_round_trips(version):
 
 @pytest.mark.parametrize(("group", "partition"), [("my-group", 12), ("test-consumer-group", 31)])
 def test_a_groups_partition_of_fifty(group, partition):
-    """Hash code of the name, modulo 50."""
+    """A group's partition is its name's hash code modulo 50."""
     assert coordinator_partition(group) == partition
 
 
 def test_hash_codes_are_javas():
-    """Over UTF-16 units, 32 bits, signed; the least number counts as partition 0."""
+    """The hash is over UTF-16 units, signed with 32 bits; the least number counts as partition 0."""
     assert 0 == java_string_hash("")
     assert -(2**31) == java_string_hash("polygenelubricants")
     assert 0 == coordinator_partition("polygenelubricants")
@@ -219,5 +219,5 @@ def test_hash_codes_are_javas():
 
 
 def test_no_topic_id_is_all_zeros():
-    """And takes no byte in version 4."""
+    """An all-zero topic id means none, and takes no byte in version 4."""
     assert POSITION.topic_id == uuid.UUID(int=0)

@@ -34,7 +34,7 @@ BATCH_BYTES = (
 
 
 def test_the_key_of_a_state():
-    """Group, topic id and partition; a snapshot's and an update's differ in the type."""
+    """The key has group, topic id and partition; snapshots and updates differ in its type."""
     rest = "0001670102030405060708090a0b0c0d0e0f1000000000"
     assert (
         "0000" + rest
@@ -49,13 +49,13 @@ def test_the_key_of_a_state():
 
 
 def test_the_partition_of_a_state():
-    """By the hash of group, id and partition."""
+    """The partition is the hash of group, topic id and partition."""
     assert "g:AQIDBAUGBwgJCgsMDQ4PEA:0" == coordinator_name(KEY)
     assert 46 == coordinator_partition(coordinator_name(KEY))
 
 
 def test_a_snapshot():
-    """Epochs 1, 2 and 3, a start offset, two batches, and a count as a tagged field."""
+    """A snapshot has epochs 1, 2 and 3, a start offset, two batches, and a count in a tagged field."""
     state = share_state_records.ShareState(1, 2, 3, 10, T, T, BATCHES, 5)
     expected = "0000000000010000000200000003000000000000000a0000018bcfe568000000018bcfe56800" + BATCH_BYTES
 
@@ -64,7 +64,7 @@ def test_a_snapshot():
 
 
 def test_an_update():
-    """The same without a state epoch and times."""
+    """An update has the fields of a snapshot without state epoch and times."""
     update = share_state_records.ShareUpdate(1, 3, 10, BATCHES, 5)
     expected = "00000000000100000003000000000000000a" + BATCH_BYTES
 
@@ -73,7 +73,7 @@ def test_an_update():
 
 
 def test_a_count_that_is_not_known_is_left_out():
-    """Its default is -1."""
+    """An unknown count has the default -1, which is not written."""
     update = share_state_records.ShareUpdate(0, 0, -1)
 
     assert "0000" + "00000000" * 2 + "ff" * 8 + "0100" == share_state_records.write_update(update).hex()
@@ -82,20 +82,20 @@ def test_a_count_that_is_not_known_is_left_out():
 
 @pytest.mark.parametrize("key", ["0002000167", "0010000167"])
 def test_keys_of_other_types_are_passed_over(key):
-    """A newer broker may have more of them."""
+    """Newer brokers may write other key types, which are skipped."""
     assert share_state_records.read_state_key(bytes.fromhex(key)) is None
     assert read_group_key(bytes.fromhex(key)) is None
 
 
 def test_values_of_another_version_are_refused():
-    """They are not guessed at."""
+    """Values of another version are refused, not guessed."""
     for read in (share_state_records.read_snapshot, share_state_records.read_update, read_epoch, read_topics):
         with pytest.raises(CorruptBatchError, match="version 1 is unknown"):
             read(bytes.fromhex("0001") + bytes(40))
 
 
 def test_the_records_of_a_group():
-    """The epoch of one, and its topics by id."""
+    """A group's records are its epoch, and its topics by id."""
     topics = GroupTopics({}, {TOPIC_ID: GroupTopic("orders", frozenset({1, 0}))}, {})
 
     assert "000b000167" == write_group_key(GroupRecordKey(GroupRecord.EPOCH, "g")).hex()
@@ -108,7 +108,7 @@ def test_the_records_of_a_group():
 
 
 def test_the_records_of_a_groups_members():
-    """Their keys name the member."""
+    """The keys of members' records name the member."""
     key = GroupRecordKey(GroupRecord.MEMBER_CURRENT, "g", "m")
 
     assert "000e00016700016d" == write_group_key(key).hex()
@@ -120,5 +120,5 @@ def test_the_records_of_a_groups_members():
     [("0002000167", "g"), ("00010002676700017400000003", "gg"), ("0003000167", "g"), ("000b000167", None)],
 )
 def test_names_of_other_groups_are_known(key, group):
-    """Positions and states of consumers: such a name is no share group's."""
+    """Records with positions or states of consumer groups show that a name is not free for a share group."""
     assert group == other_group(bytes.fromhex(key))

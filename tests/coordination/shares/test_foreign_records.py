@@ -1,4 +1,4 @@
-"""Records in the topics of queues that are of another kind or version, or no records at all."""
+"""Records of other kinds or versions, and garbage, in the topics of queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPICS = ("__consumer_offsets", "__share_group_state")
 
 
 def prepared(disk: SimulatedDisk, topic: str, record: TopicRecord) -> EmbeddedEngine:
-    """An engine with a record of somebody else in one of the topics."""
+    """Return an engine with a foreign record in one of these topics."""
     engine = engine_on(disk)
     for internal in TOPICS:
         engine.create_topic(internal, partitions=1)
@@ -29,7 +29,7 @@ def prepared(disk: SimulatedDisk, topic: str, record: TopicRecord) -> EmbeddedEn
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("key", ["7fff000167", "0018000167"])
 def test_records_of_types_that_are_not_known_stay_as_they_are(topic: str, key: str):
-    """A newer broker wrote them: they are passed over, and still there."""
+    """Records of a newer broker's types are skipped and kept."""
     disk = SimulatedDisk()
     engine = prepared(disk, topic, TopicRecord(bytes.fromhex(key), b"whatever"))
     session = engine.share_groups.group("g").open(["orders"], holder="")
@@ -52,7 +52,7 @@ def test_records_of_types_that_are_not_known_stay_as_they_are(topic: str, key: s
 )
 @pytest.mark.parametrize("value", ["0007", "0000", "ff"])
 def test_a_record_that_cannot_be_read_is_told_with_its_file(topic: str, key: str, value: str):
-    """Of another version, or cut off: nothing is guessed, and nothing written over it."""
+    """A record of another version, or a cut one, is an error that names the file; nothing is written over it."""
     engine = prepared(SimulatedDisk(), topic, TopicRecord(bytes.fromhex(key), bytes.fromhex(value)))
     before = engine.partition(topic, 0).offsets().log_end_offset
     with pytest.raises(CorruptionError, match=f"{topic}-0/0000"):

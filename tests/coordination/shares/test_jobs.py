@@ -1,4 +1,4 @@
-"""A thousand jobs and eight workers that are killed at random: each is accepted once in the end, and none is lost."""
+"""A thousand jobs and eight workers that are killed at random: each job is accepted once, and none is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POISON = "job 421"
 
 
 class Worker(threading.Thread):
-    """Takes jobs until there are none; dies of some, and of the poison each time: its file is closed then."""
+    """Takes jobs until none is left; dies at some, and at each poison record, which closes its file."""
 
     def __init__(self, group: QueueGroup, chance: Random, done: Counter[str], lock: threading.Lock) -> None:
         super().__init__(daemon=True)
@@ -37,7 +37,7 @@ class Worker(threading.Thread):
             self.failure = error
 
     def _live(self) -> bool:
-        """One life; returns whether there may be more to do."""
+        """Live once; return whether there may be more jobs."""
         session = self._group.open(["orders"], holder=self.name)
         wake = threading.Event()
         session.listen(wake.set)
@@ -64,8 +64,8 @@ class Worker(threading.Thread):
 
 
 def test_each_job_is_done_once_whoever_dies(tmp_path: Path, chance: Random):
-    """The poison record is rejected after five deliveries, and takes none of its neighbors along."""
-    # Leases end by this clock: a worker that a busy machine holds up for half a minute keeps its jobs.
+    """The poison record is rejected after five deliveries, and its neighbors are not."""
+    # Leases end by this clock, so a worker that a busy machine delays keeps its jobs.
     engine = open_engine(tmp_path / "data", machine=Machine(clock=ManualClock()))
     topic = engine.create_topic("orders", partitions=PARTITIONS)
     for number, partition in topic.partitions().items():

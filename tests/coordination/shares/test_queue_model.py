@@ -1,4 +1,4 @@
-"""A queue against a model of it: whatever members, clocks, restarts and full disks do, each record goes its way."""
+"""A queue compared with a model, under members, clocks, restarts and full disks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MEMBERS = st.integers(0, 2)
 
 @dataclass
 class Known:
-    """What the model knows of a record."""
+    """The model's state of a record."""
 
     count: int = 0
-    """Deliveries that are kept: those that were ended by a word, a close, or the lease's end."""
+    """Number of deliveries that ended by an acknowledgement, a close or the lease's end."""
     holder: int | None = None
     lease_end: int = 0
     end: str = ""
-    """`accepted` or `rejected` once it is."""
+    """`accepted` or `rejected` in the end, or "" before."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         session = self.session(member)
         self.model.expire(self.clock.now)
         if fails and word is not RENEW:
-            self.engine.maintenance(self.clock())  # What a lease's end writes is written.
+            self.engine.maintenance(self.clock())  # The changes made by leases' ends are written.
             self.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
         try:
             session.acknowledge({RecordName("orders", 0, Offset(offset)): word})
@@ -135,7 +135,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def leave(self, member: int) -> None:
-        """What its locks' ends would give back it gives back now; both count one delivery."""
+        """Close a member, which releases its records now and not at their locks' end; either counts one delivery."""
         session = self.sessions.pop(member, None)
         if session is not None:
             session.close()
@@ -145,7 +145,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:
-        """A close gives back what is held; a kill forgets that it was delivered."""
+        """Restart; a close releases held records, a kill forgets their delivery."""
         if killed:
             self.engine.maintenance(self.clock())
             self.model.expire(self.clock.now)
@@ -164,7 +164,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         if not self.sessions or any(
             one.holder is not None and one.lease_end <= self.clock.now for one in self.model.records
         ):
-            return  # Leases that have ended are noticed with the next call.
+            return  # The next call notices expired leases.
         held = {one.record_name.offset: int(one.holder) for one in self.group.in_flight("orders")}
         assert {at: one.holder for at, one in enumerate(self.model.records) if one.holder is not None} == held
         rejected = {one.record_name.offset for one in self.group.rejected("orders")}
@@ -173,7 +173,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert lag == sum(one.lag for one in self.group.positions("orders"))
 
     def teardown(self) -> None:
-        """Everything that is not done is given once more, and then there is nothing."""
+        """Check that each unfinished record is delivered once more, and then nothing."""
         for member in list(self.sessions):
             self.leave(member)
         self.model.expire(self.clock.now)

@@ -1,4 +1,4 @@
-"""Share groups of an engine: what sessions are given, what becomes of it, and what is shown of both."""
+"""Share groups of an engine: records of sessions, their acknowledgement, and descriptions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bench:
         self.clock = ManualClock()
         self.engine = engine_on(self.disk, clock=self.clock)
         for internal in ("__consumer_offsets", "__share_group_state"):
-            self.engine.create_topic(internal, partitions=2)  # Fifty take their time on a simulated disk.
+            self.engine.create_topic(internal, partitions=2)  # A simulated disk is slow with Kafka's fifty.
         self.engine.create_topic("orders", partitions=partitions)
         if lines:
             self.append(*(f"job {at}" for at in range(lines)))
@@ -59,7 +59,7 @@ class Bench:
         self.engine = engine_on(self.disk, clock=self.clock)
 
     def kill(self) -> None:
-        """The daemon is gone, with all that it did not write."""
+        """Kill the daemon, with all that it did not write."""
         self.disk.crash(keep=1.0)
         self.engine = engine_on(self.disk, clock=self.clock)
 
@@ -78,7 +78,7 @@ def acknowledge(session: QueueSession, leased: Leased | None, word: Acknowledgem
 
 
 def test_each_record_goes_to_one_session():
-    """Two take in turns, and what is accepted is not given again; at the end there is nothing."""
+    """Two sessions take in turns, accepted records do not come again, and at the end there are none."""
     bench = Bench()
     sessions = itertools.cycle([bench.open(), bench.open()])
     values = []
@@ -92,7 +92,7 @@ def test_each_record_goes_to_one_session():
 
 
 def test_a_released_record_comes_again_before_new_ones():
-    """With one more delivery counted."""
+    """A released record comes with its delivery count increased."""
     bench = Bench()
     session = bench.open()
     first = session.take()
@@ -105,7 +105,7 @@ def test_a_released_record_comes_again_before_new_ones():
 
 
 def test_the_close_gives_back_at_once():
-    """What the session held goes to the next one; a second close, and what comes after it, changes nothing."""
+    """Held records go to the next session; a second close and later calls change nothing."""
     bench = Bench()
     first, second = bench.open("one"), bench.open("two")
     taken = [first.take(), first.take()]
@@ -121,7 +121,7 @@ def test_the_close_gives_back_at_once():
 
 
 def test_a_lease_ends():
-    """Whoever holds a record for longer has lost it; a renewed one ends later."""
+    """After the lease's end the holder has lost the record; a renewed lease ends later."""
     bench = Bench()
     slow, other = bench.open(), bench.open()
     lost, renewed = slow.take(), slow.take()
@@ -136,7 +136,7 @@ def test_a_lease_ends():
 
 
 def test_those_who_wait_are_told():
-    """Of records that come, of those that are given back, and of leases that end."""
+    """Waiting sessions are called for new records, released ones and expired leases."""
     bench = Bench(lines=0)
     told: list[str] = []
     waiting, other = bench.open(), bench.open()
@@ -159,7 +159,7 @@ def test_those_who_wait_are_told():
 
 
 def test_what_is_rejected_is_shown_and_not_given_again():
-    """By a word, or at the limit; with who held it last, also after a restart, until it is forgotten."""
+    """Records rejected by a reader or at the limit are shown with their last holder, also later, until forgotten."""
     bench = Bench(lines=2)
     session = bench.open("worker")
     acknowledge(session, session.take(), REJECT)
@@ -183,7 +183,7 @@ def test_what_is_rejected_is_shown_and_not_given_again():
 
 
 def test_a_restart_goes_on_where_the_group_stood():
-    """What was accepted is done, what was released comes again with its count, what was held comes again."""
+    """After a restart accepted records are done, released ones keep their count, and held ones come again."""
     bench = Bench()
     session = bench.open()
     taken = [session.take() for _ in range(4)]
@@ -201,7 +201,7 @@ def test_a_restart_goes_on_where_the_group_stood():
 
 
 def test_what_is_shown_of_a_group():
-    """Positions, records in flight with their holders, members, topics, and the state."""
+    """A description has positions, records in flight with their holders, members, topics and state."""
     bench = Bench()
     assert ({}, "Empty") == (bench.engine.share_groups.groups(), bench.group.state)
     session = bench.open("bash, process 7")
@@ -230,7 +230,7 @@ def test_what_is_shown_of_a_group():
 
 
 def test_somebody_else_settles_a_record_in_flight():
-    """Its holder is told when it says something itself."""
+    """The holder's own acknowledgement then fails."""
     bench = Bench()
     session = bench.open()
     first, second = session.take(), session.take()
@@ -247,7 +247,7 @@ def test_somebody_else_settles_a_record_in_flight():
 
 
 def test_records_are_taken_some_at_a_time():
-    """Never more than asked for; one word out of place, and nothing of the partition is changed."""
+    """No more records come than requested; one invalid acknowledgement leaves the partition unchanged."""
     bench = Bench()
     session = bench.open()
     taken = session.take_some(3)
@@ -261,7 +261,7 @@ def test_records_are_taken_some_at_a_time():
 
 
 def test_partitions_are_taken_in_turns():
-    """None waits for another one to be empty; those that come later are among them."""
+    """No partition waits until another one is empty, also later ones."""
     bench = Bench(lines=0, partitions=2)
     for partition in (0, 1):
         bench.append("a", "b", partition=partition)
@@ -278,7 +278,7 @@ def test_partitions_are_taken_in_turns():
 
 
 def test_what_a_transaction_aborted_is_passed_over():
-    """And what is not decided yet is waited for."""
+    """Records of undecided transactions are waited for."""
     bench = Bench(lines=1)
     partition = bench.engine.partition("orders", 0)
     partition.append(produced(b"aborted", b"too", txn=True))
@@ -296,7 +296,7 @@ def test_what_a_transaction_aborted_is_passed_over():
 
 
 def test_a_gap_in_the_log_is_no_record():
-    """The log's start moved over records that waited: they are gone, and what follows is given."""
+    """If the log start moves past waiting records, they are gone, and the following ones are delivered."""
     bench = Bench()
     session = bench.open()
     acknowledge(session, session.take(), RELEASE)
@@ -306,7 +306,7 @@ def test_a_gap_in_the_log_is_no_record():
 
 
 def test_a_group_that_is_reset_begins_there():
-    """Not while it has members, and within the log only."""
+    """A reset is refused with members, and outside of the log."""
     bench = Bench()
     session = bench.open()
     for _ in range(3):
@@ -325,7 +325,7 @@ def test_a_group_that_is_reset_begins_there():
 
 
 def test_settings_are_kept_and_count_at_once():
-    """Under Kafka's names, within its bounds."""
+    """Settings have Kafka's names and bounds."""
     bench = Bench()
     bench.engine.share_groups.create("billing")
     with pytest.raises(errors.InvalidConfigError):
@@ -346,7 +346,7 @@ def test_settings_are_kept_and_count_at_once():
 
 
 def test_groups_come_and_go():
-    """Made without a session, deleted with all they keep; not while they have members."""
+    """Groups are created without a session, and deleted with all their state, but not while they have members."""
     bench = Bench()
     groups = bench.engine.share_groups
     groups.create("billing")
@@ -367,7 +367,7 @@ def test_groups_come_and_go():
 
 
 def test_what_may_not_be():
-    """No queue over topics that are not there or are Kafka's own, under a consumer group's name, or for too many."""
+    """A queue over missing or internal topics, with a consumer group's name, or too many sessions is refused."""
     bench = Bench()
     with pytest.raises(errors.UnknownTopicError):
         bench.group.open(["nothing"], holder="")
@@ -390,13 +390,13 @@ def test_what_may_not_be():
 
 @pytest.mark.parametrize("name", ["", "\udcff", "g" * 32_768])
 def test_a_name_that_no_record_can_have_is_refused(name: str):
-    """A queue's name is UTF-8 text of 1 to 32,767 bytes, as that of any group."""
+    """A queue's name is UTF-8 text of 1 to 32,767 bytes, like every group's."""
     with pytest.raises(errors.InvalidGroupError):
         Bench().engine.share_groups.create(name)
 
 
 def test_a_topic_that_is_deleted_takes_its_states_along():
-    """One of the same name begins again."""
+    """A new topic of the same name starts from the beginning."""
     bench = Bench()
     session = bench.open()
     acknowledge(session, session.take())
@@ -417,7 +417,7 @@ def test_a_topic_that_is_deleted_takes_its_states_along():
 
 
 def test_the_topic_of_states_stays_small():
-    """Redundant records are deleted every few minutes, and nothing is lost by it."""
+    """Redundant records are deleted every few minutes, and no state is lost."""
     bench = Bench()
     session = bench.open()
     taken = session.take()
@@ -436,7 +436,7 @@ def test_the_topic_of_states_stays_small():
 
 
 def test_where_nothing_may_be_written_there_are_no_sessions():
-    """What is kept is shown."""
+    """A read-only engine shows the stored state."""
     bench = Bench()
     session = bench.open()
     acknowledge(session, session.take())
@@ -452,7 +452,7 @@ def test_where_nothing_may_be_written_there_are_no_sessions():
 
 
 def test_a_disk_that_is_full_leaves_the_records_held():
-    """Nothing is given twice in silence: the word can be said again."""
+    """The acknowledgement fails and can be repeated; no record is delivered twice."""
     bench = Bench()
     session = bench.open()
     leased = session.take()
@@ -474,7 +474,7 @@ def test_names_of_records_are_read_as_they_are_written():
 
 
 def test_kafkas_topics_are_made_with_the_first_session():
-    """With a broker's numbers of partitions and settings."""
+    """The topics get a broker's number of partitions and settings."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("orders", partitions=1)

@@ -1,4 +1,4 @@
-"""A name and the two kinds of groups: queues (share groups) come and go while the other groups are served."""
+"""The two kinds of groups and their names: queues (share groups) come and go while consumer groups are served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
 
 
 def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualClock):
-    """A queue that an earlier run made, and this one deletes, leaves its name to a consumer group."""
+    """After a queue of an earlier run is deleted, a consumer group can have its name."""
     engine = opened(disk, clock)
     engine.share_groups.create("jobs")
     engine.close()
@@ -49,7 +49,7 @@ def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualC
 
 
 def test_a_reader_makes_no_group_beside_a_queue(engine: EmbeddedEngine):
-    """A queue made after the groups were loaded refuses members and positions of a consumer group of its name."""
+    """A queue created after the groups were loaded prevents members and positions of a consumer group of its name."""
     engine.groups.create("first")  # Loads the records of groups.
     engine.share_groups.create("jobs")
     reader = Reader(engine, "jobs", "orders")

@@ -1,4 +1,4 @@
-"""How long members that come or go wait for others, so that those that come together make one rebalance."""
+"""How long joining and leaving members wait for others, so that simultaneous ones cause one rebalance."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def linger(clock: ManualClock) -> Linger:
 
 
 def test_nobody_waits_before_it_begins(linger: Linger):
-    """Whatever else happens meanwhile."""
+    """Before it begins, nothing makes anybody wait."""
     linger.woken(1.0)
     assert (False, False) == (linger.is_waiting, linger.take())
 
 
 def test_it_is_over_when_nothing_has_come(linger: Linger):
-    """For all of the time; what comes in between begins it again."""
+    """The wait ends after its full time without an event; each event starts the time again."""
     linger.begin()
     for quiet in (SECONDS / 2, 0.0, SECONDS / 2):
         linger.woken(quiet)
@@ -32,7 +32,7 @@ def test_it_is_over_when_nothing_has_come(linger: Linger):
 
 
 def test_it_is_over_when_too_much_has_come(linger: Linger):
-    """The next one counts anew."""
+    """The wait ends after a maximum of events; the next wait counts from zero."""
     for _ in range(2):
         linger.begin()
         for _ in range(MAX_WAKEUPS - 1):
@@ -43,7 +43,7 @@ def test_it_is_over_when_too_much_has_come(linger: Linger):
 
 
 def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock):
-    """While others keep coming; a quarter of it in which nothing comes ends it."""
+    """While members keep coming, it waits as long as the last one took; a quarter of that without an event ends it."""
     linger.goes_by(400)
     linger.begin()
     for _ in range(10 * MAX_WAKEUPS):
@@ -60,7 +60,7 @@ def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock
 
 
 def test_it_has_a_bound(linger: Linger, clock: ManualClock):
-    """However long it took; a clock that is set back holds up nobody."""
+    """The wait is bounded however long the last one took, also if the clock is set back."""
     linger.goes_by(60 * MAX_LINGER_MS)
     for passed in (MAX_LINGER_MS, -3_600_000):
         linger.begin()

@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets`: what a broker, or a later one, may have written there."""
+"""Load a partition of `__consumer_offsets` with records that a broker, even a later one, may have written."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
 def append(
     engine: EmbeddedEngine, *records: tuple[bytes, bytes | None], stamp: BatchStamp | None = None
 ) -> None:
-    """Write records as another coordinator did."""
+    """Append records like another coordinator."""
     batch = [Record(Offset(at), NOW, key, value) for at, (key, value) in enumerate(records)]
     log = log_of(engine, TOPIC)
     if stamp is None:
@@ -74,12 +74,12 @@ def committed(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, 
 
 
 def other(kind: int, group: str) -> bytes:
-    """The key of a record of a newer protocol."""
+    """Return the key of a record of a newer group protocol."""
     return struct.pack(">hh", kind, len(group)) + group.encode()
 
 
 def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
-    """A tombstone takes it away; a group is what its last record says."""
+    """The newest record of a key wins, and a tombstone deletes it; a group is as its last record says."""
     append(engine, position(1), position(2, T1), position(3))
     append(engine, (write_offset_key("g", *T1), None), position(9, T0, "simple"))
     state = {
@@ -101,7 +101,7 @@ def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
 
 
 def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngine):
-    """Aborted it is nothing, open it is pending, and a newer position holds against it."""
+    """Aborted positions are dropped, undecided ones pending, and a newer position wins over a committed transaction."""
     transaction(engine, position(5))
     end(engine, ControlType.COMMIT)
     transaction(engine, position(6))
@@ -116,7 +116,7 @@ def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngin
 def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
     engine: EmbeddedEngine, clock: ManualClock
 ):
-    """It holds what is decided meanwhile."""
+    """A reader holds the decided partitions, and waits for the others."""
     append(engine, position(5, T1))
     transaction(engine, position(7))
     reader = Reader(engine, "g", "orders")
@@ -132,7 +132,7 @@ def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
 def test_records_of_newer_protocols_stay_as_they_are(
     engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture
 ):
-    """They are told, never rewritten, and their groups are no classic ones; once deleted, the name is free."""
+    """Such records are logged and never rewritten, and are no classic groups; after their deletion the name is free."""
     append(
         engine, (other(3, "new"), b"\x00\x00what"), (other(16, "old"), b"\x00\x00x"), (other(16, "old"), None)
     )
@@ -174,7 +174,7 @@ def test_records_of_newer_protocols_stay_as_they_are(
 def test_a_record_that_cannot_be_read_fails_the_partition(
     engine: EmbeddedEngine, record: tuple[bytes, bytes | None]
 ):
-    """With the reason; nothing is written there, and the next look may find it repaired."""
+    """The partition fails with the reason and is not written; after a repair a later load succeeds."""
     append(engine, position(1), record, position(2))
     before = engine.partition(TOPIC, 0).offsets().log_end_offset
     with pytest.raises(GroupError, match="__consumer_offsets-0: cannot be loaded: "):
@@ -191,7 +191,7 @@ def test_a_record_that_cannot_be_read_fails_the_partition(
 def test_what_is_written_survives_compaction_by_our_cleaner(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """The newest positions and groups stay, others go, and the next owner finds the same."""
+    """The newest positions and groups survive, older records go, and the next owner loads the same state."""
     reader = Reader(engine, "g", "orders")
     wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
     for offset in range(50):
@@ -211,7 +211,7 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
 
 
 def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualClock):
-    """Records of newer types and versions, the newest of each key, byte for byte; and what is known beside them."""
+    """Compaction keeps the newest record of each key byte for byte, also of unknown types and versions."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic(TOPIC, partitions=1)
     kept = [
@@ -230,7 +230,7 @@ def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualCl
 
 
 def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock: ManualClock):
-    """Its members are told to join again; what they committed stands."""
+    """Members of a reopened partition must rejoin; their committed positions stay."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("orders", partitions=2)
     engine.create_topic(TOPIC, partitions=1)

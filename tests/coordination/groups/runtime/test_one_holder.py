@@ -1,4 +1,4 @@
-"""At every moment a partition has one holder at most, whoever comes, goes, hangs or commits meanwhile."""
+"""A partition never has two holders, whichever members come, go, hang or commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 150
 
 
 class Watched:
-    """A group of readers; what each of them is told is compared with what the others were told."""
+    """A group of readers whose assignments are compared with each other."""
 
     def __init__(self, engine: EmbeddedEngine, assignor: str, seed: int) -> None:
         self.engine = engine
@@ -62,7 +62,7 @@ class Watched:
 
 
 class WatchedReader:
-    """A reader that says what it holds whenever that changes."""
+    """A reader that reports its partitions at each change."""
 
     def __init__(self, group: Watched, name: str) -> None:
         self.group = group
@@ -93,7 +93,7 @@ class WatchedReader:
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "sticky", "range"])
 def test_a_partition_has_one_holder_at_most(disk: SimulatedDisk, clock: ManualClock, assignor: str):
-    """And in the end each has one; positions are those that were acknowledged last."""
+    """In the end each partition has one holder; positions are the last acknowledged ones."""
     engine = engine_on(disk, clock=clock, config=EngineConfig(offsets_topic_num_partitions=1))
     engine.create_topic("orders", partitions=7)
     group = Watched(engine, assignor, seed=7)

@@ -1,4 +1,4 @@
-"""A machine that loses power while groups commit: what was flushed stays, and nothing else comes."""
+"""If a machine loses power while groups commit, flushed positions stay, and no others appear."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def positions(engine: EmbeddedEngine) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING])
 def test_flushed_positions_survive_a_loss_of_power(end: End, seed: int) -> None:
-    """Of each partition one that was committed, at least the last one flushed; and the group goes on from there."""
+    """Each partition has a committed position, at least the last flushed one, and the group continues from there."""
     disk, chosen = prepared(seed), Random(seed)
     engine = engine_on(disk, clock=ManualClock())
     readers = [Reader(engine, "g", "orders", name=f"reader-{number}") for number in range(2)]

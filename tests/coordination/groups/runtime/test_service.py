@@ -1,4 +1,4 @@
-"""An engine's groups over its data directory: members, positions, settings, and what a restart finds."""
+"""An engine's groups over its data directory: members, positions, settings, and their state after a restart."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def positions(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, 
 
 
 def test_before_the_first_group_there_is_no_topic_for_them(engine: EmbeddedEngine):
-    """Looking makes none; the first group makes it with Kafka's settings."""
+    """Queries create no topic; the first group creates it with Kafka's settings."""
     assert {} == engine.groups.listed()
     assert {} == positions(engine)
     assert "__consumer_offsets" not in engine.topics()
@@ -67,7 +67,7 @@ def test_before_the_first_group_there_is_no_topic_for_them(engine: EmbeddedEngin
 
 
 def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: EmbeddedEngine, caplog):
-    """With cooperative-sticky nobody gives up what stays its own; the log tells why and from which generation on."""
+    """With cooperative-sticky a member revokes only what it loses; rebalances are logged with reason and generation."""
     caplog.set_level(logging.INFO)
     first = Reader(engine, "g", "orders", name="one")
     wait_until_shared([first], orders())
@@ -90,7 +90,7 @@ def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: Embedded
 
 
 def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
-    """State, generation, assignor, the partition that keeps the group, and a member's reader and partitions."""
+    """A description has state, generation, assignor, the group's partition, and each member's reader and partitions."""
     reader = Reader(engine, "g", "orders", name="cat-4711")
     wait_until_shared([reader], orders())
     found = engine.groups.describe("g")
@@ -116,7 +116,7 @@ def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
 def test_commits_are_in_the_log_when_their_futures_are_done(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock
 ):
-    """With metadata, epoch and time; and so the next owner of the directory finds them."""
+    """Positions with metadata, epoch and time are in the log, where the next owner finds them."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     done = [
@@ -132,7 +132,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
     ends = sum(
         one.offsets().log_end_offset for one in engine.topic("__consumer_offsets").partitions().values()
     )
-    assert 2 + 6 == ends  # The empty group, its first generation, and the positions.
+    assert 2 + 6 == ends  # The empty group, its first generation and the positions.
     engine.close()
     again = opened(disk, clock)
     assert expected == dict(again.groups.positions("g").committed)
@@ -140,7 +140,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 
 
 def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngine):
-    """They are one record where they come together."""
+    """Two commits that arrive together become one record, with the later position."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     for one in [reader.member.commit({orders(0)[0]: Position(offset)}) for offset in range(100)]:
@@ -149,7 +149,7 @@ def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngi
 
 
 def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
-    """What was committed before a partition was given up counts."""
+    """A position committed before its partition is revoked is where the next holder begins."""
     first = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders")
@@ -171,7 +171,7 @@ def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
 def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, assignor: str):
-    """Nobody holds anything while they assign; sticky gives back what it can."""
+    """Members hold nothing while the assignor runs; sticky returns partitions to their holders if it can."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"assignor": assignor})
     first = Reader(engine, "g", "orders", gives_up=False)
@@ -190,7 +190,7 @@ def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, 
 
 
 def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
-    """A leader sees that a topic grew; a pattern follows topics that come, and never Kafka's own."""
+    """The leader notices a topic's new partitions; a pattern matches new topics, and never Kafka's internal ones."""
     named = Reader(engine, "g", "orders")
     pattern = Reader(engine, "h", patterns=["ord*", "_*"])
     engine.add_partitions("orders", total=8)
@@ -206,7 +206,7 @@ def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
 
 
 def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
-    """Even if the group sees both changes at once: it begins without a position."""
+    """A group that sees both changes at once begins the recreated topic without a position."""
     reader = Reader(engine, "g", "orders", name="one")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 5)
@@ -226,7 +226,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
 
 
 def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEngine):
-    """It holds nothing until the topic comes."""
+    """The member holds nothing until the topic exists."""
     reader = Reader(engine, "g", "later")
     wait_until(lambda: reader.held.generation == 1, "it is a member")
     engine.create_topic("later", partitions=2)
@@ -234,7 +234,7 @@ def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEng
 
 
 def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
-    """A change keeps the settings that another thread changes at the same time."""
+    """If two threads change settings at the same time, both changes count."""
     groups = engine.groups
     groups.create("g")
     changes = {"commit": "manual", "auto.offset.reset": "latest"}
@@ -255,13 +255,13 @@ def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
 
 
 def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
-    """A deletion removes the settings of the group that it deletes, and not those of its successor."""
+    """Deleting a group deletes its own settings, and not those of a new group of its name."""
     groups = engine.groups
     groups.create("g")
     paused, go_on = Event(), Event()
 
     def pause() -> None:
-        engine._lock.acquire()  # From now on no other thread changes settings.
+        engine._lock.acquire()  # From here no other thread changes settings.
         paused.set()
         go_on.wait(TIMEOUT_SECONDS)
 
@@ -284,22 +284,22 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
 
 
 def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock: ManualClock):
-    """After max.poll.interval.ms, and only that; without the setting they wait."""
+    """After max.poll.interval.ms a hung reader loses the partitions that others wait for; without it they wait."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"max.poll.interval.ms": "1"})
     hung = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([hung], orders())
     other = Reader(engine, "g", "orders")
     wait_until(lambda: hung.held.wanted_back, "partitions are wanted back")
-    engine.groups.listed()  # The thread has set its timer when it answers.
+    engine.groups.listed()  # When this returns, the thread has set its timer.
     clock.advance(1)
-    engine.groups.listed()  # Wakes the thread, whose clock stood still.
+    engine.groups.listed()  # Wakes the thread, whose clock was not running.
     wait_until_shared([hung, other], orders())
     assert hung.held.lost is None
 
 
 def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
-    """The one too many is told; the others read on."""
+    """A member too many is refused, and the others read on."""
     readers = [Reader(engine, "g", "orders") for _ in range(4)]
     wait_until_shared(readers, orders())
     extra = Reader(engine, "g", "orders")
@@ -309,7 +309,7 @@ def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
 
 
 def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngine):
-    """As Kafka's reset tool: refused while a member is there; a bad one, or an unknown partition, changes nothing."""
+    """Setting is refused while there are members, as in Kafka's tool; one bad position or partition changes nothing."""
     groups = engine.groups
     groups.set_positions("g", {orders(0)[0]: Position(7), orders(1)[0]: Position(10**12, "far")})
     assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
@@ -338,7 +338,7 @@ def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngin
 
 
 def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """With their positions and settings, and also for the next owner."""
+    """Deleting a group deletes positions and settings, also for the next owner."""
     groups = engine.groups
     groups.create("g")
     with pytest.raises(errors.GroupExistsError):
@@ -361,7 +361,7 @@ def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk
 
 
 def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """They stand beside the topics' own; a bad one changes nothing, and an unknown group has none to change."""
+    """Settings of groups are stored beside the topics'; a bad one changes nothing, and an unknown group has none."""
     groups = engine.groups
     groups.create("g")
     groups.alter_config("g", {"commit": "manual", "auto.offset.reset": "latest"})
@@ -386,7 +386,7 @@ def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, c
 def test_members_of_a_process_that_ended_are_gone(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """Killed or closed: nobody waits for them, and their positions stand."""
+    """After a kill or a close the members are removed at once, and their positions stay."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -402,7 +402,7 @@ def test_members_of_a_process_that_ended_are_gone(
 def test_who_closes_an_engine_ends_its_members(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """They are told; what they committed counts; the group is Empty for a broker that comes after."""
+    """Members get the end, their commits count, and a broker that takes over finds the group Empty."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     last = reader.member.commit({orders(0)[0]: Position(7)})
@@ -420,7 +420,7 @@ def test_who_closes_an_engine_ends_its_members(
 def test_a_read_only_engine_shows_groups_as_they_were_written(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """Members too; nothing is changed, and joining is a change."""
+    """Members are shown, too; nothing can be changed, and joining is a change."""
     reader = Reader(engine, "g", "orders", name="cat")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -446,7 +446,7 @@ def test_a_read_only_engine_shows_groups_as_they_were_written(
 def test_a_follower_shows_groups_and_changes_none(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """They are its leader's: not even members that ended are removed."""
+    """Groups are the leader's, so a follower does not even remove members that ended."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     killed = SimulatedDisk()
@@ -463,7 +463,7 @@ def test_a_follower_shows_groups_and_changes_none(
 
 
 def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, disk: SimulatedDisk):
-    """The commit fails with ENOSPC and the position is what it was; a group that cannot be written is none."""
+    """A commit fails with ENOSPC and leaves the old position; a new group that cannot be written does not exist."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -484,7 +484,7 @@ def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, 
 def test_a_rebalance_that_cannot_be_written_is_made_again(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """On a full disk the members keep what they hold, and try again after a second."""
+    """On a full disk members keep their partitions, and the rebalance is retried after a second."""
     first = Reader(engine, "g", "orders")
     wait_until_shared([first], orders())
     disk.fail("pwrite", times=10_000, number=errno.ENOSPC, suffix=".log")
@@ -499,7 +499,7 @@ def test_a_rebalance_that_cannot_be_written_is_made_again(
 
 
 def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: ManualClock):
-    """As a duty of the engine, by the time since the group became empty."""
+    """A duty of the engine expires positions by the time since their group became empty."""
     engine.groups.set_positions("g", {orders(0)[0]: Position(7)})
     engine.maintain_now(clock())
     assert ["g"] == list(engine.groups.listed())
@@ -509,7 +509,7 @@ def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: Ma
 
 
 def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: EmbeddedEngine, clock: ManualClock):
-    """A broker would delete it at its next look, for it has no positions."""
+    """A created group without positions stays as long as positions do; a broker would delete it at its next check."""
     engine.groups.create("g")
     clock.advance(7 * DAY_MS - 1)
     engine.maintain_now(clock())

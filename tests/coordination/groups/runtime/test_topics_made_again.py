@@ -1,4 +1,4 @@
-"""Positions in a topic that was deleted, where a new topic has its name."""
+"""Positions in a deleted topic whose name a new topic has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def committed(engine: Engine) -> dict[TopicPartition, int]:
 
 
 def commit_without_id(engine: Engine, offset: int) -> None:
-    """Append a position as a transaction or an older broker commits it."""
+    """Append a position like a transaction or an older broker, without topic id."""
     position = CommittedOffset(
         group="g",
         topic="orders",
@@ -56,7 +56,7 @@ def commit_without_id(engine: Engine, offset: int) -> None:
 def test_a_new_topic_of_the_name_begins_without_a_position(
     tmp_path, opened: Callable[[Path], Engine], loaded: bool
 ):
-    """Also if the groups were not in use as the topic was deleted, and after a restart; its own position counts."""
+    """The old position does not count, also if groups were unused at the deletion, or after a restart."""
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
     with closing(opened(tmp_path)) as engine:
@@ -83,7 +83,7 @@ def test_a_new_topic_of_the_name_begins_without_a_position(
 def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
     tmp_path, opened: Callable[[Path], Engine], loaded: bool
 ):
-    """Also if nobody used the groups before the topic was deleted."""
+    """A position without topic id is deleted with its topic, even if groups were unused before."""
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
     with closing(opened(tmp_path)) as engine:
@@ -100,7 +100,7 @@ def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
 
 
 def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(disk: SimulatedDisk):
-    """If the disk fails before the position is deleted, the topic cannot be created again until the position is deleted."""
+    """If the disk fails before the position is deleted, the topic cannot be created again until that is done."""
     engine = engine_on(disk)
     engine.create_topic("orders")
     engine.create_topic("__consumer_offsets", partitions=1)
@@ -120,7 +120,7 @@ def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(dis
 
 
 class RememberingDisk(SimulatedDisk):
-    """A disk that keeps a copy of its content before each change, as a kill at that moment leaves it."""
+    """A disk that copies its content before each change, as a kill at that moment leaves it."""
 
     kept: list[SimulatedDisk] | None = None
 
@@ -132,7 +132,7 @@ class RememberingDisk(SimulatedDisk):
 
 
 def test_a_kill_leaves_the_position_to_the_topic_that_it_belongs_to():
-    """At each step of a deletion and a creation: the old topic keeps its position, and the new one has none."""
+    """At each step of a deletion and a creation the old topic has its position, and the new one none."""
     disk = RememberingDisk()
     engine = engine_on(disk)
     topic_id = engine.create_topic("orders").topic_id
@@ -144,7 +144,7 @@ def test_a_kill_leaves_the_position_to_the_topic_that_it_belongs_to():
         engine.delete_topic("orders")
         engine.create_topic("orders")
 
-    engine.groups._runner.call(make_again)  # All changes in one thread.
+    engine.groups._runner.call(make_again)  # Makes all changes in one thread.
     disk.kept = None
     engine.close()
     found = set()

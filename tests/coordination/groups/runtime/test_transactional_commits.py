@@ -1,4 +1,4 @@
-"""Positions that are committed with a transaction, as its coordinator asks for them (TxnOffsetCommit, WriteTxnMarkers)."""
+"""Positions committed with a transaction, by its coordinator's requests (TxnOffsetCommit, WriteTxnMarkers)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
 
 
 class World:
-    """An engine whose group `g` stands at 1 in the first partition."""
+    """An engine whose group `g` is at position 1 in the first partition."""
 
     def __init__(self, disk: SimulatedDisk, clock: ManualClock) -> None:
         self.disk, self.clock = disk, clock
@@ -78,7 +78,7 @@ def world(disk: SimulatedDisk, clock: ManualClock) -> Iterator[World]:
 def test_they_count_when_it_is_committed(
     world: World, kind: ControlType, expected: dict[TopicPartition, int], reopened: bool
 ):
-    """Of two for a partition the later one; aborted there are none; also for the process that reads the log next."""
+    """Of two positions the later one counts; after an abort neither does, also for the next process."""
     for place, offset in ((T0, 5), (T0, 6), (T1, 2)):
         world.commit(place, offset)
     if reopened:
@@ -91,7 +91,7 @@ def test_they_count_when_it_is_committed(
 
 
 def test_a_marker_that_comes_twice_does_no_harm(world: World):
-    """As after an answer that was lost; the next transaction is one of its own."""
+    """A marker repeated after a lost answer does nothing; the next transaction is a new one."""
     world.commit(T0, 5)
     world.end(COMMIT)
     world.end(COMMIT)
@@ -102,7 +102,7 @@ def test_a_marker_that_comes_twice_does_no_harm(world: World):
 
 
 def test_a_producer_that_was_fenced_commits_nothing(world: World):
-    """Its epoch is older than the one that the log knows."""
+    """A producer with an older epoch than the log's is refused."""
     world.commit(T0, 5, epoch=1)
     world.end(COMMIT, epoch=1)
     with pytest.raises(ProducerFencedError):
@@ -111,7 +111,7 @@ def test_a_producer_that_was_fenced_commits_nothing(world: World):
 
 
 def test_they_are_committed_for_a_member_while_it_is_one(world: World):
-    """By its id and its generation, or, by who knows neither, for whoever has the partition."""
+    """A commit names a member's id and generation, or neither for the partition's present holder."""
     reader = Reader(world.engine, "g", "orders")
     wait_until_shared([reader], [T0, T1])
     member = {"member_id": reader.member.member_id, "generation": reader.held.generation}
@@ -125,7 +125,7 @@ def test_they_are_committed_for_a_member_while_it_is_one(world: World):
 
 
 def test_what_makes_no_sense_is_refused(world: World):
-    """And nothing is pending then."""
+    """An invalid commit is refused, and no position is pending."""
     with pytest.raises(UnknownTopicError):
         world.commit(TopicPartition("nowhere", 0), 1)
     with pytest.raises(InvalidPositionError):

@@ -1,4 +1,4 @@
-"""One partition of the topic of states: what is written for which request, and what it refuses."""
+"""One partition of the share state topic: the records written for each request, and refused requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = Timestamp(1_700_000_000_000)
 
 
 class Bench:
-    """A shard whose records are appended to nothing, one after the other."""
+    """A shard with an in-memory list of appended records."""
 
     def __init__(self) -> None:
         self.shard = StateShard()
@@ -61,7 +61,7 @@ def kind(record: StateRecord) -> RecordType:
 
 
 def test_a_state_begins_with_a_snapshot():
-    """Of epoch 0, or one more than before; the count is known where the start is."""
+    """The first snapshot has epoch 0, or one more than the last; the count is known if the start is."""
     bench = Bench()
     first, second = bench.initialize(epoch=3), bench.initialize(epoch=4, start=10)
 
@@ -70,7 +70,7 @@ def test_a_state_begins_with_a_snapshot():
 
 
 def test_after_so_many_updates_comes_a_snapshot(monkeypatch):
-    """Row 164: two updates, and a snapshot of the next epoch; then updates again."""
+    """Row 164: after two updates comes a snapshot of the next epoch, and then updates again."""
     monkeypatch.setattr(shard_module, "UPDATES_PER_SNAPSHOT", 2)
     bench = Bench()
     bench.initialize()
@@ -101,7 +101,7 @@ def test_what_others_did_not_touch_is_not_lost(monkeypatch):
 
 
 def test_older_epochs_are_refused():
-    """Row 166: a leader's, and a state's; nothing is changed, and -1 is not compared."""
+    """Row 166: an older leader or state epoch changes nothing; -1 is not compared."""
     bench = Bench()
     bench.initialize(epoch=1)
     bench.apply(bench.shard.read(KEY, 5, NOW)[1])
@@ -119,7 +119,7 @@ def test_older_epochs_are_refused():
 
 
 def test_a_new_leader_writes_its_epoch():
-    """Row 167: an update without batches; the same leader's second read writes nothing."""
+    """Row 167: it is an update without batches; a second read by the same leader writes nothing."""
     bench = Bench()
     bench.initialize()
     state, record = bench.shard.read(KEY, 2, NOW)
@@ -133,7 +133,7 @@ def test_a_new_leader_writes_its_epoch():
 
 
 def test_cold_states_are_snapshotted_once():
-    """Row 169: when five minutes passed since its last snapshot; not again while nothing changes."""
+    """Row 169: a snapshot is written five minutes after the last one, and no other until the state changes."""
     bench = Bench()
     bench.initialize(start=0)
     bench.write(StateBatch(0, 10, 0, 1), count=11)
@@ -149,7 +149,7 @@ def test_cold_states_are_snapshotted_once():
 
 
 def test_what_is_below_every_newest_snapshot_is_redundant():
-    """Of two states the older snapshot counts; a deleted one's no longer does."""
+    """The oldest of the newest snapshots of all states counts; a deleted state no longer does."""
     bench, other = Bench(), KEY._replace(partition=1)
     assert bench.shard.redundant_below() is None
     bench.initialize()
@@ -162,7 +162,7 @@ def test_what_is_below_every_newest_snapshot_is_redundant():
 
 
 def test_states_of_topics_that_are_gone_are_deleted():
-    """And can be begun again, with an epoch of any age."""
+    """A deleted state can be started again with any epoch."""
     bench = Bench()
     bench.initialize(epoch=5)
     (tombstone,) = bench.shard.delete_topics(frozenset({KEY.topic_id}))
