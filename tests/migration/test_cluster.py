@@ -1,4 +1,4 @@
-"""What a cluster answers about groups while it finds out who is responsible for them."""
+"""A cluster's answers about groups, also while their coordinators are not known yet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kafka() -> Iterator[MockKafka]:
 
 @pytest.fixture
 def cluster(kafka: MockKafka) -> KafkaCluster:
-    """It knows where the group `billing` stands in two of three partitions."""
+    """A cluster in which the group `billing` has positions in two of three partitions."""
     client = KafkaCluster(kafka.bootstrap_server)
     stands = {PARTITIONS[0]: GroupPosition(Offset(5)), PARTITIONS[2]: GroupPosition(Offset(0), "note")}
     client.set_positions("billing", stands)
@@ -32,7 +32,7 @@ def cluster(kafka: MockKafka) -> KafkaCluster:
 
 
 def test_only_partitions_in_which_a_group_stands_are_told(cluster: KafkaCluster) -> None:
-    """The first offset counts as one; a group that nobody knows stands nowhere, and so does any in no partition."""
+    """Only partitions with a position are returned (0 is one); an unknown group and an empty request give none."""
     assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
     assert {} == cluster.positions("nobody", PARTITIONS)
     assert {} == cluster.positions("billing", [])
@@ -42,13 +42,13 @@ def test_only_partitions_in_which_a_group_stands_are_told(cluster: KafkaCluster)
 def test_a_coordinator_that_is_not_there_yet_is_waited_for(
     kafka: MockKafka, cluster: KafkaCluster, code: int
 ) -> None:
-    """As after a broker's start; asked by the admin client, librdkafka ends the whole process at this answer."""
+    """A starting broker's answer is retried; with the admin client librdkafka would end the whole process at it."""
     kafka.answer_next(OFFSET_FETCH, [code] * 3)
     assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
 
 
 def test_a_group_that_may_not_be_seen_is_an_error(kafka: MockKafka, cluster: KafkaCluster) -> None:
-    """Said at once, in one line that names the cluster."""
+    """The error comes at once, in one line that names the cluster."""
     kafka.answer_next(OFFSET_FETCH, [KafkaError.GROUP_AUTHORIZATION_FAILED] * 3)
     with pytest.raises(ClusterError, match=rf"{kafka.bootstrap_server}.*[Gg]roup.*auth") as caught:
         cluster.positions("billing", PARTITIONS)

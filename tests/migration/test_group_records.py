@@ -1,4 +1,4 @@
-"""What is kept of groups beside their positions: carried as it is, once, where it can be read."""
+"""Group records other than positions are copied unchanged, once, if they can be decoded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def write(disk: StoppingDisk, *records: tuple[str, tuple[bytes, bytes | None]]) -> None:
-    """Write records of groups as a broker does."""
+    """Append group records like a broker."""
     engine = served(disk, LOG_DIR)
     topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
     for group, (key, value) in records:
@@ -41,7 +41,7 @@ def generations(disk: StoppingDisk) -> dict[str, int]:
 
 
 def test_records_of_groups_are_taken_along() -> None:
-    """The newest one of each group that is there; not of those that stand in other topics alone, nor of deleted ones."""
+    """The newest record of each group is copied, unless the group is deleted or only reads other topics."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
@@ -60,7 +60,7 @@ def test_records_of_groups_are_taken_along() -> None:
 
 
 def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
-    """What our group became since is not undone by a record of the source."""
+    """A second takeover does not overwrite a group that changed here with the source's record."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
@@ -74,7 +74,7 @@ def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
 
 
 def test_a_record_of_another_version_is_told_and_left() -> None:
-    """Its positions come all the same, and the partition of ours can be served."""
+    """The group's positions are copied all the same, and our partition can be loaded."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,

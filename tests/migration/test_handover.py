@@ -1,4 +1,4 @@
-"""A handover: what it reports and gives to the cluster, and when it is refused."""
+"""A handover: its messages, what it creates in the cluster, and when it is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_what_is_told_and_noted() -> None:
-    """Each step is one line; after the last one the broker is found to serve what is here."""
+    """Each step prints one line; after the last one the broker serves these records."""
     disk, _ = prepared_disk(DATA)
     told: list[str] = []
     handover = Handover([DATA], [LOG_DIR], report=told.append, files=disk)
@@ -50,7 +50,7 @@ def test_what_is_told_and_noted() -> None:
 
 
 def test_checkpoints_say_what_was_put_there() -> None:
-    """Recovery point and high watermark are the log's end; a log start inside a segment has its line."""
+    """Recovery point and high watermark are the log's end; a log start within a segment has its line."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     given(disk).place()
@@ -71,7 +71,7 @@ def test_checkpoints_say_what_was_put_there() -> None:
 
 
 def test_topics_added_later_are_asked_for_too() -> None:
-    """A handover is prepared only when the cluster was asked for everything that is here now."""
+    """Placing needs a preparation of all present topics, including those added later."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     given(disk).prepare(cluster)
@@ -86,7 +86,7 @@ def test_topics_added_later_are_asked_for_too() -> None:
 
 
 def test_the_settings_go_along() -> None:
-    """The cluster is told each topic's own settings, when it makes the topic and when it finds an empty one."""
+    """The cluster gets each topic's own settings, whether the topic is created or an empty one exists."""
     disk, _ = prepared_disk(DATA)
     engine = served(disk, LOG_DIR)
     engine.create_topic("orders", partitions=2)
@@ -106,7 +106,7 @@ def test_the_settings_go_along() -> None:
     ],
 )
 def test_a_topic_in_the_way_is_refused(partitions: int, records: int, message: str) -> None:
-    """What is not ours is left alone, and the error says what is in the way."""
+    """A foreign topic stays untouched, and the error says what is in the way."""
     disk, _ = prepared_disk(DATA)
     engine = served(disk, LOG_DIR)
     topic = engine.create_topic("orders", partitions=partitions)
@@ -120,7 +120,7 @@ def test_a_topic_in_the_way_is_refused(partitions: int, records: int, message: s
 
 
 def test_another_cluster_is_refused() -> None:
-    """The address must lead to the cluster that the log directory belongs to."""
+    """The address must be of the cluster that the log directory belongs to."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     cluster.cluster_id = lambda: "another"
@@ -129,7 +129,7 @@ def test_another_cluster_is_refused() -> None:
 
 
 def test_records_written_meanwhile_are_not_overwritten() -> None:
-    """Somebody produced to the new topic before its files were put in place: they are left alone."""
+    """Records produced to the new topic before its files are placed stay."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     engine = served(disk, LOG_DIR)
@@ -141,7 +141,7 @@ def test_records_written_meanwhile_are_not_overwritten() -> None:
 
 
 def test_a_topic_made_anew_in_the_cluster_is_noticed() -> None:
-    """Deleted and made again between two phases, it has another id: the files wait until the cluster was asked."""
+    """A topic recreated between two phases has another id, so nothing is placed until the cluster was asked again."""
     disk, records = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     given(disk).prepare(cluster)
@@ -157,7 +157,7 @@ def test_a_topic_made_anew_in_the_cluster_is_noticed() -> None:
 
 
 def test_a_partition_kept_elsewhere_is_named() -> None:
-    """A broker with several log.dirs keeps some partitions in another one: all are to be given."""
+    """A broker with several log.dirs may have a partition in another one, so all of them must be named."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     for entry in disk.list_directory(LOG_DIR / "orders-1"):
@@ -168,7 +168,7 @@ def test_a_partition_kept_elsewhere_is_named() -> None:
 
 
 def test_a_directory_of_no_broker_is_refused() -> None:
-    """Without meta.properties nothing says whose directory it is."""
+    """Without meta.properties the owner of a directory is unknown."""
     disk, _ = prepared_disk(DATA)
     disk.make_directory(Path("/other"))
     with pytest.raises(StorageError, match=r"/other: no meta.properties of a broker;"):
@@ -176,7 +176,7 @@ def test_a_directory_of_no_broker_is_refused() -> None:
 
 
 def test_a_damaged_journal_is_refused() -> None:
-    """What cannot be read is not guessed at."""
+    """A journal that cannot be read is refused, not guessed."""
     disk, _ = prepared_disk(DATA)
     disk.write_bytes(DATA / names.HANDOVER, b'{"version": 2}')
     with pytest.raises(StorageError, match=r"/data/topicfs.handover: .*version 2, expected 1"):
@@ -184,7 +184,7 @@ def test_a_damaged_journal_is_refused() -> None:
 
 
 def test_a_broker_that_serves_from_another_start_is_told() -> None:
-    """Records that were deleted here must not come back there."""
+    """A different log start at the broker is reported, because deleted records must not come back."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     given(disk).prepare(cluster)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_placing_is_gone_on_with_wherever_it_stopped() -> None:
-    """Killed or without power at any step, with a start of the broker in between: in the end all is in place."""
+    """After a kill or power loss at any step, and a broker start in between, a repetition places everything."""
     disk, records = handover.prepared_disk(handover.DATA)
     handover.given(disk).prepare(handover.OwnCluster(disk))
     disk.watched = handover.LOG_DIR
@@ -31,7 +31,7 @@ def test_placing_is_gone_on_with_wherever_it_stopped() -> None:
 
 
 def test_taking_is_gone_on_with_wherever_it_stopped() -> None:
-    """The same for the way back; the broker's directory is only read."""
+    """After a kill or power loss at any step a repeated takeover completes; it only reads the broker's directory."""
     disk, records = handover.prepared_disk(handover.LOG_DIR)
     before = handover.below(disk, handover.LOG_DIR)
     disk.watched = handover.DATA
@@ -40,15 +40,15 @@ def test_taking_is_gone_on_with_wherever_it_stopped() -> None:
         assert records == handover.contents(disk, handover.DATA)
         assert before == handover.below(disk, handover.LOG_DIR)
 
-    # Loading and recovery, which follow, are interrupted by tests of their own.
+    # Other tests interrupt the loading and recovery that follow.
     handover.interrupt_everywhere(disk, handover.taken, check, every=5)
 
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_broker_never_has_our_files_without_our_offsets(end: End) -> None:
-    """Whatever ends the handover, and when: where our records stand, the checkpoints say from where to where they go.
+    """At any end of the handover, a placed log has its log start and recovery point in the checkpoints.
 
-    A broker that starts then would else serve records below the log start, and recover what is whole.
+    Otherwise a starting broker would serve records below the log start, and recover sound logs.
     """
     base, _ = handover.prepared_disk(handover.DATA)
     handover.given(base).prepare(handover.OwnCluster(base))

@@ -1,4 +1,4 @@
-"""A takeover with hard links: whatever is written to our segments later, the broker's files stay as they are."""
+"""After a takeover with hard links, later writes to our segments leave the broker's files unchanged."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from topicfs.storage.model import Offset, Record
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 FIRST = f"orders-0/{0:020d}.log"
 Change = Callable[[Path], None]
-"""Something that happens to a directory."""
+"""A change of a directory."""
 
 
 @contextmanager
 def served(directory: Path, machine: Machine | None = None) -> Iterator[Log]:
-    """The log of a directory's one partition."""
+    """Yield the log of a directory's only partition."""
     with closing(open_engine(directory, config=EngineConfig(recovery_threads=1), machine=machine)) as engine:
         topic = engine.topics().get("orders") or engine.create_topic("orders", overrides=SETTINGS)
         log = topic.partitions()[0]
@@ -39,7 +39,7 @@ def served(directory: Path, machine: Machine | None = None) -> Iterator[Log]:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Path:
-    """A broker's directory: three segments, closed in order."""
+    """A broker's directory with three segments, closed cleanly."""
     with served(tmp_path / "broker") as log:
         for first in range(0, 32, 4):
             log.append(numbered(first, 4))
@@ -58,13 +58,13 @@ def take(broker: Path, data: Path) -> None:
 
 
 def bytes_below(directory: Path) -> dict[Path, tuple[bytes, int]]:
-    """Content and time of change of every file."""
+    """Return content and mtime of every file."""
     files = (path for path in directory.rglob("*") if path.is_file())
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 def kill(directory: Path) -> None:
-    """As after SIGKILL before the first flush."""
+    """Leave the directory as SIGKILL before the first flush does."""
     (directory / names.CLEAN_SHUTDOWN).unlink()
     (directory / names.RECOVERY_POINTS).write_text("0\n0\n")
 
@@ -81,7 +81,7 @@ def second_batch(directory: Path) -> int:
 
 
 def damage_records(directory: Path) -> None:
-    """In the second batch, so that recovery cuts the first segment there."""
+    """Damage the second batch, so that recovery truncates the first segment there."""
     flip(directory, second_batch(directory) + 70, 1)
 
 
@@ -99,7 +99,7 @@ def damage_length(directory: Path) -> None:
 
 @pytest.mark.parametrize("damage", [damage_records, damage_base_offset, damage_magic, damage_length])
 def test_recovery_cuts_and_repairs_our_copy_alone(broker: Path, data: Path, damage: Change) -> None:
-    """The takeover of a killed broker recovers what it linked: in a file of its own."""
+    """After a takeover of a killed broker, recovery writes to a copy of the linked segment."""
     damage(broker)
     kill(broker)
     before = bytes_below(broker)
@@ -120,21 +120,21 @@ def start_over(data: Path) -> None:
 
 
 def append_to_the_first(data: Path) -> None:
-    """A segment that is the last one after a truncation takes appends again."""
+    """Append to the first segment, which is the last one after a truncation."""
     with served(data) as log:
         log.replacer.truncate_to(Offset(8), "another leader")
         log.append(numbered(8, 4))
 
 
 def write_again(data: Path) -> None:
-    """A disk that failed has lost what it says it has: all of it is written once more."""
+    """Write all records again, as after a disk failure whose flushed data may be lost."""
     kill(data)
     with served(data, Machine(failed_before=True)):
         pass
 
 
 def heal(data: Path) -> None:
-    """A batch is written over its damaged copy."""
+    """Overwrite a damaged batch with a sound one."""
     with served(data) as log:
         copy = copy_at("data", log, Offset(0))
         assert copy is not None
@@ -144,7 +144,7 @@ def heal(data: Path) -> None:
 
 
 def recover(data: Path) -> None:
-    """Much later a kill, and a batch that the disk has damaged meanwhile: the broker's file is another one by then."""
+    """Recover after a later kill with a damaged batch, when the broker's file is no longer the same."""
     kill(data)
     with served(data) as log:
         log.replacer.truncate_to(Offset(7), "half of a batch")
@@ -173,14 +173,14 @@ def check_untouched(broker: Path, data: Path, change: Change) -> None:
 
 @pytest.mark.parametrize("change", [truncate, append_to_the_first, write_again, heal, recover])
 def test_what_writes_to_our_segments_later(broker: Path, data: Path, change: Change) -> None:
-    """The engine writes to a linked segment in a copy of its own, however much later that is."""
+    """The engine copies a linked segment before it writes to it, however much later."""
     check_untouched(broker, data, change)
     assert 1 == (data / FIRST).stat().st_nlink
 
 
 @pytest.mark.parametrize("change", [start_over, compact, delete])
 def test_what_replaces_our_segments_later(broker: Path, data: Path, change: Change) -> None:
-    """What only renames or removes a linked segment needs no copy, and leaves the broker's name of it."""
+    """Renaming or removing a linked segment needs no copy, and leaves the broker's name for it."""
     check_untouched(broker, data, change)
 
 
@@ -192,7 +192,7 @@ def records_in(directory: Path) -> list[Record]:
 
 
 def test_reading_and_closing_keep_the_links(broker: Path, data: Path) -> None:
-    """Links save their room for as long as nothing has to be written: over starts, reads and appends to the last segment."""
+    """Links save space until something must be written: they survive starts, reads and appends to the last segment."""
     take(broker, data)
     for _ in range(2):
         with served(data) as log:

@@ -1,4 +1,4 @@
-"""Copies of a partition's files: what goes along, and what is there after a power loss."""
+"""Copies of a partition's files: which files are copied, and what is left after a power loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 
 def leave_unused_slots(disk: SimulatedDisk, directory: Path) -> None:
-    """What a process leaves that is killed inside a roll: a sealed segment's indexes with unused slots."""
+    """Leave the indexes of a sealed segment with unused slots, as a kill during a roll does."""
     for partition in ("orders-0", "orders-1", "trimmed-0"):
         for kind in ("index", "timeindex"):
             name = directory / partition / f"{0:020}.{kind}"
@@ -45,14 +45,14 @@ def leave_unused_slots(disk: SimulatedDisk, directory: Path) -> None:
 
 
 def indexes_of(disk: SimulatedDisk, directory: Path) -> dict[str, bytes]:
-    """The indexes of sealed segments, by partition and name."""
+    """Return the indexes of sealed segments by partition and name."""
     found = {path: data for path, data in below(disk, directory).items() if path.endswith("index")}
     return {"/".join(Path(path).parts[-2:]): data for path, data in found.items() if f"{0:020}" in path}
 
 
 @pytest.mark.parametrize("way", ["handover", "takeover"])
 def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
-    """Whoever gets the log would believe them: they are looked at first, though the directory was closed in order."""
+    """The new owner would trust such indexes, so they are checked first, even if the directory was closed cleanly."""
     source, target = (DATA, LOG_DIR) if way == "handover" else (LOG_DIR, DATA)
     disk, wanted = prepared_disk(source)
     leave_unused_slots(disk, source)
@@ -68,7 +68,7 @@ def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
 
 
 def test_leader_epochs_are_lowered_to_the_brokers() -> None:
-    """Batches of epochs 3 and 7 under a broker that leads in epoch 5: 3 and 5, checksums as they were."""
+    """Under a broker that leads in epoch 5, batches of epochs 3 and 7 become 3 and 5 with unchanged checksums."""
     disk = SimulatedDisk()
     for directory in (DATA, LOG_DIR):
         disk.make_directory(directory)
@@ -100,7 +100,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
 
 
 def test_what_was_carried_is_there_after_a_power_loss() -> None:
-    """Every file with its name, as soon as the copy is in place."""
+    """Once the copy is in place, every file and its name are on disk."""
     disk, _ = prepared_disk(DATA)
     copy = copy_of(TopicPartition("orders", 0))
     assert copy_partition(disk, copy)
@@ -112,7 +112,7 @@ def test_what_was_carried_is_there_after_a_power_loss() -> None:
 
 
 def test_indexes_of_a_log_that_nobody_closed_are_left_behind() -> None:
-    """Those of its last segment may be half-written: they are made again; those of the others are whole and go along."""
+    """Indexes of the last segment may be half-written, so they are rebuilt; those of other segments are copied."""
     disk, _ = prepared_disk(DATA)
     copy = replace(copy_of(TopicPartition("orders", 0)), recovered=False)
     present = sorted(Path(path).name for path in below(disk, copy.source))
@@ -135,7 +135,7 @@ def copy_of(partition: TopicPartition) -> PartitionCopy:
 
 
 def test_logs_that_never_change_are_linked() -> None:
-    """With links the sealed logs are the same files; the last one, indexes and snapshots are copies."""
+    """With links, sealed logs are the same files; the last log, indexes and snapshots are copies."""
     disk, records = prepared_disk(LOG_DIR)
     disk.calls.clear()
     taken(disk, link=True)

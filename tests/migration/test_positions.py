@@ -1,4 +1,4 @@
-"""Where groups stand: read as a coordinator would, carried over once, never moved back."""
+"""Group positions: read like a coordinator, copied once, never moved back."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def removed(group: str) -> tuple[bytes, None]:
 
 
 class OffsetsLog:
-    """One partition of `__consumer_offsets`, batch by batch."""
+    """A partition of `__consumer_offsets`, built batch by batch."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -100,7 +100,7 @@ class OffsetsLog:
         self.end += 1
 
     def read(self, *more: tuple[str, bytes]) -> dict[str, int]:
-        """Offset by group, after writing the log (and other files) to an empty directory."""
+        """Write the log and other files to an empty directory; return the position of each group."""
         disk = SimulatedDisk()
         for directory in (LOG_DIR, DIRECTORY):
             disk.make_directory(directory)
@@ -111,7 +111,7 @@ class OffsetsLog:
 
 
 def test_the_newest_position_of_a_key_counts() -> None:
-    """Later records replace earlier ones, a null value takes a position away; groups' states are passed over."""
+    """Later records replace earlier ones, null deletes a position, and group records are skipped."""
     log = OffsetsLog()
     log.put(record(committed("a", 1)), record(committed("b", 2)), write_group("a", GROUP), codec=Codec.GZIP)
     log.put(record(committed("a", 5)), removed("b"), record(committed("c", 7)))
@@ -130,7 +130,7 @@ GROUP = {
 
 
 def test_transactions_count_when_they_commit() -> None:
-    """Aborted and open ones never; of a committed one each record where it stands, so a later plain one wins."""
+    """Positions of aborted and open transactions never count; committed ones count at their own record offsets."""
     log = OffsetsLog()
     log.put(record(committed("aborted", 1)))
     log.put(record(committed("aborted", 2)), record(committed("late", 3)), producer=1)
@@ -144,7 +144,7 @@ def test_transactions_count_when_they_commit() -> None:
 
 
 def test_a_torn_end_is_passed_over() -> None:
-    """As after a kill; the same damage before another segment is told with its place."""
+    """A torn end, as after a kill, is skipped; the same damage before another segment is an error with its place."""
     log = OffsetsLog()
     log.put(record(committed("a", 1)))
     log.data += log.data[:70]
@@ -154,7 +154,7 @@ def test_a_torn_end_is_passed_over() -> None:
 
 
 def test_new_segments_of_an_interrupted_compaction_count() -> None:
-    """What was to take the place of a segment that is gone already; neither deleted nor unfinished ones."""
+    """A `.swap` file replaces its missing segment; `.deleted` and `.cleaned` files do not count."""
     log, old = OffsetsLog(), OffsetsLog()
     old.put(record(committed("old", 1)))
     log.put(record(committed("a", 1)))
@@ -165,7 +165,7 @@ def test_new_segments_of_an_interrupted_compaction_count() -> None:
 
 
 def stood(disk: SimulatedDisk, directory: Path) -> dict[GroupPartition, CommittedOffset]:
-    """The positions in a directory's `__consumer_offsets`, each in the partition its group belongs to."""
+    """Return the positions in a directory's `__consumer_offsets`; each must be in its group's partition."""
     found = {}
     for number in range(PARTITIONS):
         home = directory / f"{TOPIC}-{number}"
@@ -176,7 +176,7 @@ def stood(disk: SimulatedDisk, directory: Path) -> dict[GroupPartition, Committe
 
 
 def commit(disk: SimulatedDisk, directory: Path, *positions: CommittedOffset) -> None:
-    """What a coordinator writes, into three partitions."""
+    """Commit positions in three partitions, like a coordinator."""
     engine = served(disk, directory)
     topic = engine.topics().get(TOPIC) or engine.create_topic(TOPIC, partitions=PARTITIONS)
     for position in positions:
@@ -187,7 +187,7 @@ def commit(disk: SimulatedDisk, directory: Path, *positions: CommittedOffset) ->
 
 
 def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOffset]]:
-    """A log directory whose groups stand in topics that are there, and in others that are not."""
+    """Return a log directory whose groups have positions in existing and in missing topics, and those to be copied."""
     disk, _ = prepared_disk(LOG_DIR)
     engine = served(disk, LOG_DIR)
     orders = decode_id(engine.topic("orders").topic_id).int
@@ -209,7 +209,7 @@ def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOf
 
 
 def test_positions_are_taken_along() -> None:
-    """Those in the topics taken, none of a former topic of that name; as many partitions as the broker's."""
+    """Positions in copied topics are copied, but not a former topic's; the partition count is the broker's."""
     disk, expected = source_with_groups()
     told: list[str] = []
     Takeover(
@@ -227,7 +227,7 @@ def test_positions_are_taken_along() -> None:
 
 
 def test_taking_positions_is_gone_on_with_wherever_it_stopped() -> None:
-    """Killed or without power at any step of it: in the end each group stands where it stood."""
+    """After a kill or power loss at any step, a repetition gives each group its position."""
     disk, expected = source_with_groups()
     before = below(disk, LOG_DIR)
     disk.watched = DATA
@@ -240,7 +240,7 @@ def test_taking_positions_is_gone_on_with_wherever_it_stopped() -> None:
 
 
 def test_a_second_takeover_moves_no_group_back() -> None:
-    """What was committed here since stays; what is newer at the source comes."""
+    """Positions committed here since then stay; newer ones of the source are copied."""
     disk, _ = source_with_groups()
     taken(disk)
     commit(disk, DATA, committed("a", 15, at=NOW + 1))
@@ -251,7 +251,7 @@ def test_a_second_takeover_moves_no_group_back() -> None:
 
 
 def test_groups_are_put_where_they_stood() -> None:
-    """Before the broker is stopped; again, in what was missing then, after its start. A group that went on stays."""
+    """Positions are set before the broker stops, missing ones after its start; existing ones are not changed then."""
     disk, _ = prepared_disk(DATA)
     commit(disk, DATA, committed("a", 12), committed("a", 3, partition=1), committed("b", 8, topic="trimmed"))
     cluster = OwnCluster(disk)
@@ -283,9 +283,9 @@ def test_groups_are_put_where_they_stood() -> None:
 
 
 def test_a_group_with_members_is_named() -> None:
-    """A cluster refuses to move it: its consumers are to be ended, and the handover goes on.
+    """The cluster refuses positions of a group with members; after they end the handover can continue.
 
-    Our topics are there by then, all empty; nothing else of either side has changed.
+    Until then our topics exist there, empty, and nothing else has changed on either side.
     """
     disk, records = prepared_disk(DATA)
     commit(disk, DATA, committed("busy", 12))
@@ -313,7 +313,7 @@ def open_transaction(disk: SimulatedDisk) -> None:
 
 
 def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
-    """Nobody in the other cluster would end it: refused, or with the flag told together with the way out."""
+    """The other cluster could not end it, so it is refused without the flag; with it, the remedy is printed."""
     disk, _ = prepared_disk(DATA)
     open_transaction(disk)
     with pytest.raises(StorageError, match="orders-1: has an open transaction.*--with-open-transactions"):
@@ -327,7 +327,7 @@ def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
 
 
 def test_several_directories_on_both_sides() -> None:
-    """Topics and positions of two log directories, spread over two data directories; and from those two back."""
+    """Topics and positions of two log directories move to two data directories, and back."""
     disk, expected = source_with_groups()
     others = [Path("/log2"), Path("/data2")]
     served_both = [LOG_DIR, others[0]]

@@ -1,4 +1,4 @@
-"""Share groups in files, and where a handover puts them."""
+"""Share groups in a directory's files, and how a handover creates them in a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACE = TopicPartition("orders", 0)
 
 
 class OtherCluster:
-    """Coordinators that remember what they were told."""
+    """Coordinators that record their requests."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, TopicPartition], ShareState] = {}
@@ -38,7 +38,7 @@ class OtherCluster:
 
 
 def kept_by_us() -> tuple[ShareGroupsFound, str]:
-    """What the files of a closed engine tell, and the id of its topic."""
+    """Return the share groups in a closed engine's files, and the id of its topic."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     for internal in ("__consumer_offsets", "__share_group_state"):
@@ -59,18 +59,18 @@ def kept_by_us() -> tuple[ShareGroupsFound, str]:
 
 
 def test_groups_and_states_are_read_out_of_files() -> None:
-    """With the epoch, the topics, the start offset and what comes again."""
+    """The epoch, the topics, the start offset and the released records are read."""
     found, topic_id = kept_by_us()
     ((key, state),) = found.states.items()
 
     assert ({"g": 1}, ("g", decode_id(topic_id), 0)) == (found.epochs, tuple(key))
     assert ["orders"] == [one.name for one in found.topics["g"].initialized.values()]
-    # The second write tells the start offset to which the first one moved it.
+    # The second write has the start offset that results from the first.
     assert (1, (StateBatch(1, 1, 0, 1),)) == (state.start_offset, state.batches)
 
 
 def test_a_group_is_put_once_and_left_alone_where_it_has_begun() -> None:
-    """Under the cluster's own ids; groups in topics that are not handed over stay."""
+    """Positions are set once, under the cluster's topic ids; groups in topics that are not handed over are skipped."""
     found, topic_id = kept_by_us()
     cluster, ids = OtherCluster(), {"orders": "theirs"}
     topics = {decode_id(topic_id): "orders"}
