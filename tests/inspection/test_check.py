@@ -1,4 +1,4 @@
-"""The check finds each thing that can be wrong in a data directory, and nothing in one that a broker wrote."""
+"""The check finds every kind of fault in a data directory, and none in a directory that a broker wrote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHECKPOINTS = (
 
 @pytest.fixture
 def directory(tmp_path) -> Path:
-    """A clean broker's directory with the one partition g-none-0: segments 0, 132 and 268, offsets 0 to 399."""
+    """A cleanly closed broker's directory with the partition g-none-0: segments 0, 132 and 268, offsets 0 to 399."""
     shutil.copytree(LOG_DIRS / "g-none-0", tmp_path / "g-none-0")
     for name in (*CHECKPOINTS, "meta.properties", ".kafka_cleanshutdown"):
         shutil.copy(LOG_DIRS / name, tmp_path / name)
@@ -46,14 +46,14 @@ def check(directory: Path) -> list[Finding]:
 
 
 def the_finding(directory: Path, file: str) -> Finding:
-    """The one finding there is; it is in `file`."""
+    """Return the only finding, which must be in `file`."""
     findings = check(directory)
     assert [directory / file] == [finding.file for finding in findings]
     return findings[0]
 
 
 def snapshot(directory: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Everything an onlooker could notice of a directory."""
+    """Return all observable state of a directory."""
     return {
         str(path): (
             path.stat().st_mtime_ns,
@@ -66,7 +66,7 @@ def snapshot(directory: Path) -> dict[str, tuple[int, int, bytes]]:
 
 @pytest.mark.parametrize("partition", ["every", "g-none-0"])
 def test_what_a_broker_wrote_is_sound(partition, tmp_path):
-    """A broker's log directory, compaction and compression included, yields no finding and stays as it is."""
+    """A broker's log directory, even compacted and compressed, gives no finding and is not changed."""
     source = LOG_DIRS if partition == "every" else LOG_DIRS / partition
     shutil.copytree(source, tmp_path / "copy" / ("" if partition == "every" else partition))
     before = snapshot(tmp_path)
@@ -75,7 +75,7 @@ def test_what_a_broker_wrote_is_sound(partition, tmp_path):
 
 
 def test_progress_is_told_in_bytes_of_log(directory):
-    """What is passed on the way adds up to what was announced."""
+    """The bytes of all progress reports add up to the announced total."""
     examination = DirectoryCheck(directory, NativeFileSystem(read_only=True))
     passed: list[int] = []
     assert [] == list(examination.findings(passed.append))
@@ -85,7 +85,7 @@ def test_progress_is_told_in_bytes_of_log(directory):
 
 
 def test_a_flipped_byte_is_found_at_its_batch(directory):
-    """One damaged batch is one finding: with the batch's position, and both checksums."""
+    """A damaged batch is one finding with the batch's position and both checksums."""
     log = directory / f"{SEGMENT}.log"
     overwrite(log, 700, bytes([log.read_bytes()[700] ^ 1]))
     finding = the_finding(directory, f"{SEGMENT}.log")
@@ -94,7 +94,7 @@ def test_a_flipped_byte_is_found_at_its_batch(directory):
 
 
 def test_damage_does_not_hide_what_comes_after(directory):
-    """Two damaged batches of one segment are both found."""
+    """Two damaged batches of one segment are two findings."""
     log = directory / f"{SEGMENT}.log"
     for position in (700, 12_000):
         overwrite(log, position, bytes([log.read_bytes()[position] ^ 1]))
@@ -102,7 +102,7 @@ def test_damage_does_not_hide_what_comes_after(directory):
 
 
 def test_a_length_that_leads_nowhere_ends_the_segment(directory):
-    """Without a length the next batch cannot be found: the finding says how much lies behind it."""
+    """With a wrong length the next batch cannot be found; the finding has the number of bytes after it."""
     size = (directory / f"{SEGMENT}.log").stat().st_size
     overwrite(directory / f"{SEGMENT}.log", 8, b"\x7f\xff\xff\xff")
     finding = check(directory)[0]
@@ -111,7 +111,7 @@ def test_a_length_that_leads_nowhere_ends_the_segment(directory):
 
 
 def test_a_torn_tail_is_found_unless_somebody_is_writing(directory):
-    """An unfinished batch at the end is an error in a directory at rest, and business as usual in one in use."""
+    """An unfinished batch at the end is an error in a closed directory, and normal in one that is in use."""
     log = directory / "g-none-0" / "00000000000000000268.log"
     end = log.stat().st_size
     with log.open("ab") as file:
@@ -127,7 +127,7 @@ def test_a_torn_tail_is_found_unless_somebody_is_writing(directory):
 
 
 def test_offsets_that_do_not_follow_are_found(directory):
-    """A batch that repeats offsets (its base offset is not under the checksum) is found by the order."""
+    """A batch with repeated offsets is found by its order, because no checksum covers the base offset."""
     log = directory / f"{SEGMENT}.log"
     overwrite(log, 0, (131).to_bytes(8, "big"))
     causes = [finding.cause for finding in check(directory)]
@@ -135,14 +135,14 @@ def test_offsets_that_do_not_follow_are_found(directory):
 
 
 def test_leader_epochs_are_held_against_their_checkpoint(directory):
-    """A batch's epoch (not under the checksum) must be the checkpoint's, and never fall."""
+    """A batch's epoch, which no checksum covers, must be the checkpoint's, and never fall."""
     overwrite(directory / f"{SEGMENT}.log", 12, (5).to_bytes(4, "big"))
     causes = [finding.cause for finding in check(directory)]
     assert ["leader epoch 5, leader-epoch-checkpoint says 0", "leader epoch 0 after 5"] == causes
 
 
 def test_a_wrong_max_timestamp_is_found(tmp_path):
-    """With a checksum that fits, the header still may not claim another time than its records have."""
+    """A max timestamp that is not the records' latest is found even if the checksum is right."""
     batch = bytearray(encode([Record(Offset(0), Timestamp(1000), None, b"x")]))
     batch[35:43] = (2000).to_bytes(8, "big")
     seal(batch, 0, len(batch))
@@ -154,7 +154,7 @@ def test_a_wrong_max_timestamp_is_found(tmp_path):
 
 
 def test_records_that_do_not_ascend_are_found(tmp_path):
-    """Offsets inside a batch are under the checksum, but a client may have written any."""
+    """Offsets within a batch are covered by the checksum, but a client may have sent wrong ones."""
     batch = bytearray(encode([Record(Offset(at), Timestamp(5), None, b"x") for at in range(3)]))
     first_record = 61
     batch[first_record + 3] = 0x02
@@ -215,14 +215,14 @@ def test_offsets_too_far_from_the_base_are_found(tmp_path):
     ],
 )
 def test_index_entries_that_lead_astray_are_found(directory, suffix, position, data, causes):
-    """Each way an entry can be wrong: where it points, what it says, and how it stands among the others."""
+    """A wrong position, offset or timestamp of an entry, and a wrong order of entries, are found."""
     index = directory / f"{SEGMENT}{suffix}"
     overwrite(index, position, data)
     assert causes == [finding.cause for finding in check(directory) if finding.file == index]
 
 
 def test_an_entry_behind_the_log_is_found(directory):
-    """The log was cut, its index was not."""
+    """An index entry after the end of a truncated log is found."""
     log = directory / "g-none-0" / "00000000000000000268.log"
     log.write_bytes(log.read_bytes()[:11_145])
     causes = [finding.cause for finding in check(directory)]
@@ -232,7 +232,7 @@ def test_an_entry_behind_the_log_is_found(directory):
 
 
 def test_index_files_of_a_wrong_size_are_found(directory):
-    """Half an entry, and room that a clean shutdown would have trimmed."""
+    """Half an entry, and unused slots in a cleanly closed directory, are found."""
     for suffix, size in ((".index", 3), (".timeindex", 24)):
         with (directory / f"{SEGMENT}{suffix}").open("ab") as file:
             file.write(bytes(size))
@@ -243,7 +243,7 @@ def test_index_files_of_a_wrong_size_are_found(directory):
 
 
 def test_room_in_an_active_index_is_fine_after_a_crash(directory):
-    """Only a clean directory's active segment must have trimmed indexes."""
+    """Unused slots in an active index are a finding only after a clean shutdown, which trims them."""
     (directory / ".kafka_cleanshutdown").unlink()
     with (directory / "g-none-0" / "00000000000000000268.index").open("ab") as file:
         file.write(bytes(80))
@@ -251,7 +251,7 @@ def test_room_in_an_active_index_is_fine_after_a_crash(directory):
 
 
 def test_the_older_brokers_way_of_indexing_is_accepted(directory):
-    """Up to 3.9 an entry had its append's last offset and the first batch's position: lookups come out right."""
+    """Brokers up to 3.9 index an append's last offset with its first batch's position, which works for lookups."""
     index = directory / f"{SEGMENT}.index"
     first, second = (int.from_bytes(index.read_bytes()[at : at + 4], "big") for at in (0, 8))
     ends = [header.last_offset - 132 for header in scan((directory / f"{SEGMENT}.log").read_bytes())]
@@ -261,7 +261,7 @@ def test_the_older_brokers_way_of_indexing_is_accepted(directory):
 
 
 def test_files_without_their_segment_are_found(directory):
-    """An index whose log is gone leads nowhere."""
+    """An index without its log file is a finding."""
     shutil.copy(directory / f"{SEGMENT}.index", directory / "g-none-0" / "00000000000000000500.index")
     assert (
         "belongs to no segment: its .log is missing"
@@ -270,7 +270,7 @@ def test_files_without_their_segment_are_found(directory):
 
 
 def test_aborted_transactions_that_do_not_ascend_are_found(directory):
-    """Their markers stand in the segment, one behind the other."""
+    """Aborted transactions must be in the order of their markers."""
     index = directory / f"{SEGMENT}.txnindex"
     spans = [(140, 150), (140, 150), (160, 155)]
     index.write_bytes(
@@ -286,7 +286,7 @@ def test_aborted_transactions_that_do_not_ascend_are_found(directory):
 
 
 def test_a_segments_numbers_are_learnt_on_the_way(directory):
-    """Of the sound batches; the bytes are the file's."""
+    """Counts of a segment cover its sound batches; its size is the file's."""
     partition = DirectoryCheck(directory, NativeFileSystem(read_only=True)).partition(
         TopicPartition("g-none", 0)
     )
@@ -315,7 +315,7 @@ def test_a_segments_numbers_are_learnt_on_the_way(directory):
 
 
 def test_a_partition_in_two_directories_is_found(directory, tmp_path):
-    """Nobody could tell which one counts."""
+    """A partition in two directories is a finding, as either may be the valid one."""
     shutil.copytree(directory / "g-none-0", tmp_path / "other" / "g-none-0")
     files = NativeFileSystem(read_only=True)
     examinations = [DirectoryCheck(one, files) for one in (directory, tmp_path / "other")]
@@ -324,7 +324,7 @@ def test_a_partition_in_two_directories_is_found(directory, tmp_path):
 
 
 def test_segments_that_overlap_are_found(directory):
-    """A segment may not begin before the one before it ends."""
+    """A segment that begins before the end of the previous one is a finding."""
     for suffix in (".log", ".index", ".timeindex", ".snapshot"):
         path = directory / f"{SEGMENT}{suffix}"
         path.rename(path.with_name(f"{131:020d}{suffix}"))
@@ -364,7 +364,7 @@ def test_two_ids_of_one_topic_are_found(directory):
 
 
 def test_a_directory_that_stops_a_broker_is_found(directory):
-    """Any other directory name is fatal to a broker's start; plain files and deleted partitions are not."""
+    """An unknown directory name, which ends a broker's start, is found; plain files and deleted partitions are not."""
     (directory / "lost+found").mkdir()
     (directory / "topicfs.reserve").write_bytes(bytes(100))
     (directory / "g-none-3.0123456789abcdef0123456789abcdef-delete").mkdir()
@@ -372,7 +372,7 @@ def test_a_directory_that_stops_a_broker_is_found(directory):
 
 
 def test_something_else_than_a_data_directory_is_refused(tmp_path):
-    """A home directory gets one clear error, not a finding a folder."""
+    """A home directory gives one clear error, not a finding for each folder."""
     (tmp_path / "holiday photos").mkdir()
     with pytest.raises(NotALogDirectoryError):
         DirectoryCheck(tmp_path, NativeFileSystem(read_only=True))
@@ -380,7 +380,7 @@ def test_something_else_than_a_data_directory_is_refused(tmp_path):
 
 @pytest.mark.parametrize("inside", ["X", "conf.d", None])
 def test_a_folder_whose_name_ends_in_a_number_is_no_partition(tmp_path, inside):
-    """As X-11 in /etc: a partition has a topic id or a segment."""
+    """A partition has a topic id or a segment; a folder like /etc/X-11 has neither."""
     (tmp_path / "X-11").mkdir()
     if inside:
         (tmp_path / "X-11" / inside).mkdir()
@@ -390,7 +390,7 @@ def test_a_folder_whose_name_ends_in_a_number_is_no_partition(tmp_path, inside):
 
 
 def test_a_partition_is_no_data_directory(directory):
-    """One level too deep is told, and not taken for a directory without a finding."""
+    """Checking a partition's directory is an error, not a check without findings."""
     with pytest.raises(NotALogDirectoryError, match="not a data directory"):
         DirectoryCheck(directory / "g-none-0", NativeFileSystem(read_only=True))
 
@@ -398,13 +398,13 @@ def test_a_partition_is_no_data_directory(directory):
 @pytest.mark.parametrize("name", ["topicfs.topics", "topicfs.writes", "topicfs.producers"])
 @pytest.mark.parametrize("content", ["", "{", '{"version": 7}', "[]", '{"version": 1}'])
 def test_damaged_files_of_our_own_are_found(directory, name, content):
-    """Where one of them cannot be read nobody may write to the directory: so the check says it."""
+    """If such a file cannot be read, nobody may write to the directory, so the check reports it."""
     (directory / name).write_text(content)
     the_finding(directory, name)
 
 
 def test_settings_that_cannot_be_applied_are_found(directory):
-    """They are passed over when the directory is opened, and the topic has other settings than its owner believes."""
+    """Invalid settings are ignored at opening, so the topic does not have the settings that its owner expects."""
     (directory / "topicfs.topics").write_text(
         '{"version": 1, "topics": {"g-none": {"id": "x", "overrides": {"retention.ms": "soon"}}}}'
     )
@@ -412,7 +412,7 @@ def test_settings_that_cannot_be_applied_are_found(directory):
 
 
 def test_a_directory_in_use_by_another_process_is_told(directory):
-    """Someone else's lock is seen and left alone."""
+    """Another process's lock is reported and left alone."""
     script = (
         "import sys; from pathlib import Path; from topicfs.storage.disk.lock import DirectoryLock;"
         "lock = DirectoryLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""The check of a directory beside its living owner: what the owner changes meanwhile is no finding."""
+"""The check of a directory whose owner is running: the owner's changes during the check are no findings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AN_HOUR = 3_600_000
 
 @pytest.fixture
 def engine(tmp_path) -> Iterator[LogManager]:
-    """The living owner of a data directory."""
+    """The running owner of a data directory."""
     with closing(open_engine(tmp_path)) as engine:
         yield engine
 
@@ -50,13 +50,13 @@ def check(directory: Path) -> list[Finding]:
 
 
 def checked(examination: DirectoryCheck, partition: TopicPartition) -> list[Finding]:
-    """The findings about one partition, without those that are no partition's."""
+    """Return the findings about one partition, and not those about no partition."""
     one = examination.partition(partition)
     return [*one.findings(lambda _: None), *examination.joined(partition, one)]
 
 
 def test_an_owner_that_recovers_its_logs(engine, tmp_path, monkeypatch):
-    """The index of a closed segment has room for entries while its owner makes it again."""
+    """A closed segment's index may have unused slots while its owner rebuilds it."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     killed = tmp_path.with_name("killed")
@@ -74,7 +74,7 @@ def test_an_owner_that_recovers_its_logs(engine, tmp_path, monkeypatch):
 
 
 def test_a_compaction_between_the_indexes_and_the_log(engine, tmp_path, monkeypatch):
-    """Indexes from before a compaction and a log from after it are no damage."""
+    """Indexes read before a compaction and a log read after it do not count as damage."""
     engine.create_topic("orders", overrides=COMPACTED)
     fill(engine)
     read_indexes, due = SegmentCheck._read_indexes, [engine]
@@ -90,7 +90,7 @@ def test_a_compaction_between_the_indexes_and_the_log(engine, tmp_path, monkeypa
 
 
 def test_damage_is_found_beside_an_owner_too(engine, tmp_path):
-    """What each look finds at the same place is reported."""
+    """Damage that each repeated look finds at the same place is reported."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     log = min((tmp_path / "orders-0").glob("*.log"))
@@ -102,7 +102,7 @@ def test_damage_is_found_beside_an_owner_too(engine, tmp_path):
 
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_topic_that_is_made_again(engine, tmp_path, partitions):
-    """Neither its former checkpoints nor its former id count for the new topic."""
+    """Checkpoints and id of the deleted topic do not count for the new one."""
     engine.create_topic("orders", partitions=2)
     fill(engine)
     engine.partition("orders", 0).sync()
@@ -118,7 +118,7 @@ def test_a_topic_that_is_made_again(engine, tmp_path, partitions):
 
 
 def test_an_owner_that_comes_meanwhile(engine, tmp_path):
-    """A directory that was at rest when the check began may have an owner when a partition's turn comes."""
+    """A closed directory may get an owner between the check's start and a partition's check."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     engine.close()
@@ -130,7 +130,7 @@ def test_an_owner_that_comes_meanwhile(engine, tmp_path):
 
 
 def test_a_partition_that_is_deleted_meanwhile(engine, tmp_path):
-    """It is not there any more, which is not the same as one without an id."""
+    """A deleted partition does not count as one without an id."""
     engine.create_topic("orders")
     examination = DirectoryCheck(tmp_path, FILES)
     partition = examination.partition(T0)
@@ -140,7 +140,7 @@ def test_a_partition_that_is_deleted_meanwhile(engine, tmp_path):
 
 
 def test_a_snapshot_that_is_being_written(engine, tmp_path):
-    """Its owner writes it in place: half of it is no damage if it is whole at the next look."""
+    """The owner writes a snapshot in place; a half one is no damage if the next look finds it whole."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     snapshot = max((tmp_path / "orders-0").glob("*.snapshot"))
@@ -148,7 +148,7 @@ def test_a_snapshot_that_is_being_written(engine, tmp_path):
     snapshot.write_bytes(whole[:5])
 
     class FinishingDisk(NativeFileSystem):
-        """A disk whose owner finishes the snapshot after the first look."""
+        """A disk on which the owner finishes the snapshot after the first look."""
 
         def read_bytes(self, path: Path) -> bytes:
             found = super().read_bytes(path)

@@ -1,4 +1,4 @@
-"""The dump is kafka-dump-log's, byte for byte: held against what that tool printed of a broker's files."""
+"""The dump equals kafka-dump-log's byte for byte, compared with that tool's output for a broker's files."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ EVERY = (*UNCOMPRESSED, "g-gzip-0", "g-lz4-0", "g-zstd-0")
 DECODED = tuple(
     f"{topic}-{number}" for topic in ("__consumer_offsets", "__transaction_state") for number in range(4)
 )
-"""Their records were printed by a decoder; their indexes and batches as everybody's."""
+"""Partitions whose records were printed with a decoder, and whose indexes and batches without."""
 
 
 @pytest.fixture(autouse=True)
 def _in_log_dirs(monkeypatch):
-    """Vectors name files relative to the log directory, as they were named to Kafka's tool."""
+    """Change to the log directory, because Kafka's tool was given relative file names."""
     monkeypatch.chdir(LOG_DIRS)
 
 
@@ -57,12 +57,12 @@ def findings(lines) -> str:
 
 
 def blocks(text: str) -> list[list[str]]:
-    """Findings a file, in an order of their own: Kafka's depends on where the files lay when they were dumped."""
+    """Return the findings, a block per file, sorted: Kafka's order depends on where the files were at its dump."""
     return sorted(block.splitlines() for block in re.split(r"(?m)^(?=\S)", text) if block)
 
 
 def expected(partition: str, kind: str) -> tuple[str, str]:
-    """What the tool printed: to standard output, and to standard error behind it."""
+    """Return the tool's output, and its standard error, which follows it in the file."""
     text = (VECTORS / "dump" / f"{partition}.{kind}.txt").read_text()
     output, found, errors = text.partition("Non-consecutive offsets in ")
     return output, found + errors
@@ -70,7 +70,7 @@ def expected(partition: str, kind: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("partition", EVERY)
 def test_segments_with_records_print_as_kafka_printed_them(partition):
-    """Batches, records, nulls, headers and gaps of whole partitions come out as in the tool's own output."""
+    """Batches, records, nulls, headers and gaps of whole partitions equal the tool's output."""
     lines = run(names_of(partition, ".log"), print_data_log=True)
     printed, errors = expected(partition, "log")
     assert printed == output(lines)
@@ -79,14 +79,14 @@ def test_segments_with_records_print_as_kafka_printed_them(partition):
 
 @pytest.mark.parametrize("partition", [*EVERY, *DECODED])
 def test_indexes_and_snapshots_print_as_kafka_printed_them(partition):
-    """Offset indexes, time indexes and producer snapshots, empty ones too, come out as in the tool's own output."""
+    """Offset indexes, time indexes and producer snapshots, also empty ones, equal the tool's output."""
     lines = run(names_of(partition, ".index", ".snapshot", ".timeindex"))
     assert expected(partition, "idx") == (output(lines), findings(lines))
 
 
 @pytest.mark.parametrize("partition", [*EVERY, *DECODED])
 def test_without_flags_only_batches_are_printed(partition):
-    """The plain dump is the full one without its record lines, and it reports no gaps."""
+    """The plain dump is the full one without records, and it reports no gaps."""
     printed, _ = expected(partition, "log")
     batch_lines = "".join(line for line in printed.splitlines(keepends=True) if not line.startswith("|"))
     lines = run(names_of(partition, ".log"))
@@ -94,7 +94,7 @@ def test_without_flags_only_batches_are_printed(partition):
 
 
 def test_deep_iteration_prints_records_without_their_content():
-    """--deep-iteration alone stops each record line before key and payload."""
+    """With --deep-iteration alone, record lines end before key and payload."""
     printed, _ = expected("g-none-0", "log")
     without = re.sub(r"(?m)^(\| .*?\])(?: key: .*| payload: .*)?$", r"\1", printed)
     assert without == output(run(names_of("g-none-0", ".log"), deep_iteration=True))
@@ -109,14 +109,14 @@ def test_skip_record_metadata_prints_keys_and_payloads_only():
 
 
 def test_max_bytes_ends_before_the_batch_that_does_not_fit():
-    """--max-bytes limits what is read, and says nothing of the bytes it leaves aside."""
+    """--max-bytes limits the bytes that are read, and does not report the rest."""
     lines = output(run(["g-none-0/00000000000000000000.log"], max_bytes=1889 + 643)).splitlines()
     assert 3 == len(lines)
     assert lines[2].startswith("baseOffset: 0 ")
 
 
 def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
-    """Mismatches come by falling offset on standard error, in Kafka's words."""
+    """Mismatches are printed by falling offset on standard error, in Kafka's words."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
     broken = bytearray(index.read_bytes())
@@ -132,7 +132,7 @@ def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
 
 
 def test_a_time_index_that_contradicts_its_segment_is_reported(tmp_path):
-    """A wrong timestamp, one out of order and an offset that ends no batch are told apart."""
+    """A wrong timestamp, one out of order, and an offset that ends no batch get different messages."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     copy(tmp_path, "g-none-0/00000000000000000000.index")
     index = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")
@@ -153,7 +153,7 @@ def test_a_time_index_that_contradicts_its_segment_is_reported(tmp_path):
 
 
 def test_the_zeros_behind_a_preallocated_index_are_passed_over(tmp_path):
-    """An active segment's index ends for the dump where its entries end."""
+    """For an active segment's index the dump ends with its last entry."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     for suffix in (".index", ".timeindex"):
         index = copy(tmp_path, f"g-none-0/00000000000000000000{suffix}")
@@ -164,7 +164,7 @@ def test_the_zeros_behind_a_preallocated_index_are_passed_over(tmp_path):
 
 
 def test_the_sanity_check_says_one_line_or_fails(tmp_path):
-    """--index-sanity-check passes whole indexes and stops at one cut inside an entry."""
+    """--index-sanity-check accepts whole indexes and fails at an index cut within an entry."""
     copy(tmp_path, "g-none-0/00000000000000000132.log")
     index = copy(tmp_path, "g-none-0/00000000000000000132.index")
     times = copy(tmp_path, "g-none-0/00000000000000000132.timeindex")
@@ -176,7 +176,7 @@ def test_the_sanity_check_says_one_line_or_fails(tmp_path):
 
 
 def test_bytes_behind_the_last_whole_batch_are_counted(tmp_path):
-    """A torn tail is one line, not an error."""
+    """A torn end is reported in one line, and is not an error."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:100])
@@ -185,7 +185,7 @@ def test_bytes_behind_the_last_whole_batch_are_counted(tmp_path):
 
 
 def test_a_batch_whose_checksum_is_wrong_is_printed_as_invalid(tmp_path):
-    """A flipped byte shows as isvalid: false of its batch alone."""
+    """A flipped byte gives isvalid: false for its batch only."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
     data = bytearray(segment.read_bytes())
     data[1889 + 100] ^= 1
@@ -195,7 +195,7 @@ def test_a_batch_whose_checksum_is_wrong_is_printed_as_invalid(tmp_path):
 
 
 def test_what_cannot_be_dumped_is_said(tmp_path):
-    """Unknown suffixes are passed over as by the tool; a name without a base offset and a missing file are errors."""
+    """Unknown suffixes are skipped, as by the tool; a name without a base offset and a missing file are errors."""
     stranger = tmp_path / "notes.txt"
     stranger.write_text("")
     assert [
@@ -211,7 +211,7 @@ def test_what_cannot_be_dumped_is_said(tmp_path):
 
 
 def test_a_transaction_index_prints_its_aborts(tmp_path):
-    """One line an aborted transaction."""
+    """Each aborted transaction is one line."""
     index = tmp_path / "00000000000000000000.txnindex"
     index.write_bytes(encode_span(AbortedSpan(ProducerId(7), Offset(3), Offset(9), Offset(10))))
     line = "version: 0 producerId: 7 firstOffset: 3 lastOffset: 9 lastStableOffset: 10"
@@ -219,7 +219,7 @@ def test_a_transaction_index_prints_its_aborts(tmp_path):
 
 
 def test_control_records_print_what_they_end(tmp_path):
-    """The golden COMMIT marker: offset 50, leader epoch 4, producer 12345/2, coordinator epoch 6."""
+    """The recorded COMMIT marker prints offset 50, leader epoch 4, producer 12345/2, coordinator epoch 6."""
     segment = tmp_path / "00000000000000000050.log"
     segment.write_bytes(
         bytes.fromhex(
@@ -260,14 +260,14 @@ def test_control_records_print_what_they_end(tmp_path):
     ],
 )
 def test_the_old_formats_print_what_they_have(tmp_path, message, batch, record):
-    """Magic 0 and 1: an offset in place of bounds, and the record's own checksum."""
+    """Magic 0 and 1 print one offset and the record's own checksum."""
     segment = tmp_path / "00000000000000000000.log"
     segment.write_bytes(bytes.fromhex(message))
     assert [batch, record] == output(run([str(segment)], print_data_log=True)).splitlines()[2:]
 
 
 def test_sequences_and_text_that_is_not_utf8(tmp_path):
-    """Bytes that are no UTF-8 show as Java shows them: the replacement character."""
+    """Bytes that are not UTF-8 print as in Java, with the replacement character."""
     batch = encode([Record(Offset(0), Timestamp(5), b"\xff", "€".encode())])
     assign_offsets(batch, 0, base_offset=7, leader_epoch=3)
     segment = tmp_path / "00000000000000000007.log"
@@ -280,14 +280,14 @@ def test_sequences_and_text_that_is_not_utf8(tmp_path):
 
 
 def test_a_hash_maps_order_is_by_bucket_then_by_insertion():
-    """Sixteen buckets, twice as many past twelve keys: single letters hash to themselves."""
+    """A hash map has sixteen buckets, twice as many from the 13th key on; single letters hash to themselves."""
     assert ["p", "a", "q", "b"] == hash_map_order(["b", "a", "q", "p", "a"])
     letters = [chr(97 + number) for number in range(13)]
     assert letters == hash_map_order(reversed(letters))
 
 
 def test_an_optional_number_prints_as_javas():
-    """OptionalLong's own text."""
+    """The text is that of Java's OptionalLong."""
     assert ["OptionalLong.empty", "OptionalLong[0]"] == [optional_long(None), optional_long(0)]
 
 
@@ -299,7 +299,7 @@ def copy(directory: Path, name: str) -> Path:
 
 
 def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
-    """Through it the time index finds nothing either; both are findings, not the end of the dump."""
+    """The time index cannot be looked up through it either; both are findings, and the dump continues."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
     times = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")
@@ -311,7 +311,7 @@ def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
 
 
 def test_a_damaged_snapshot_is_told_and_the_dump_goes_on(tmp_path):
-    """A broker would delete it and use an older one."""
+    """A broker would delete the damaged snapshot and use an older one."""
     broken = tmp_path / "00000000000000000400.snapshot"
     broken.write_bytes(b"\0\1" + bytes(20))
     sound = copy(tmp_path, "g-gzip-0/00000000000000000400.snapshot").rename(
@@ -329,7 +329,7 @@ def test_a_damaged_snapshot_is_told_and_the_dump_goes_on(tmp_path):
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_entries_inside_a_wrapper_print_their_own_checksums(tmp_path, magic, codec):
-    """A wrong one shows as isValid: false of its entry alone, whatever the wrapper's is."""
+    """A wrong checksum gives isValid: false for its entry only, whatever the wrapper's is."""
     inner = legacy_entry(0 if magic else 20, magic, b"v0") + legacy_entry(
         1 if magic else 21, magic, b"v1", crc=7
     )

@@ -1,4 +1,4 @@
-"""The records of coordinators' topics as JSON; every text here is one that kafka-dump-log printed, unless said otherwise."""
+"""Records of coordinators' topics as JSON. The expected texts are kafka-dump-log's unless a test says otherwise."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def position_value(version, **fields):
     ],
 )
 def test_positions_show_the_fields_of_their_version(version, fields):
-    """Text stands as it is but for quotes, backslashes and control characters; a topic id that is not set does not show."""
+    """Only quotes, backslashes and control characters are escaped; an unset topic id is not printed."""
     value = position_value(
         version,
         offset=42,
@@ -71,7 +71,7 @@ def test_positions_show_the_fields_of_their_version(version, fields):
 
 
 def test_a_topic_id_shows_as_base64url():
-    """Twenty-two letters without padding."""
+    """A topic id has twenty-two characters, without padding."""
     value = position_value(4, topicId=uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF))
     payload = decoded(KEY, value).payload
     assert payload is not None
@@ -79,18 +79,18 @@ def test_a_topic_id_shows_as_base64url():
 
 
 def test_control_characters_are_upper_case_escapes():
-    r"""Jackson's \\u001F, not \\u001f; a backslash before a u stays one."""
+    r"""Escapes are upper case, like Jackson's \\u001F; a backslash before a u is escaped as such."""
     key, _ = write_group('g"\x1f\\u00ff\n\x7f€𝄞', {})
     assert '{"type":"2","data":{"group":"g\\"\\u001F\\\\u00ff\\n\x7f€𝄞"}}' == decoded(key, None).key
 
 
 def test_a_tombstone_is_a_deletion():
-    """A null value has no version to show."""
+    """A null value has no version to print."""
     assert (KEY_TEXT, "<DELETE>") == decoded(KEY, None)
 
 
 def test_the_oldest_keys_go_with_the_oldest_values():
-    """Type 0 has one version of the value."""
+    """Keys of type 0 go with one version of the value."""
     key = with_number(0, OFFSET_COMMIT_KEY.write({"group": "g", "topic": "t", "partition": 0}, 0))
     assert (
         "Error at offset 7, skipping. Found an unknown record version 3 for 0 type"
@@ -152,7 +152,7 @@ ASSIGNED = {"assignedPartitions": [{"topic": "a", "partitions": [0]}], "userData
     ],
 )
 def test_groups_of_consumers_show_what_their_members_said(version, start, member, read):
-    """Subscription and assignment are read, by versions of their own; other bytes show as base64."""
+    """Subscription and assignment are decoded by their own versions; other bytes print as base64."""
     key, value = group(version, "consumer", (subscription(version), write_versioned(ASSIGNMENT, ASSIGNED)))
     assert (
         f'{{"version":"{version}","data":{{"protocolType":"consumer","generation":3,"protocol":"range","leader":"m-1",'
@@ -173,7 +173,7 @@ def test_groups_of_consumers_show_what_their_members_said(version, start, member
     ],
 )
 def test_a_members_bytes_that_are_no_subscription_stay_bytes(protocol_type, data, shown):
-    """Of other protocols, empty, cut off, or of a version to come; a negative one reads as the first."""
+    """Other protocols, empty, cut, and future versions print as base64; a negative version reads as the first."""
     key, value = group(3, protocol_type, (data, write_versioned(ASSIGNMENT, ASSIGNED)))
     payload = decoded(key, value).payload
     assert payload is not None
@@ -181,7 +181,7 @@ def test_a_members_bytes_that_are_no_subscription_stay_bytes(protocol_type, data
 
 
 def test_a_transactions_state():
-    """Tagged fields show where they are set, in their place; a state without partitions has null ones."""
+    """Tagged fields print only if set, in their place; a state without partitions prints null."""
     state = {"producerId": 7, "producerEpoch": 2, "transactionTimeoutMs": 60000, "transactionStatus": 4}
     state |= {"transactionPartitions": [{"topic": "a", "partitionIds": [0, 1]}]}
     state |= {"transactionLastUpdateTimestampMs": NOW, "transactionStartTimestampMs": NOW - 1}
@@ -226,7 +226,7 @@ def test_a_transactions_state():
     ],
 )
 def test_what_cannot_be_read_is_told_in_the_keys_place(key, value, told):
-    """Kafka's words; the dump goes on with the next record."""
+    """The message is Kafka's, and the dump continues with the next record."""
     assert (told, None) == decoded(key, value)
 
 
@@ -234,25 +234,25 @@ def test_what_cannot_be_read_is_told_in_the_keys_place(key, value, told):
     ("key", "value", "part"), [(KEY[:-1], None, "key"), (KEY, position_value(3)[:-3], "value")]
 )
 def test_a_record_that_ends_too_early_is_told(key, value, part):
-    """The cause is in our words: Kafka has none here."""
+    """The message is ours, because Kafka has none here."""
     told = decoded(key, value).key
     assert "Error at offset 7, skipping. Could not read record with version " in told
     assert f" from {part}'s buffer due to: " in told
 
 
 def test_what_follows_a_record_and_text_that_is_not_utf8_are_let_pass():
-    """As Kafka's reader lets them pass."""
+    """Kafka's reader ignores both, and so does the dump."""
     assert KEY_TEXT == decoded(KEY + b"zz", position_value(3) + b"yy").key
     assert '"group":"\ufffd"' in decoded(KEY[:2] + b"\0\1\xff" + KEY[5:], None).key
 
 
 def test_a_record_without_a_key_ends_the_dump():
-    """No record of these topics is without one."""
+    """Every record of these topics has a key."""
     with pytest.raises(InvalidRecordError, match="message had a missing key"):
         decoded(None, b"x")
 
 
 def test_the_command_knows_both_decoders(tmp_path, capsys):
-    """Each prints contents without being told to; both at once are refused."""
+    """Each decoder prints contents without another flag; both at once are refused."""
     assert 2 == run(["dump", "--offsets-decoder", "--transaction-log-decoder", str(tmp_path / "x.log")])
     assert "choose one decoder" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The check of a replica directory names offsets that no segment has."""
+"""The check of a replica's directory reports offsets that no segment has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG = EngineConfig(
 
 
 def filled(base: Path, *, settings: Mapping[str, str] | None = None, start: int = 0) -> list[Path]:
-    """Two replicas of a partition in a few segments, closed in order."""
+    """Make two replicas of a partition in a few segments, closed cleanly."""
     roots = [base / "a", base / "b"]
     with closing(open_replicas(roots, config=CONFIG, in_background=False)) as engine:
         engine.create_topic("orders")
@@ -50,7 +50,7 @@ def check(root: Path) -> list[str]:
 
 
 def remove(root: Path, which: int) -> str:
-    """Remove a segment with its indexes; return what a check says then."""
+    """Remove a segment with its indexes; return the check's findings."""
     log, after = logs(root)[which : which + 2]
     for path in log.parent.glob(f"{log.stem}*"):
         path.unlink()
@@ -59,7 +59,7 @@ def remove(root: Path, which: int) -> str:
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["first", "second", "third"])
 def test_a_segment_that_every_copy_lost_is_named(tmp_path, which):
-    """In each directory by itself: no other copy is needed for it."""
+    """Each directory is checked alone, without another copy."""
     roots = filled(tmp_path)
     assert [[], []] == [check(root) for root in roots]
     said = [remove(root, which) for root in roots]
@@ -67,7 +67,7 @@ def test_a_segment_that_every_copy_lost_is_named(tmp_path, which):
 
 
 def test_a_cut_at_the_end_of_a_batch_is_named(tmp_path):
-    """Nothing in the segment itself is damaged."""
+    """A cut between two batches damages nothing in the segment itself."""
     root = filled(tmp_path)[0]
     log = logs(root)[1]
     data = log.read_bytes()
@@ -78,19 +78,19 @@ def test_a_cut_at_the_end_of_a_batch_is_named(tmp_path):
 
 
 def test_records_that_were_deleted_are_not_missing(tmp_path):
-    """The leader epochs follow the log start."""
+    """Leader epochs begin at the raised log start."""
     assert [[], []] == [check(root) for root in filled(tmp_path, start=13)]
 
 
 def test_gaps_of_a_topic_that_compacts_are_not_missing(tmp_path):
-    """Compaction leaves them."""
+    """Compaction leaves gaps."""
     roots = filled(tmp_path, settings={"cleanup.policy": "compact"})
     remove(roots[0], 1)
     assert [[], []] == [check(root) for root in roots]
 
 
 def test_gaps_of_a_directory_without_replicas_are_not_looked_for(tmp_path):
-    """A broker's directory does not say which topics compact."""
+    """A broker's directory does not record which topics compact."""
     with closing(open_engine(tmp_path / "a", config=CONFIG)) as engine:
         engine.create_topic("orders")
         for number in range(30):

@@ -1,4 +1,4 @@
-"""Passing over sound batches all at once hides nothing: one by one the same is found."""
+"""Skipping sound batches in bulk finds the same faults as checking them one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from topicfs.storage.model import Offset
 FILE = Path("00000000000000000010.log")
 BASE = 10
 SECOND_RECORD = 61 + 8
-"""Of a batch whose first record has a value of one byte; its offset delta is three bytes on."""
+"""Position of the second record of a batch whose first value has one byte; its offset delta is three bytes on."""
 EVERYTHING = Expected(BASE, BASE + 1000, 0, BASE + 1000)
 
 one = st.fixed_dictionaries(
@@ -41,11 +41,11 @@ one = st.fixed_dictionaries(
 checkpoints = st.lists(
     st.builds(EpochEntry, st.integers(0, 2), st.integers(BASE - 2, BASE + 12)), max_size=3
 ).map(lambda found: reduce(assign, found, ()))
-"""As a file of them is read: epochs and offsets ascend."""
+"""Leader epoch checkpoints with ascending epochs and offsets."""
 
 
 def _harmed(data: bytearray, harm: str) -> bytearray:
-    """With a checksum that fits: only a look at what it says shows what is wrong."""
+    """Harm a batch and fix its checksum, so that only its content shows the fault."""
     if harm == "max timestamp":
         data[35:43] = (9).to_bytes(8, "big")
     elif harm == "append time":
@@ -75,7 +75,7 @@ def _check(log: bytes, epochs: tuple[EpochEntry, ...]) -> tuple[list[str], Offse
 
 @given(st.lists(one, min_size=1, max_size=8), checkpoints)
 def test_one_by_one_the_same_is_found(made, epochs):
-    """Whatever is wrong, with whichever epochs in the checkpoint; and the log ends at the same offset."""
+    """Bulk and single checks agree on findings and log end for any fault and any epochs in the checkpoint."""
     log = _log(made)
     together = _check(log, epochs)
     with mock.patch.object(checking, "end_of_sound", lambda _columns, first, _expected: first):
@@ -84,7 +84,7 @@ def test_one_by_one_the_same_is_found(made, epochs):
 
 @given(st.lists(one, min_size=1, max_size=8))
 def test_sound_batches_end_with_the_first_that_is_not(made):
-    """Of a log without gaps, and with one epoch, those that were harmed are the others."""
+    """In a log without gaps and with one epoch, the sound batches end before the first harmed one."""
     log = _log([each | {"gap": 0, "epoch": 0} for each in made])
     (columns,) = decode(log, control=True)
     harmed = [
@@ -96,7 +96,7 @@ def test_sound_batches_end_with_the_first_that_is_not(made):
 
 
 def test_limits_are_kept_to_the_offset():
-    """The largest offset, the end of an epoch and the start count exactly."""
+    """The largest offset, the end of an epoch and the start offset are exact limits."""
     (columns,) = decode(_log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 5), control=True)
     assert 5 == end_of_sound(columns, 0, EVERYTHING)
     assert 5 == end_of_sound(columns, 3, EVERYTHING)
@@ -107,7 +107,7 @@ def test_limits_are_kept_to_the_offset():
 
 
 def test_an_offset_far_above_all_others_is_only_a_finding():
-    """A base offset is not under the checksum: whatever stands there, the check goes on behind it."""
+    """No checksum covers a base offset; whatever it is, the check continues after it."""
     log = _log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 3)
     found, end_offset, _reach = _check((2**62).to_bytes(8, "big") + log[8:], ())
     assert 2**62 + 1 == end_offset
@@ -115,14 +115,14 @@ def test_an_offset_far_above_all_others_is_only_a_finding():
 
 
 def test_a_segment_may_begin_at_the_largest_offsets():
-    """What it could hold beside them is more than a number of 64 bits."""
+    """The base offset plus the most that a segment can hold exceeds 64 bits."""
     log = _log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 3)
     check = BatchCheck(FILE, Offset(2**63 - 2), ())
     assert 3 == len(list(check.check(memoryview(log), scan(log))))
 
 
 def _directory_of(tmp_path, settings, *, close, timestamp):
-    """A data directory with one record, closed in order or as a kill leaves it."""
+    """Make a data directory with one record, closed cleanly or killed."""
     tmp_path.mkdir(exist_ok=True)
     engine = open_engine(tmp_path / "data")
     topic = engine.create_topic("t", partitions=1, overrides=settings)
@@ -139,7 +139,7 @@ def _findings(directory):
 
 
 def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
-    """A log's largest timestamp may be 0, at its first offset; one that has another timestamp there has a wrong entry."""
+    """A log's largest timestamp may be 0 at its first offset; with another timestamp there the entry is wrong."""
     directory = _directory_of(tmp_path, {}, close=True, timestamp=0)
     assert bytes(12) == (directory / "t-0" / f"{0:020}.timeindex").read_bytes()
     assert [] == _findings(directory)
@@ -150,7 +150,7 @@ def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
 
 
 def test_zeros_of_a_preallocated_log_are_no_damage_after_a_kill(tmp_path):
-    """Recovery cuts them off; after a close in order, or with something else among them, they are a finding."""
+    """Recovery truncates such zeros after a kill; after a clean close, or with other bytes among them, they are damage."""
     settings = {"preallocate": "true", "segment.bytes": str(3 << 20)}
     directory = _directory_of(tmp_path, settings, close=False, timestamp=5)
     log = directory / "t-0" / f"{0:020}.log"
