@@ -55,7 +55,10 @@ def test_the_partition_is_offline_and_not_absent(
     served = "".join(f"{key}\t{key}\n" for number in (0, 1) for key in keyed[number])
     with back_again(three_brokers[3]):
         three_brokers[3].kill()
-        wait_until(lambda: 3 not in client.admin.list_topics(timeout=60).brokers, "the broker is missed")
+        wait_until(
+            lambda: 3 not in client.admin.list_topics(timeout=60).brokers,
+            "the cluster notices the missing broker",
+        )
         with mounted_cluster(f"kafka://{client.bootstrap_server}", tmp_path) as mountpoint:
             wait_until((mountpoint / TOPIC).is_dir, "the topic is listed")
             assert ["0", "1", "2", "config", "status"] == sorted(
@@ -99,7 +102,10 @@ def test_a_job_does_not_take_an_offline_partition_for_a_deleted_one(
     assert [1, 1, 1] == list(known.offsets.values())
     with back_again(three_brokers[3]):
         three_brokers[3].kill()
-        wait_until(lambda: 3 not in client.admin.list_topics(timeout=60).brokers, "the broker is missed")
+        wait_until(
+            lambda: 3 not in client.admin.list_topics(timeout=60).brokers,
+            "the cluster notices the missing broker",
+        )
         for options, state in ((topics[TOPIC], known), (topics["one-*"], None)):
             with pytest.raises(PartitionOfflineError, match=f"{TOPIC}-2"):
                 plan(place, options, state, None)

@@ -146,7 +146,9 @@ def test_what_may_not_be_read_is_shown_and_refused(broker, client):
             engine.topic("may-describe").settings()
         client.produce("may-describe", [Outgoing(b"b")])
         partition.listen(lambda: None)
-        wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "the sweeper has seen it")
+        wait_until(
+            lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "the sweeper has seen the records"
+        )
 
 
 def test_sizes_are_those_on_the_brokers_disk(broker, address, client):

@@ -129,7 +129,7 @@ def test_files_and_commands_show_and_set_positions(
         assert set(map(str, range(9))) == set((group / topic / "drain").read_text().split())
         assert ["3\n", "0\n"] == [(group / topic / "1" / name).read_text() for name in ("position", "lag")]
         (group / topic / "1" / "position").write_text("earliest\n")
-        wait_until(lambda: "lag 3" in (group / "status").read_text().splitlines(), "it is set")
+        wait_until(lambda: "lag 3" in (group / "status").read_text().splitlines(), "the position is set")
         for path, line in ((".", "lag 3"), ("0", "position 3 lag 0"), ("1", "position 0 lag 3")):
             told = (mountpoint / topic / path / "status").read_text().splitlines()
             assert f"group {topic} {line}" in told

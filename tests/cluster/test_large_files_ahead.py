@@ -69,7 +69,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
             (mountpoint / topic / "0/log").open("ab") as log,
             started(("cat", str(source)), stdout=log) as cat,
         ):
-            wait_until(lambda: client.offset_for(topic) > 0, "it appends")
+            wait_until(lambda: client.offset_for(topic) > 0, "the appends have begun")
             if how == "killed":
                 leader.kill()
             else:

@@ -81,7 +81,7 @@ def test_a_topic_that_may_no_longer_be_described(mount, client, topic, threads):
         wait_for_status(mount, f"{topic}-0: the cluster answers TOPIC_AUTHORIZATION_FAILED; ask for an ACL")
         assert topic in os.listdir(mount)
         client.allow(topic, "alice", AclOperation.READ, AclOperation.WRITE)
-        wait_until(lambda: not is_denied(mount / topic, "echo two >> 0/log"), "the right is back")
+        wait_until(lambda: not is_denied(mount / topic, "echo two >> 0/log"), "the right is granted again")
         log.seek(0)
         assert b"one\ntwo\n" == log.read()
         assert b"two\n" == follow.read1()

@@ -43,7 +43,7 @@ def asked(mount):
 def test_a_listing_of_many_partitions_asks_nothing(mount, asked, client):
     """Listing a hundred partitions sends no request: names are known, and bounds arrive in the background."""
     client.create_topic("wide", partitions=100)
-    wait_until((mount.path / "wide/99/log").exists, "all is known")
+    wait_until((mount.path / "wide/99/log").exists, "the topic shows")
     assert () == asked("ls -la wide > /dev/null")
     assert () == asked("ls -la wide/7 > /dev/null")
 
@@ -55,7 +55,7 @@ def test_an_append_takes_one_round_trip(mount, asked, client):
     idempotent = client.producer(enable_idempotence=True)
     idempotent.produce("near", b"", partition=1)
     idempotent.flush(30)
-    wait_until((mount.path / "near/1/log").exists, "all is known")
+    wait_until((mount.path / "near/1/log").exists, "the topic shows")
 
     def append(partition):
         # The background read for the file's size blocks nobody.
@@ -70,9 +70,9 @@ def test_an_append_takes_one_round_trip(mount, asked, client):
 def test_one_record_takes_few_round_trips(mount, asked, client):
     """Reading one record by its offset takes at most two round trips; often its neighbor's fetch has brought it."""
     client.create_topic("found")
-    wait_until((mount.path / "found/0/log").exists, "all is known")
+    wait_until((mount.path / "found/0/log").exists, "the topic shows")
     asked("seq 0 99 >> found/0/log")
-    wait_until((mount.path / "found/0/42").exists, "its records are known")
+    wait_until((mount.path / "found/0/42").exists, "the topic's records are known")
     (mount.path / "found/0/42").read_bytes()
     assert len(asked("cat found/0/42")) <= 2
     assert len(asked("cat found/0/43")) <= 2

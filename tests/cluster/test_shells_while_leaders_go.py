@@ -111,7 +111,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
             wait_for_more(mountpoint)
     followed = lines(mountpoint, "followed")
     # A resumed broker may briefly answer as the old leader, with an earlier end.
-    wait_until(lambda: len(client.records(topic)) >= len(followed), "a broker gives what was followed")
+    wait_until(lambda: len(client.records(topic)) >= len(followed), "a broker has all followed records")
     written = [record.value for record in client.records(topic)]
     for name in WRITERS:
         mine = [line for line in written if line is not None and line.startswith(name.encode())]

@@ -218,7 +218,9 @@ def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
         subprocess.Popen(("cat", "coming/0/follow"), cwd=mounted, stdout=subprocess.PIPE) as follow,
     ):
         try:
-            wait_until(lambda: "waiting_reads 1 of" in (mounted / "@status").read_text(), "it is followed")
+            wait_until(
+                lambda: "waiting_reads 1 of" in (mounted / "@status").read_text(), "the partition is followed"
+            )
             for values in ([b"a", b"b"], [b"c"]):
                 client.produce("coming", [Outgoing(value) for value in values])
                 for program in (tail, follow):

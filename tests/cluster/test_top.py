@@ -20,9 +20,9 @@ def test_what_others_append_is_seen_at_the_next_look(client: Client, address: Cl
     client.create_topic("watched", partitions=2)
     client.produce("watched", [Outgoing(b"one", timestamp=1000), Outgoing(b"two", timestamp=2000)])
     source = EngineSource(Place(cluster=address), str(address))
-    wait_until(lambda: source.sample().topics["watched"].appended_records == 2, "both are there")
+    wait_until(lambda: source.sample().topics["watched"].appended_records == 2, "both records are counted")
     client.produce("watched", [Outgoing(b"three", key=b"k", timestamp=3000)], partition=1)
-    wait_until(lambda: source.sample().topics["watched"].appended_records == 3, "the third is there")
+    wait_until(lambda: source.sample().topics["watched"].appended_records == 3, "the third record is counted")
     found = source.sample().topics["watched"]
     assert (2, 3, 3, 0) == (found.partitions, found.records, found.end_offsets, found.offline)
     assert ["watched/1/0", "timestamp 3000", "key k", "value three"] == source.newest_record("watched").split(

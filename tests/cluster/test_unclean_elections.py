@@ -136,7 +136,9 @@ async def test_open_files_whose_records_are_lost_are_stale(
 
         async def ends_at(end: int) -> None:
             await in_thread(
-                wait_until, lambda: end == partition.visible_end(Isolation.READ_COMMITTED), "all are seen"
+                wait_until,
+                lambda: end == partition.visible_end(Isolation.READ_COMMITTED),
+                "the records are visible",
             )
 
         async def opened(path: str) -> Stream:

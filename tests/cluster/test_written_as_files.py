@@ -94,7 +94,7 @@ def test_batches_are_copied_as_they_are(mounted, client):
             for each in range(100 * number, 100 * number + 50)
         ]
         client.produce("batches", [*records, Outgoing(None, b"gone")], compression_type=codec)
-    wait_until(lambda: "log_end_offset 255\n" in (source / "0/status").read_text(), "all is known")
+    wait_until(lambda: "log_end_offset 255\n" in (source / "0/status").read_text(), "the topic shows")
     for _ in range(2):
         ran = bash(
             mounted,
@@ -260,7 +260,7 @@ def test_a_topic_made_anew_under_open_files_is_another_one(mounted, client):
     def write() -> bool:
         return bash(mounted, "echo new >> anew/0/log").status == 0
 
-    wait_until(write, "the new one shows")
+    wait_until(write, "the new topic shows")
     assert [b"new"] == values(client, "anew")
 
 

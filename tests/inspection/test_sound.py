@@ -150,7 +150,7 @@ def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
 
 
 def test_zeros_of_a_preallocated_log_are_no_damage_after_a_kill(tmp_path):
-    """Recovery truncates such zeros after a kill; after a clean close, or with other bytes among them, they are damage."""
+    """Recovery truncates such zeros after a kill; after a clean close, or with other bytes among them, they are bad."""
     settings = {"preallocate": "true", "segment.bytes": str(3 << 20)}
     directory = _directory_of(tmp_path, settings, close=False, timestamp=5)
     log = directory / "t-0" / f"{0:020}.log"

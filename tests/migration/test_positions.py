@@ -313,7 +313,7 @@ def open_transaction(disk: SimulatedDisk) -> None:
 
 
 def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
-    """The other cluster could not end it, so it is refused without the flag; with it, the remedy is printed."""
+    """The other cluster cannot end the transaction: the handover is refused, or with the flag prints the remedy."""
     disk, _ = prepared_disk(DATA)
     open_transaction(disk)
     with pytest.raises(StorageError, match="orders-1: has an open transaction.*--with-open-transactions"):

@@ -58,7 +58,7 @@ def names(client):
 
 def wait_until_deleted(client, name):
     """Wait until the broker has forgotten a topic; it answers as soon as the controller has decided."""
-    wait_until(lambda: name not in names(client), "it is gone")
+    wait_until(lambda: name not in names(client), "the topic is gone")
 
 
 def test_a_topic_is_made(engine, client):
@@ -229,7 +229,7 @@ def test_a_change_that_nobody_answers_ends(address, client, relay):
         with pytest.raises(errors.ClusterError, match=r"unanswered: no answer within 0\.3 s.*nobody knows"):
             engine.create_topic("unanswered")
         relay.always(CREATE_TOPICS, None)
-    wait_until(lambda: "unanswered" in names(client), "the topic that was asked for is there")
+    wait_until(lambda: "unanswered" in names(client), "the requested topic exists")
 
 
 def test_a_read_only_engine_changes_nothing(address, client):

@@ -71,7 +71,7 @@ def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
     """Equal metadata share one topics object, so that no caller compares partitions, but are a new metadata object."""
     client.create_topic("unchanged")
     wait_until(lambda: "unchanged" in brokers.metadata().topics, "the topic is known")
-    wait_until(lambda: brokers.metadata().topics is brokers.metadata().topics, "they change nothing")
+    wait_until(lambda: brokers.metadata().topics is brokers.metadata().topics, "the metadata do not change")
     assert brokers.metadata() is not brokers.metadata()
     first = brokers.metadata()
     client.create_topic("changing")
@@ -289,7 +289,7 @@ def test_a_connection_that_stands_too_late_is_kept(address):
         assert brokers.metadata().brokers
         assert begun.is_set()
         lets.set()
-        wait_until(lambda: brokers._pool(slow).idle, "its connection stands")
+        wait_until(lambda: brokers._pool(slow).idle, "the slow connection is open")
 
 
 def test_only_brokers_that_take_ids_are_asked_by_id(served):

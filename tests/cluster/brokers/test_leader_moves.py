@@ -77,7 +77,7 @@ def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers,
     client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "1"})
     client.produce(name, [Outgoing(b"%d" % number) for number in range(20)], batch=2)
     partition = found(engine, name)
-    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 20, "all are seen")
+    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 20, "the records are visible")
     partition.listen(lambda: None)
     leader = three_brokers[2]
     with back_again(leader), read_by_many(partition, 20) as (errors, reads):
@@ -85,11 +85,15 @@ def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers,
         with leader.paused():
             if how == "killed":
                 leader.kill()
-            wait_until(lambda: engine.leaders.metadata.leader(partition.name).node in (1, 3), "another leads")
+            wait_until(
+                lambda: engine.leaders.metadata.leader(partition.name).node in (1, 3), "another broker leads"
+            )
             before = list(reads)
             wait_until(lambda: all(map(int.__gt__, reads, before)), "all threads read again")
             client.produce(name, [Outgoing(b"after")], acks="all")
-            wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 21, "it is seen")
+            wait_until(
+                lambda: partition.visible_end(Isolation.READ_COMMITTED) == 21, "the records are visible"
+            )
         assert b"after" == value_at(partition, 20)
     assert [] == errors
 
@@ -105,7 +109,7 @@ def test_what_a_leader_loses_is_gone(engine, client, three_brokers):
         client.produce("lost", [Outgoing(b"c"), Outgoing(b"d"), Outgoing(b"e")], batch=1)
         partition = found(engine, "lost")
         partition.listen(lambda: None)
-        wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 5, "all are seen")
+        wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 5, "the records are visible")
         assert 5 == partition.read(Offset(0), max_bytes=1 << 20).next_offset
         second.kill()
         third.start()

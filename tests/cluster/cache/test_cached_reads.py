@@ -55,7 +55,9 @@ def client_of_three(three_brokers):
 
 
 def found(engine, name, number=0):
-    wait_until(lambda: name in engine.topics() and number in engine.topic(name).partitions(), "it is known")
+    wait_until(
+        lambda: name in engine.topics() and number in engine.topic(name).partitions(), "the topic is known"
+    )
     return engine.partition(name, number)
 
 
@@ -72,7 +74,9 @@ def through(partition, start=0, *, max_bytes=MIB, isolation=Isolation.READ_COMMI
 
 def loaded(partition):
     """Wait until the cached part of a partition has been compared with its leader; return the partition."""
-    wait_until(lambda: partition.available_end(partition.log_start_offset) > 0, "what is kept is at hand")
+    wait_until(
+        lambda: partition.available_end(partition.log_start_offset) > 0, "the cached records can be read"
+    )
     return partition
 
 
@@ -87,7 +91,7 @@ def kept(partition, end):
         through(partition)
         return end == partition.available_end(partition.log_start_offset)
 
-    wait_until(read_through, "all is in the cache")
+    wait_until(read_through, "all records are in the cache")
 
 
 def several(client, name, count=400, size=2000, **how):
@@ -223,8 +227,10 @@ def test_a_topic_that_is_deleted_is_forgotten(opened, client, tmp_path):
             through(found(engine, name))
         assert 2 == len(list((tmp_path / "cache").glob("*/*/*.log")))
         client.delete_topics(["forgotten-now"])
-        wait_until(lambda: "forgotten-now" not in engine.topics(), "it is gone")
-        wait_until(lambda: 1 == len(list((tmp_path / "cache").glob("*/*/*.log"))), "its files are gone")
+        wait_until(lambda: "forgotten-now" not in engine.topics(), "the topic is gone")
+        wait_until(
+            lambda: 1 == len(list((tmp_path / "cache").glob("*/*/*.log"))), "the topic's files are gone"
+        )
     client.delete_topics(["forgotten-later"])
     client.create_topic("forgotten-later")
     client.produce("forgotten-later", [Outgoing(b"new")])
@@ -307,7 +313,7 @@ def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_
         client.produce(name, [Outgoing(b"gone c"), Outgoing(b"gone d")], batch=1)
         partition = found(engine, name)
         partition.listen(lambda: None)
-        wait_until(lambda: 4 == partition.visible_end(Isolation.READ_COMMITTED), "all are seen")
+        wait_until(lambda: 4 == partition.visible_end(Isolation.READ_COMMITTED), "the records are visible")
         kept(partition, 4)
         assert b"gone d" in through(partition)[0]
         if meanwhile == "closed":
@@ -351,7 +357,7 @@ def test_a_mount_with_a_cache_knows_sizes(address, client, tmp_path):
         options = ("--cache", str(tmp_path / "cache"), "--cache-bytes", str(32 * MIB))
         with mounted_cluster(address, tmp_path / str(number), *options) as mountpoint:
             log = mountpoint / "sized-at-once/0/log"
-            wait_until(log.exists, "it is known")
+            wait_until(log.exists, "the topic is known")
             if not number:
                 assert whole == log.read_bytes()
             wait_until(lambda: len(whole) == log.stat().st_size, "its size is known")  # noqa: B023 (at once)

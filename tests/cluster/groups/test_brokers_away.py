@@ -79,7 +79,7 @@ async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
 async def test_a_run_ends_at_its_time_while_no_broker_answers(
     broker: Broker, address: ClusterAddress, client: Client, given: bytes
 ) -> None:
-    """`next-5s` does not wait for a leader; its end is EIO if what it gave cannot be committed."""
+    """`next-5s` ends at its time without a leader, with EIO if the records that it returned cannot be committed."""
     topic = f"{TOPIC}-next-{len(given)}"
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"a")])

@@ -51,7 +51,9 @@ def topic(client: Client, engine: ClusterEngine, request: pytest.FixtureRequest)
     client.create_topic(name, partitions=2)
     for number in range(2):
         client.produce(name, [Outgoing(b"%d.%d" % (number, at)) for at in range(3)], partition=number)
-    wait_until(lambda: name in engine.topics() and len(engine.topic(name).partitions()) == 2, "it is known")
+    wait_until(
+        lambda: name in engine.topics() and len(engine.topic(name).partitions()) == 2, "the topic is known"
+    )
     return name
 
 
@@ -266,7 +268,7 @@ def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic
                     members = engine.groups.describe(group).members
                     return [2] == [len(one.partitions) for one in members]
 
-                wait_until(has_all, "it has both partitions")
+                wait_until(has_all, "the member has both partitions")
                 (member,) = engine.groups.describe(group).members
                 assert ((topic,), "rdkafka") == (member.topics, member.client_id)
     finally:
@@ -293,7 +295,7 @@ def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> No
         "assignor": "range"
     }  # As if another mount of the cluster had set this.
     other = joined(engine, topic, topic)
-    wait_until(lambda: other.held().lost is not None, "it is refused")
+    wait_until(lambda: other.held().lost is not None, "the reader gets the error")
     assert isinstance(other.held().lost, errors.IncompatibleMemberError)
     with pytest.raises(errors.IncompatibleMemberError):
         other.commit({}).result(TIMEOUT_SECONDS)

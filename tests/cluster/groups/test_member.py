@@ -70,7 +70,7 @@ class World:
         return len(self.coordinator.asked("sync"))
 
     def until(self, holds: Callable[[], bool]) -> None:
-        wait_until(holds, "the member has come so far")
+        wait_until(holds, "the member is in the awaited state")
 
     def numbers(self) -> list[int]:
         held = self.member.held()

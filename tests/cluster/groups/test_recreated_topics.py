@@ -77,10 +77,10 @@ def test_no_position_is_committed_to_a_topic_that_was_made_again(
 ) -> None:
     """A position of the deleted topic is not set in the new one: both a member's commit and a user's `set` fail."""
     topic_id = decode_id(client.create_topic(TOPIC))
-    wait_until(lambda: TOPIC in engine.topics(), "it is known")
+    wait_until(lambda: TOPIC in engine.topics(), "the topic is known")
     wanted = Subscription(topics=frozenset({TOPIC}))
     member = engine.groups.join("reads", wanted, client_id="cat", listener=lambda: None)
-    wait_until(lambda: FIRST in member.held().partitions, "it is assigned")
+    wait_until(lambda: FIRST in member.held().partitions, "the partition is assigned")
     member.commit({FIRST: Position(1)}).result(TIMEOUT_SECONDS)
     generation = member.held().generation
     engine.groups.set_positions("set", {FIRST: Position(1)})
@@ -94,8 +94,8 @@ def test_no_position_is_committed_to_a_topic_that_was_made_again(
         engine.groups.set_positions("set", {FIRST: Position(2)})
     assert [{}, {}] == [engine.groups.positions(group).committed for group in ("reads", "set")]
     relay.always(METADATA, None)
-    wait_until(lambda: member.held().generation > generation, "it joins again")
-    wait_until(lambda: FIRST in member.held().partitions, "it has the new partition")
+    wait_until(lambda: member.held().generation > generation, "the member rejoins")
+    wait_until(lambda: FIRST in member.held().partitions, "the member has the new partition")
     member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
     assert 3 == engine.groups.positions("reads").committed[FIRST].offset
     member.leave().result(TIMEOUT_SECONDS)
@@ -114,7 +114,7 @@ def test_a_member_of_the_api_begins_a_topic_that_was_made_again_at_its_start(
             assert [b"one", b"two"] == [one.value for one in member.poll(TIMEOUT_SECONDS)]
             client.delete_topics([TOPIC])
             client.create_topic(TOPIC)
-            wait_until(lambda: TOPIC in topics and topics[TOPIC].id != first.id, "the new one shows")
+            wait_until(lambda: TOPIC in topics and topics[TOPIC].id != first.id, "the new topic shows")
             topics[TOPIC].append(b"another")
             member.commit()
             assert {} == group.positions()

@@ -261,7 +261,7 @@ def test_two_mirrors_at_once(copy, client, tmp_path):
     words = ["mirror", str(copy.address), str(copy.directory), "--topics", "twice"]
     with FORKS.start(COMMAND, *words) as first:
         try:
-            wait_until((copy.directory / "twice-0").exists, "the first one has begun")
+            wait_until((copy.directory / "twice-0").exists, "the first mirror has begun")
             second = FORKS.run(COMMAND, *words)
         finally:
             first.terminate()

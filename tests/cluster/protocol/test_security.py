@@ -103,9 +103,9 @@ def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatc
             going_on.call(METADATA, EVERYTHING)
             return begun < going_on._session_ends < float("inf")
 
-        wait_until(goes_on, "it says again who it is")
+        wait_until(goes_on, "the client reauthenticates")
         with pytest.raises(UnreachableError, match="the broker closed the connection"):
-            wait_until(lambda: silent.call(METADATA, EVERYTHING) is None, "its session is over")
+            wait_until(lambda: silent.call(METADATA, EVERYTHING) is None, "the session has expired")
         going_on.call(METADATA, EVERYTHING)
 
 

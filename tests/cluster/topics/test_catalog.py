@@ -103,7 +103,7 @@ def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
 
 
 def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
-    """Its partitions fail with the reason, work again once metadata name it, and end once it is deleted."""
+    """The topic's partitions fail with the reason, work again once metadata name it, and end once it is deleted."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     looks.cluster.hidden = {"a": TOPIC_AUTHORIZATION_FAILED}

@@ -132,7 +132,7 @@ def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client)
     assert 0 == partition.visible_end(Isolation.READ_COMMITTED)
     assert 2 == partition.visible_end(Isolation.READ_UNCOMMITTED)
     producer.commit_transaction(30)
-    wait_until(lambda: 3 == partition.visible_end(Isolation.READ_COMMITTED), "it is decided")
+    wait_until(lambda: 3 == partition.visible_end(Isolation.READ_COMMITTED), "the transaction is committed")
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -190,7 +190,7 @@ def test_the_brokers_clock_is_told(engine, client):
 
 @pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
 def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
-    """It is the batch's largest timestamp or the leader's time; a later append with an older time does not lower it."""
+    """The newest timestamp is the batch's largest or the leader's time; older times do not lower it."""
     partition = opened(engine, client, f"newest-{stamps}", message_timestamp_type=stamps)
     answered = partition.append(batch(b"a")).append_time
     newest = answered if stamps == "LogAppendTime" else NOW
@@ -200,7 +200,7 @@ def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
 
 
 def test_lost_answers_double_nothing(address, client):
-    """The same bytes are sent again until there is an answer, so each record is stored once and in order."""
+    """A batch is sent unchanged until there is an answer, so each record is stored once and in order."""
     connection = losing(lambda number: number % 3 == 0)
     with connected(address, connection) as engine:
         partition = opened(engine, client, "answers-lost")
@@ -377,7 +377,7 @@ def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
         with broker.paused():
             for one in threads:
                 one.start()
-            wait_until(partition._producer._turn.locked, "one waits for the broker")
+            wait_until(partition._producer._turn.locked, "an append waits for the broker")
             engine.close()
             for one in threads:
                 one.join(TIMEOUT_SECONDS)

@@ -255,7 +255,7 @@ def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
 
             thread = threading.Thread(target=end)
             thread.start()
-            wait_until(partition._producer._turn.locked, "it waits for the broker")
+            wait_until(partition._producer._turn.locked, "an append waits for the broker")
             engine.close()
             thread.join(TIMEOUT_SECONDS)
     assert 1 == len(ends)

@@ -56,7 +56,7 @@ def test_the_log_start_is_followed(engine, client):
     """After records were deleted, the log start rises."""
     partition, called = listened(engine, client, "started")
     client.produce("started", [Outgoing(b"a"), Outgoing(b"b")])
-    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "it is seen")
+    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "the records are visible")
     called.clear()
     client.delete_records("started", 1)
     wait_until(lambda: partition.log_start_offset == 1, "the start is known")
@@ -71,10 +71,10 @@ def test_the_last_stable_offset_follows_transactions(engine, client):
     producer.begin_transaction()
     producer.produce("decided", b"open", partition=0)
     producer.flush(30)
-    wait_until(lambda: partition.visible_end(Isolation.READ_UNCOMMITTED) == 1, "it is seen")
+    wait_until(lambda: partition.visible_end(Isolation.READ_UNCOMMITTED) == 1, "the records are visible")
     assert 0 == partition.visible_end(Isolation.READ_COMMITTED)
     producer.commit_transaction(30)
-    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "it is seen")
+    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "the records are visible")
 
 
 def test_a_partition_is_followed_while_it_has_listeners(engine, client):
@@ -95,7 +95,7 @@ def test_a_partition_is_followed_while_it_has_listeners(engine, client):
 
 
 def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
-    """After an append told the bounds the follower pauses for a moment, then fetches from the new end."""
+    """After an append, whose answer has the bounds, the follower pauses briefly, then fetches from the new end."""
     partition, _ = listened(engine, client, "told")
     watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
     began = []
@@ -131,7 +131,7 @@ def test_partitions_without_listeners_are_looked_at_too(engine, client):
     client.create_topic("swept")
     partition = found(engine, "swept")
     client.produce("swept", [Outgoing(b"a")])
-    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 1, "it is seen")
+    wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 1, "the records are visible")
 
 
 def test_topics_come_and_go(engine, client):
@@ -166,5 +166,7 @@ def test_partitions_are_added(engine, client):
     client.create_topic("grown")
     before = found(engine, "grown")
     client.admin.create_partitions([NewPartitions("grown", 3)])["grown"].result(30)
-    wait_until(lambda: [0, 1, 2] == list(engine.topic("grown").partitions()), "they are known")
+    wait_until(
+        lambda: [0, 1, 2] == list(engine.topic("grown").partitions()), "the added partitions are known"
+    )
     assert before is engine.partition("grown", 0)

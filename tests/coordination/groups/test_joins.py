@@ -138,7 +138,7 @@ def test_all_delays_together_take_the_rebalance_timeout():
 
 
 def test_a_new_member_that_waits_too_long_is_dropped():
-    """Row 176: It is dropped after five minutes, as it cannot send heartbeats before its first join is answered."""
+    """Row 176: A waiting new member, which cannot send heartbeats, is dropped after five minutes."""
     all_ = Coordination()
     (old,) = all_.stable()
     new = all_.join(version=3, rebalance_timeout_ms=2 * NEW_MEMBER_MS, session_timeout_ms=6_000)
@@ -230,7 +230,7 @@ def test_a_member_that_comes_too_late_is_of_an_old_generation():
 
 
 def test_members_of_this_process_get_the_id_they_propose_and_have_no_session():
-    """They need no session timer, because the process itself knows when they end."""
+    """Such members need no session timer, because the process itself knows when they end."""
     all_ = Coordination()
     answer = all_.join(heartbeats=False, proposed_id="cat-1")
     all_.advance(0)

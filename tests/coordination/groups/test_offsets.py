@@ -253,7 +253,7 @@ def test_who_may_commit():
 
 
 def test_since_when_a_position_ages():
-    """Row 201: It ages from its commit or from its group's emptiness; in a Stable group only in unread topics."""
+    """Row 201: Positions age from their commit or the group's emptiness; in a Stable group only in unread topics."""
     all_ = Coordination(retention_ms=HOUR)
     other = TopicPartition("other", 0)
     all_.topics[other] = uuid.UUID(int=0)

@@ -26,7 +26,7 @@ def completing(all_: Coordination, count: int) -> list[str]:
 
 
 def test_a_follower_waits_for_the_leaders_assignment():
-    """Row 189: It is answered when the assignment is in the log; each member gets its own."""
+    """Row 189: Its sync is answered when the assignment is in the log; each member gets its own."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -42,7 +42,7 @@ def test_a_follower_waits_for_the_leaders_assignment():
 
 
 def test_members_that_the_leader_leaves_out_get_nothing():
-    """They get empty bytes, not null."""
+    """Members that the leader leaves out get empty bytes, not null."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -88,7 +88,7 @@ def test_a_leader_that_fails_ends_the_waiting_for_it():
 
 
 def test_members_that_do_not_sync_are_removed():
-    """Row 192: They are removed after the rebalance timeout, even if they send heartbeats, also in Stable."""
+    """Row 192: A member without a sync is removed after the rebalance timeout despite heartbeats, also in Stable."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     all_.sync(leader, 1, {leader: b"l", follower: b"f"})
@@ -103,7 +103,7 @@ def test_members_that_do_not_sync_are_removed():
 
 
 def test_a_silent_member_fails_during_a_rebalance():
-    """Row 193: Its session ends, and the join phase ends without it."""
+    """Row 193: The member's session ends, and the join phase ends without it."""
     all_ = Coordination()
     first, second = all_.stable(None, None)
     again = all_.join(first)
@@ -220,7 +220,7 @@ def test_a_group_without_members_is_deleted_and_one_with_members_is_not():
 
 
 def test_removing_all_members_empties_a_group_in_any_state():
-    """In PreparingRebalance, CompletingRebalance and Stable one record is written, and nobody is waited for."""
+    """One record is written in PreparingRebalance, CompletingRebalance and Stable, and nobody is waited for."""
     for bring in (
         lambda all_: all_.join(version=3),
         lambda all_: completing(all_, 2),

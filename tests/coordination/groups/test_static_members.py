@@ -46,7 +46,7 @@ def test_a_replacement_that_cannot_be_written_is_undone():
 
 
 def test_a_static_leader_that_comes_back_need_not_assign():
-    """Row 183: It gets all members and a flag to skip the assignment; an older client gets the former leader's id."""
+    """Row 183: The leader gets all members and a skip flag; an older client gets the former leader's id instead."""
     all_ = Coordination()
     leader, _ = all_.stable("one", "two")
     (answer,) = all_.join(instance_id="one")

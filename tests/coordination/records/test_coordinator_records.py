@@ -92,7 +92,7 @@ def test_an_empty_groups_value_has_the_size_that_articles_show():
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_transactions_state_round_trips(version):
-    """Both versions round-trip, with the tagged fields of the newer one."""
+    """A transaction's state round-trips in both versions, with the tagged fields of the newer one."""
     state = {
         "producerId": 7,
         "producerEpoch": 1,

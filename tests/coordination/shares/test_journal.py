@@ -172,7 +172,7 @@ def test_every_directory_has_a_copy(disk: SimulatedDisk, two: Two):
 def test_the_copy_of_a_directory_that_was_away_is_replaced(
     disk: SimulatedDisk, two: Two, away: str, comes_back: str
 ):
-    """It gets the lines that it missed, and loses what was forgotten meanwhile."""
+    """The directory's copy gets the lines that it missed, and loses records that were forgotten meanwhile."""
     journal = QueueJournal(disk, two)
     journal.reject({key(1): record(), key(2): record()})
     two.serving.remove(Path(away))
@@ -193,7 +193,7 @@ def test_the_copy_of_a_directory_that_was_away_is_replaced(
 
 
 def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
-    """The other directory has the record; if all fail, that is an error and nothing changes."""
+    """The other directory has the record; if all directories fail, that is an error and nothing changes."""
     journal = QueueJournal(disk, two)
     journal.reject({key(1): record()})
     disk.fail("pwrite", suffix="/a/topicfs.queues")

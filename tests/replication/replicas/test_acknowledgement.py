@@ -154,7 +154,7 @@ def test_more_needed_than_there_are_means_all():
 
 
 def test_a_producer_that_sends_its_batch_again_has_it_in_the_log_once():
-    """As after a broker's NOT_ENOUGH_REPLICAS_AFTER_APPEND the repeat is refused until enough replicas are back."""
+    """The repeat is refused until enough replicas are back, as after a broker's NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
     two = replicated()
 
     def send() -> None:

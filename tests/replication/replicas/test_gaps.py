@@ -80,7 +80,7 @@ def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches
 
 
 def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_a_gap():
-    """Nothing is taken after the gap until the disk accepts the recovery point; both logs are in one leader epoch."""
+    """The follower takes nothing after the gap until its disk accepts the recovery point; both are in one epoch."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for number, line in enumerate(LINES):

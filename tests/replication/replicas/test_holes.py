@@ -79,7 +79,7 @@ def test_a_replica_of_a_compacted_topic_gets_what_the_other_has(number: int):
 
 
 def test_a_hole_that_its_leader_has_stays(caplog: pytest.LogCaptureFixture):
-    """Nothing is truncated or copied again."""
+    """A hole that leader and follower share is neither truncated nor copied again."""
     two = keyed()
     assert lose(two, 1) == lose(two, 2)
     caplog.set_level("INFO")

@@ -58,7 +58,7 @@ def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
 
 
 def test_an_older_copy_that_ends_before_what_was_lost_keeps_what_it_has():
-    """It continues where the other one begins, and both name the offsets in between."""
+    """The older copy continues where the other one begins, and both name the offsets in between."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:15]:
@@ -169,7 +169,7 @@ def test_a_replica_that_is_not_in_sync_says_why():
 
 
 def test_a_replica_that_cannot_be_copied_says_why():
-    """Here the only in-sync copy is cut before the end of the other one, so that one cannot be copied."""
+    """The status names the reason; here the only in-sync copy is cut at an offset after the end of the other one."""
     made = went_on_alone()
     cut(made, 1, -2)
     made.open()
@@ -233,7 +233,7 @@ def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_b
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "older copy"])
 def test_a_copy_that_comes_back_and_its_leader_tell_each_other_what_both_lost(number):
-    """Both logs begin at the same offset, so only leader epochs show the loss; once in sync both have them."""
+    """Both logs begin at the same offset, so only leader epochs show the loss; once in sync both replicas have them."""
     made = went_on_alone()
     for one in (1, 2):
         remove(made, one, 0)

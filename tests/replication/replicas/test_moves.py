@@ -29,7 +29,7 @@ def one_of_two(**settings: int) -> Replicated:
 
 
 def test_a_replica_moves_with_everything_it_has():
-    """It leads there in a new epoch; the new files equal the old ones byte for byte, and the old ones are deleted."""
+    """The replica leads there in a new epoch; the files are equal byte for byte, and the old ones are deleted."""
     two = one_of_two()
     before, lines, epoch = two.files(1), two.lines(), two.partition().state.leader_epoch
     two.engine.move_replica(ORDERS, "/b")
@@ -275,7 +275,7 @@ def test_a_copy_that_is_slowed_down_can_be_cancelled():
     two.engine.move_replica(ORDERS, "/b")
     copying = Thread(target=two.engine.catch_up)
     copying.start()
-    wait_until(lambda: (two.partition().status().replicas[1].end_offset or 0) > 0, "it copies")
+    wait_until(lambda: (two.partition().status().replicas[1].end_offset or 0) > 0, "the copying has begun")
     two.engine.cancel_move(ORDERS)
     copying.join(60)
     assert not copying.is_alive()

@@ -86,7 +86,7 @@ def test_what_no_other_replica_has_is_named_at_each_start(two):
 
 
 def test_two_replicas_that_lack_different_segments_keep_what_they_have(two):
-    """Neither is whole, so neither is copied; both serve and are named, and the one that begins first leads."""
+    """No replica is whole, so none is copied; both serve and are named, and the one that begins first leads."""
     remove(two, 1, 0)
     remove(two, 2, 2)
     left = [logs(two, number) for number in (1, 2)]
@@ -162,7 +162,7 @@ def test_deleted_records_do_not_come_back(two):
 
 
 def test_retention_that_was_interrupted_repeats(two):
-    """What the other replica's interrupted retention would remove now is not missing, and nothing is copied for it."""
+    """Segments that the other replica's interrupted retention would remove now are not missing, and are not copied."""
     two.config = two.config.__class__(
         replication_factor=2,
         recovery_threads=1,

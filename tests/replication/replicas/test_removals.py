@@ -92,7 +92,7 @@ def test_a_move_during_which_another_replica_began_to_lead_is_held_up():
 
 
 def test_a_directory_that_does_not_serve_may_have_what_the_others_lack():
-    """Its replica is removed only after the directory was left out, which gives up its records."""
+    """Its replica is removed only after the directory is left out of a start, which gives up the records there."""
     made = differing()
     made.open()
     break_disk(made.disk(2))

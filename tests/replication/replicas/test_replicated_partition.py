@@ -264,7 +264,7 @@ def test_what_only_one_of_two_kept_after_a_power_loss_is_in_both():
 
 
 def test_a_directory_that_was_away_is_not_believed():
-    """It counts itself as in sync, the others do not, so records acknowledged without it stay."""
+    """A returning directory counts itself as in sync; the others do not, so records acknowledged without it stay."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -326,7 +326,7 @@ def test_replicas_are_added_and_removed_while_it_serves():
 
 
 def test_a_replica_that_is_to_go_and_fails_before_is_left_once(monkeypatch):
-    """It stays a follower until roles change; its failure is reported only once meanwhile."""
+    """The failed replica stays a follower until roles change; its failure is reported only once meanwhile."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     controller, told = three.engine.controller, []

@@ -315,7 +315,7 @@ def test_a_partition_that_went_offline_is_left(engine):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_is_deleted_while_it_is_read_is_no_damage(engine, again):
-    """It is not damage even if a new topic has the name: that one is not read to its end, but lacks nothing."""
+    """A deleted topic is not damage, even if a new one has its name: that one is not fully read, but lacks nothing."""
     found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:

@@ -53,7 +53,7 @@ def test_a_reader_makes_no_group_beside_a_queue(engine: EmbeddedEngine):
     engine.groups.create("first")  # Loads the records of groups.
     engine.share_groups.create("jobs")
     reader = Reader(engine, "jobs", "orders")
-    wait_until(lambda: reader.held.lost is not None, "it is refused")
+    wait_until(lambda: reader.held.lost is not None, "the reader gets the error")
 
     assert IncompatibleMemberError is type(reader.held.lost)
     with pytest.raises(GroupError, match="another protocol"):

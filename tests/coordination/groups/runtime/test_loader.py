@@ -120,12 +120,12 @@ def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
     append(engine, position(5, T1))
     transaction(engine, position(7))
     reader = Reader(engine, "g", "orders")
-    wait_until(lambda: reader.partitions == [T1], "it holds what is decided")
+    wait_until(lambda: reader.partitions == [T1], "the reader holds the decided partition")
     assert 5 == getattr(reader.held.positions[T1], "offset", None)
     engine.groups.end_transaction(PID, 0, [0], EndTransactionMarker(ControlType.COMMIT, 0))  # type: ignore[attr-defined]
     clock.advance(100)
     engine.groups.listed()
-    wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
+    wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
     assert 7 == getattr(reader.held.positions[T0], "offset", None)
 
 
@@ -143,7 +143,7 @@ def test_records_of_newer_protocols_stay_as_they_are(
         in caplog.text
     )
     reader = Reader(engine, "new", "orders")
-    wait_until(lambda: reader.held.lost, "it is refused")
+    wait_until(lambda: reader.held.lost, "the reader gets the error")
     assert isinstance(reader.held.lost, IncompatibleMemberError)
     with pytest.raises(GroupExistsError):
         engine.groups.create("new")
@@ -182,7 +182,7 @@ def test_a_record_that_cannot_be_read_fails_the_partition(
     with pytest.raises(GroupError, match="cannot be loaded"):
         engine.groups.set_positions("g", {T0: Position(1)})
     reader = Reader(engine, "g", "orders")
-    wait_until(lambda: reader.held.lost, "it is refused")
+    wait_until(lambda: reader.held.lost, "the reader gets the error")
     assert isinstance(reader.held.lost, GroupError)
     assert {} == engine.groups.listed()
     assert before == engine.partition(TOPIC, 0).offsets().log_end_offset
@@ -193,7 +193,7 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
 ):
     """The newest positions and groups survive, older records go, and the next owner loads the same state."""
     reader = Reader(engine, "g", "orders")
-    wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
+    wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
     for offset in range(50):
         reader.commit(T0, offset, "x" * 50)
     reader.commit(T1, 7)
@@ -235,16 +235,16 @@ def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock
     engine.create_topic("orders", partitions=2)
     engine.create_topic(TOPIC, partitions=1)
     reader = Reader(engine, "g", "orders")
-    wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
+    wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
     reader.commit(T0, 7)
     log_of(engine, TOPIC).parts.mark_offline("broken")
     failed = reader.member.commit({T0: Position(8)})
     assert failed.exception(30) is not None
     engine.reopen_partition(TOPIC, 0)
-    wait_until(lambda: reader.held.lost, "it is told")
+    wait_until(lambda: reader.held.lost, "the reader gets the error")
     assert {T0: 7} == committed(engine)
     again = Reader(engine, "g", "orders")
-    wait_until(lambda: again.partitions == [T0, T1], "it holds both")
+    wait_until(lambda: again.partitions == [T0, T1], "the reader holds both partitions")
     again.commit(T0, 9)
     assert {T0: 9} == committed(engine)
     engine.close()

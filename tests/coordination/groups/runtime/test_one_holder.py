@@ -93,7 +93,7 @@ class WatchedReader:
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "sticky", "range"])
 def test_a_partition_has_one_holder_at_most(disk: SimulatedDisk, clock: ManualClock, assignor: str):
-    """In the end each partition has one holder; positions are the last acknowledged ones."""
+    """No partition ever has two holders, and in the end each has one; positions are the last acknowledged ones."""
     engine = engine_on(disk, clock=clock, config=EngineConfig(offsets_topic_num_partitions=1))
     engine.create_topic("orders", partitions=7)
     group = Watched(engine, assignor, seed=7)

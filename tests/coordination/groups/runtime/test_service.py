@@ -153,7 +153,7 @@ def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
     first = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders")
-    wait_until(lambda: first.held.wanted_back, "partitions are wanted back")
+    wait_until(lambda: first.held.wanted_back, "the member must give partitions back")
     wanted = sorted(first.held.wanted_back)
     for number, one in enumerate(wanted):
         first.member.commit({one: Position(10 + number)})
@@ -177,7 +177,7 @@ def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, 
     first = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders", gives_up=False)
-    wait_until(lambda: first.held.wanted_back, "all is wanted back")
+    wait_until(lambda: first.held.wanted_back, "the member must give all partitions back")
     assert set(orders()) == first.held.wanted_back
     first.member.give_up(orders(0, 1))
     assert [] == second.partitions
@@ -217,7 +217,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
         engine.create_topic("orders", partitions=6)
 
     engine.groups._runner.call(make_again)
-    wait_until(lambda: any(not held.partitions for held in reader.seen[1:]), "it lost what it held")
+    wait_until(lambda: any(not held.partitions for held in reader.seen[1:]), "the reader lost its partitions")
     wait_until_shared([reader], orders())
     assert [None] * 6 == [reader.held.positions.get(one) for one in orders()]
     with pytest.raises(errors.NotAssignedError):
@@ -228,7 +228,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
 def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEngine):
     """The member holds nothing until the topic exists."""
     reader = Reader(engine, "g", "later")
-    wait_until(lambda: reader.held.generation == 1, "it is a member")
+    wait_until(lambda: reader.held.generation == 1, "the reader has joined")
     engine.create_topic("later", partitions=2)
     wait_until_shared([reader], [TopicPartition("later", 0), TopicPartition("later", 1)])
 
@@ -290,7 +290,7 @@ def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock:
     hung = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([hung], orders())
     other = Reader(engine, "g", "orders")
-    wait_until(lambda: hung.held.wanted_back, "partitions are wanted back")
+    wait_until(lambda: hung.held.wanted_back, "the member must give partitions back")
     engine.groups.listed()  # When this returns, the thread has set its timer.
     clock.advance(1)
     engine.groups.listed()  # Wakes the thread, whose clock was not running.
@@ -303,7 +303,7 @@ def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
     readers = [Reader(engine, "g", "orders") for _ in range(4)]
     wait_until_shared(readers, orders())
     extra = Reader(engine, "g", "orders")
-    wait_until(lambda: extra.held.lost, "it is refused")
+    wait_until(lambda: extra.held.lost, "the reader gets the error")
     assert isinstance(extra.held.lost, errors.GroupFullError)
     wait_until_shared(readers, orders())
 
@@ -472,7 +472,7 @@ def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, 
         reader.commit(orders(0)[0], 8, "x" * 1_000)
     assert errno.ENOSPC == caught.value.errno
     refused = Reader(engine, "new", "orders")
-    wait_until(lambda: refused.held.lost, "it is refused")
+    wait_until(lambda: refused.held.lost, "the reader gets the error")
     assert isinstance(refused.held.lost, OSError)
     assert {orders(0)[0]: 7} == positions(engine)
     disk.fill(None)
@@ -489,7 +489,9 @@ def test_a_rebalance_that_cannot_be_written_is_made_again(
     wait_until_shared([first], orders())
     disk.fail("pwrite", times=10_000, number=errno.ENOSPC, suffix=".log")
     second = Reader(engine, "g", "orders")
-    wait_until(lambda: engine.groups.describe("g").state is GroupState.PREPARING_REBALANCE, "it failed")
+    wait_until(
+        lambda: engine.groups.describe("g").state is GroupState.PREPARING_REBALANCE, "the rebalance failed"
+    )
     assert set(orders()) == set(first.partitions)
     disk.heal()
     for _ in range(3):

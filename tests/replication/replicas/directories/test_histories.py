@@ -441,7 +441,7 @@ def test_a_directory_without_its_copy_is_not_there() -> None:
 
 
 def test_a_directory_that_lost_its_copy_begins_no_life_of_its_own() -> None:
-    """It can be read alone, as meta.properties names its set; writing needs consent, and then makes a fork."""
+    """Such a directory can be read alone, as meta.properties names its set; writing needs consent and makes a fork."""
     two = two_with("a\n")
     set_id = read_replica_file(two.disks, B).set_id  # type: ignore[union-attr]
     assert f"\ntopicfs.set={set_id}\n".encode() in two.disks.read_bytes(B / "meta.properties")

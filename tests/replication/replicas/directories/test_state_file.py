@@ -93,7 +93,7 @@ def test_topics_that_were_there_before_get_replicas():
 
 
 def test_a_partition_that_is_in_two_directories_is_refused():
-    """In directories that never replicated, a partition found in two is refused, as either may be the valid one."""
+    """A partition found in two directories that never replicated is refused, as either may be the valid one."""
     two = Replicated()
     two.engine.close()
     two.make_disks()

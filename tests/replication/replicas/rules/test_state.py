@@ -63,7 +63,7 @@ def test_the_last_in_sync_stay_so():
 
 
 def test_an_unclean_election_makes_the_leader_the_only_one_in_sync():
-    """Its epoch is higher than every epoch in any log."""
+    """The leader's new epoch is higher than every epoch in any log."""
     state = elect_unclean(new_state(ALL), ends(n3=(7, 2)), THREE)
     assert ((THREE,), THREE, 8) == (state.in_sync, state.leader, state.leader_epoch)
 
