@@ -1,1 +1,1 @@
-"""Against a real Apache Kafka broker, in both directions: what it wrote under us, what we wrote under it."""
+"""Comparisons with a real Apache Kafka broker: our engine opens its files, and it opens ours."""

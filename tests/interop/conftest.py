@@ -1,4 +1,4 @@
-"""One Java, one running broker and one client of it for all the tests here."""
+"""Fixtures: Java, one running broker and a client, shared by all tests here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testing.broker.libraries import Java, UnavailableError, find_java
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Skips, with the reason in one line, where Java or the jars cannot be had."""
+    """Java and the jars; skips, with a one-line reason, if they are unavailable."""
     try:
         return find_java()
     except UnavailableError as error:
@@ -22,7 +22,7 @@ def java() -> Java:
 
 @pytest.fixture(scope="session")
 def broker(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The one broker that the tests share, running; who stops it starts it again. Topics are each test's own."""
+    """The shared broker, running; a test that stops it starts it again. Each test has its own topics."""
     with running_broker(tmp_path_factory.mktemp("kafka") / "node", java) as broker:
         yield broker
 

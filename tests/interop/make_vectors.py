@@ -1,9 +1,9 @@
-"""Makes `tests/vectors/broker-made` again: small partitions written by a real broker, and what its tools say of them.
+"""Write `tests/vectors/broker-made` again: small partitions made by a real broker, and Kafka's tools' output.
 
     python -m tests.interop.make_vectors tests/vectors/broker-made
 
-Offsets, keys, values, headers and most timestamps come out the same each time; producer ids, topic ids and what the
-broker's clock stamped do not.
+Offsets, keys, values, headers and most timestamps are the same each time; producer ids, topic ids and times from the
+broker's clock are not.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ DATA_DIRECTORY_FILES = (
 
 
 class Bench(NamedTuple):
-    """What a maker of a topic works with."""
+    """The broker and its client, with which each maker writes its topics."""
 
     broker: Broker
     client: Client
 
 
 def lines(start: int, end: int, *, keys: int = 7, interval_ms: int = 1000) -> Iterator[Outgoing]:
-    """Plain records, a fixed interval apart."""
+    """Yield plain records at a fixed interval."""
     for number in range(start, end):
         key = f"key{number % keys}".encode()
         value = f"value {number} {'abc' * (number % 11)}".encode()
@@ -58,13 +58,13 @@ def lines(start: int, end: int, *, keys: int = 7, interval_ms: int = 1000) -> It
 
 
 def snappy(bench: Bench) -> None:
-    """The broker compresses what came plain: snappy in xerial framing."""
+    """The broker compresses uncompressed batches: snappy with xerial framing."""
     bench.client.create_topic("snappy", settings={"compression.type": "snappy", **SMALL_SEGMENTS})
     bench.client.produce("snappy", lines(0, 120), batch=15)
 
 
 def producer_codecs(bench: Bench) -> None:
-    """Batches kept as they came, one after the other by every codec of librdkafka (its snappy has no framing)."""
+    """Batches stored as they were sent, one with each codec of librdkafka (whose snappy has no framing)."""
     bench.client.create_topic("codecs", settings={"compression.type": "producer"})
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd") * 2):
         records = lines(number * 20, number * 20 + 20)
@@ -72,7 +72,7 @@ def producer_codecs(bench: Bench) -> None:
 
 
 def append_time(bench: Bench) -> None:
-    """The broker's clock in place of the records' own times, plain and compressed."""
+    """The broker's clock replaces the records' timestamps, in plain and in compressed batches."""
     for topic, codec in (("append-time", "uncompressed"), ("append-time-gzip", "gzip")):
         settings = {"message.timestamp.type": "LogAppendTime", "compression.type": codec, **SMALL_SEGMENTS}
         bench.client.create_topic(topic, settings=settings)
@@ -80,7 +80,7 @@ def append_time(bench: Bench) -> None:
 
 
 def idempotent(bench: Bench) -> None:
-    """Three idempotent producers by turns, over several segments."""
+    """Three idempotent producers take turns over several segments."""
     bench.client.create_topic("idempotent", settings=SMALL_SEGMENTS)
     producers = [bench.client.producer(enable_idempotence=True, linger_ms=1000) for _ in range(3)]
     for turn in range(12):
@@ -89,7 +89,7 @@ def idempotent(bench: Bench) -> None:
 
 
 def transactions(bench: Bench) -> None:
-    """Committed, aborted and interleaved ones over several segments; the last stays open."""
+    """Committed, aborted and interleaved transactions over several segments; the last one stays open."""
     bench.client.create_topic("transactions", settings=SMALL_SEGMENTS)
     first, second, third = (_transactional(bench.client, f"writer-{number}") for number in range(3))
     number = 0
@@ -109,7 +109,7 @@ def transactions(bench: Bench) -> None:
 
 
 def compacted(bench: Bench) -> None:
-    """Keys written over and deleted again; cleaned twice, so that tombstones have their delete horizons."""
+    """Keys overwritten and deleted again, cleaned twice, so that tombstones have delete horizons."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS}
     bench.client.create_topic("compacted", settings=settings)
     for turn in range(2):
@@ -122,7 +122,7 @@ def compacted(bench: Bench) -> None:
 
 
 def compacted_transactions(bench: Bench) -> None:
-    """Transactions over a compacted topic: aborted records go, markers get delete horizons, last batches stay."""
+    """Transactions in a compacted topic: aborted records are gone, markers have delete horizons, last batches stay."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS}
     bench.client.create_topic("compacted-transactions", settings=settings)
     writers = [_transactional(bench.client, f"cleaner-{number}") for number in range(3)]
@@ -138,7 +138,7 @@ def compacted_transactions(bench: Bench) -> None:
 
 
 def old_times(bench: Bench) -> None:
-    """Times of decades ago, out of order, equal, and far enough apart to roll segments."""
+    """Timestamps from past decades: out of order, equal, and far enough apart to roll segments."""
     bench.client.create_topic("old-times", settings={"segment.ms": "86400000", "index.interval.bytes": "100"})
     day = 86_400_000
     for start in (
@@ -155,7 +155,7 @@ def old_times(bench: Bench) -> None:
 
 
 def headers_and_nulls(bench: Bench) -> None:
-    """Whatever a record may lack or carry."""
+    """Records with and without keys, values and headers."""
     bench.client.create_topic("headers", partitions=2)
     many = [(f"name{number}", str(number).encode()) for number in range(20)]
     records = [
@@ -174,7 +174,7 @@ def headers_and_nulls(bench: Bench) -> None:
 
 
 def trimmed(bench: Bench) -> None:
-    """A log start in the middle of a batch, set by DeleteRecords."""
+    """A log start within a batch, set by DeleteRecords."""
     bench.client.create_topic("trimmed", settings=SMALL_SEGMENTS)
     bench.client.produce("trimmed", lines(0, 100), batch=10)
     bench.client.delete_records("trimmed", 73)
@@ -194,11 +194,11 @@ MAKERS: tuple[Callable[[Bench], None], ...] = (
 )
 
 _KEPT_OPEN: list[Producer] = []
-"""Producers whose transaction must not end before the broker does."""
+"""Producers whose transactions must stay open until the broker ends."""
 
 
 def make(output: Path, java: Java) -> None:
-    """Run a broker, let every maker write its topics, stop it cleanly and take its files."""
+    """Run a broker, write all topics, stop it cleanly and copy its files."""
     with tempfile.TemporaryDirectory(prefix="topicfs-vectors-") as folder:
         with running_broker(Path(folder) / "node", java, SETTINGS) as broker:
             bench = Bench(broker, Client(broker.bootstrap_server))
@@ -218,12 +218,12 @@ def _transactional(client: Client, transactional_id: str) -> Producer:
 
 
 def _recent(records: Iterator[Outgoing]) -> Iterator[Outgoing]:
-    """Without times of their own: the state of a producer with old ones would expire at once."""
+    """Remove the records' timestamps: the state of a producer with old ones would expire immediately."""
     return (record._replace(timestamp=0) for record in records)
 
 
 def _wait_until_cleaned(broker: Broker, partition: TopicPartition) -> None:
-    """Wait until everything below the active segment is clean, and the files replaced are renamed."""
+    """Wait until everything below the active segment is clean, and the replaced files are renamed."""
     files = NativeFileSystem(read_only=True)
     directory = broker.log_dir / names.partition_directory(partition)
     deadline = time.monotonic() + CLEANING_TIMEOUT_SECONDS
@@ -236,7 +236,7 @@ def _wait_until_cleaned(broker: Broker, partition: TopicPartition) -> None:
 
 
 def _partitions(log_dir: Path) -> list[TopicPartition]:
-    """Those of the makers: none of Kafka's own."""
+    """Return the makers' partitions, without Kafka's internal topics."""
     found = (names.parse_partition_directory(path.name) for path in log_dir.iterdir() if path.is_dir())
     return sorted(each.partition for each in found if each and not each.partition.topic.startswith("__"))
 
@@ -252,7 +252,7 @@ def _copy_log_dir(log_dir: Path, partitions: list[TopicPartition], output: Path)
 
 
 def _write_consumed(client: Client, partitions: list[TopicPartition], output: Path) -> None:
-    """What a consumer of either isolation level gets: a JSON line a record."""
+    """Write what a consumer of each isolation level gets, one JSON line for each record."""
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     for topic, number in partitions:
@@ -263,7 +263,7 @@ def _write_consumed(client: Client, partitions: list[TopicPartition], output: Pa
 
 
 def _plain(consumed: Consumed) -> dict[str, object]:
-    """Everything a record has, bytes in hex."""
+    """Return all fields of a record, with bytes as hex."""
     record = consumed.record
     return {
         "offset": record.offset,
@@ -291,7 +291,7 @@ def _write_dumps(java: Java, partitions: list[TopicPartition], output: Path) -> 
         others = [path for path in files if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")]
         for kind, chosen, flags in (("log", logs, ("--print-data-log",)), ("idx", others, ())):
             printed = dump(java, chosen, *flags, directory=root)
-            # Findings name files absolutely; here they are named as everywhere else in these files.
+            # Findings have absolute paths; all other output here has relative ones.
             findings = printed.stderr.replace(f"{root}/", "")
             (folder / f"{directory}.{kind}.txt").write_text(printed.stdout + findings)
 

@@ -1,4 +1,4 @@
-"""Our side of a comparison: what our engine reads from a directory, and what it writes into one."""
+"""Our engine's side of a comparison: read records from a directory, and write batches to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READ_BYTES = 1 << 20
 
 
 def read_records(partition: Partition, isolation: Isolation = Isolation.READ_COMMITTED) -> list[Record]:
-    """Every visible record from the log start on, checksums checked, as a consumer shows them."""
+    """Return every visible record from the log start on as a consumer gets it, after verifying checksums."""
     offset = partition.offsets().log_start_offset
     reader = _Reader(offset)
     while True:
@@ -38,7 +38,7 @@ def read_records(partition: Partition, isolation: Isolation = Isolation.READ_COM
 
 
 class _Reader:
-    """Keeps the records that count: from the log start on, no markers, none of an aborted transaction."""
+    """Collects visible records: at or above the log start, without markers and aborted transactions."""
 
     def __init__(self, start_offset: Offset) -> None:
         self.records: list[Record] = []
@@ -75,7 +75,7 @@ def load(
     clock: Clock = system_clock,
     **checkpointed: int,
 ) -> Log:
-    """Load a partition's directory to read and write; it is made where it is missing."""
+    """Load a partition's directory for reading and writing; create it if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     return load_log(
         SegmentDirectory(directory, NativeFileSystem(), clock),
@@ -90,7 +90,7 @@ def load(
 def batch_of(
     records: Iterable[Outgoing], stamp: BatchStamp | None = None, *, base_offset: int = 0
 ) -> bytearray:
-    """One batch as a producer makes it, or with a base offset as a leader leaves it."""
+    """Return a batch as a producer encodes it, or, given a base offset, as a leader stores it."""
     return encode(
         [
             Record(
@@ -107,5 +107,5 @@ def batch_of(
 
 
 def batches_in(log: bytes) -> list[bytearray]:
-    """Take a segment's bytes apart."""
+    """Split a segment's bytes into batches."""
     return [bytearray(log[batch.position : batch.end_position]) for batch in scan(log)]

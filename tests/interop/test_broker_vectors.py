@@ -1,4 +1,4 @@
-"""What a broker wrote, long ago: read by us without one."""
+"""Our engine reads stored files of a broker; no broker runs."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_records_are_those_a_consumer_got(name: str, isolation: Isolation) -> No
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None:
-    """From the `.log` files alone recovery and a close in order make every other file, byte for byte.
+    """Recovery from the `.log` files and a clean close write the same bytes as the broker to every other file.
 
-    But for what snapshots and transaction indexes inside a cleaned section tell of: batches that compaction has
-    removed since. It is as early as can be: a day after their last batch producers are forgotten. And but for the
-    snapshot at the log start: there is none after a recovery, a broker's neither.
+    There are two exceptions. Snapshots and transaction indexes of a cleaned section may mention batches that
+    compaction has removed since. (The clock is at its earliest, so that no producer expires.) And a recovery writes
+    no snapshot at the log start, neither here nor in a broker.
     """
     directory = tmp_path / name
     directory.mkdir()
@@ -58,7 +58,7 @@ def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None
 
 
 def consumed(name: str, isolation: Isolation) -> list[Record]:
-    """What the consumer got."""
+    """Return the records that the consumer got."""
     lines = (VECTORS / "consumed" / f"{name}.{isolation.value}.jsonl").read_text().splitlines()
     return [_record(json.loads(line)) for line in lines]
 
@@ -79,20 +79,20 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def index_interval(name: str) -> str:
-    """The setting that `make_vectors.py` gave the topic."""
+    """Return the index.interval.bytes that `make_vectors.py` set for the topic."""
     topic = name.rpartition("-")[0]
     return {"codecs": "4096", "headers": "4096", "old-times": "100"}.get(topic, "200")
 
 
 def dirty_start(name: str) -> int:
-    """Where the section begins that no compaction has changed."""
+    """Return the offset at which the section begins that no compaction has changed."""
     topic, _, number = name.rpartition("-")
     cleaned = read_offsets(NativeFileSystem(read_only=True), LOG_DIR / names.CLEANER_OFFSETS)
     return cleaned.get(TopicPartition(topic, int(number)), Offset(0))
 
 
 def contents(directory: Path, *, dirty_start: int) -> dict[str, bytes]:
-    """The bytes of every file of a segment, by name."""
+    """Return the bytes of every file of a segment, by name."""
     return {
         path.name: path.read_bytes()
         for path in sorted(directory.iterdir())
@@ -102,7 +102,7 @@ def contents(directory: Path, *, dirty_start: int) -> dict[str, bytes]:
 
 
 def test_every_kind_of_batch_is_there() -> None:
-    """The vectors hold what they say: all codecs, both timestamp types, markers, horizons and empty batches."""
+    """The vectors have all codecs, both timestamp types, markers, delete horizons and empty batches."""
     batches = [batch for log in LOG_DIR.glob("*/*.log") for batch in scan(log.read_bytes())]
     assert {"NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"} == {batch.codec.name for batch in batches}
     assert {"CreateTime", "LogAppendTime"} == {batch.timestamp_type.label for batch in batches}

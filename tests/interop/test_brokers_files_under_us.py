@@ -1,4 +1,4 @@
-"""A broker's log directory under our engine: after a clean stop, after SIGKILL, and back under the broker."""
+"""A broker's log directory opened by our engine: after a clean stop, after SIGKILL, and returned to the broker."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ START_TIME = 1_700_000_000_000
 DENSE_INDEX = {"index.interval.bytes": "300"}
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 SAME_BATCHES = ("segments", "idempotent", *CODECS, "mixed", "transactions")
-"""Kinds of topics whose log begins with their first batch."""
+"""Kinds of topics whose log still has its first batch."""
 Consumed = Mapping[tuple[TopicPartition, Isolation], list[Record]]
-"""What a consumer of each isolation level got."""
+"""The records that a consumer of each isolation level got."""
 SMALL_SEGMENTS = {"internal.segment.bytes": "4000", **DENSE_INDEX}
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A copy of the broker's log directory, and what its consumers got of what was written before."""
+    """A copy of the broker's log directory, and the records that its consumers had got before."""
 
     directory: Path
     consumed: Consumed
@@ -46,18 +46,18 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Three moments of one broker."""
+    """Copies from three moments of one broker."""
 
     stopped: State
-    """After a clean stop: indexes trimmed, the marker written, nothing ever recovered."""
+    """After a clean stop: indexes are trimmed, the clean-shutdown marker exists, nothing was ever recovered."""
     killed: State
-    """After SIGKILL behind more records: indexes preallocated, no marker."""
+    """After more records and SIGKILL: indexes are preallocated, and there is no marker."""
     recovered: State
-    """The same after the broker's own recovery and a clean stop."""
+    """The killed state after the broker's own recovery and a clean stop."""
 
 
 def plain_records(start: int, end: int) -> list[Outgoing]:
-    """Records with keys, nulls and headers by turns."""
+    """Return records that differ in keys, nulls and headers."""
     return [
         Outgoing(
             None if number % 13 == 0 else b"value %d" % number,
@@ -70,7 +70,7 @@ def plain_records(start: int, end: int) -> list[Outgoing]:
 
 
 def write_topics(client: Client, prefix: str) -> Consumed:
-    """Topics of every kind, and what a consumer that reads committed gets of them."""
+    """Write topics of every kind; return what a read_committed consumer gets from them."""
     client.create_topic(prefix, partitions=2, settings=DENSE_INDEX)
     client.produce(prefix, plain_records(0, 500), batch=7)
     client.produce(prefix, plain_records(500, 520), partition=1, batch=20)
@@ -102,7 +102,7 @@ def write_topics(client: Client, prefix: str) -> Consumed:
 
 
 def write_transactions(client: Client, topic: str) -> None:
-    """Two writers by turns over several segments, every third transaction aborted."""
+    """Write with two producers in turn over several segments, and abort every third transaction."""
     client.create_topic(topic, settings=SMALL_SEGMENTS)
     writers = [client.producer(transactional_id=f"{topic}-{number}", linger_ms=1000) for number in range(2)]
     for writer in writers:
@@ -144,14 +144,14 @@ def looked_into(state: State) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("isolation", Isolation)
 def test_records_are_the_consumers(state: State, looked_into: Engine, isolation: Isolation) -> None:
-    """Opened read-only: every offset, time, key, value and header as librdkafka got it from the broker."""
+    """A read-only engine shows every offset, time, key, value and header as librdkafka got them from the broker."""
     for partition in state.partitions():
         found = ours.read_records(looked_into.partition(*partition), isolation)
         assert state.consumed[partition, isolation] == found
 
 
 def test_reading_changes_nothing(state: State) -> None:
-    """Not a byte and not a name of the broker's directory changes by a look into it."""
+    """Opening the broker's directory read-only changes no byte and no name in it."""
     before = fingerprint(state.directory)
     engine = open_engine(state.directory, read_only=True)
     for partition in state.partitions():
@@ -162,7 +162,7 @@ def test_reading_changes_nothing(state: State) -> None:
 
 
 def test_lookups_by_time_agree(state: State, looked_into: Engine) -> None:
-    """For the time of every record, one before and one after: the first record at or after it."""
+    """A lookup at, just before or just after each record's time finds the first record at or after that time."""
     for (place, isolation), records in state.consumed.items():
         if isolation is Isolation.READ_COMMITTED:
             continue
@@ -175,10 +175,10 @@ def test_lookups_by_time_agree(state: State, looked_into: Engine) -> None:
 
 
 def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> None:
-    """What was killed, recovered and closed by us, has the files that the broker's own recovery and stop left."""
+    """After our recovery and clean close, the killed directory has the same files as after the broker's."""
     directory = tmp_path / "recovered"
     shutil.copytree(states.killed.directory, directory)
-    # A broker keeps its topics' settings elsewhere: what all of them have is given here.
+    # A broker keeps topic settings in its metadata log; these settings are common to all topics.
     settings = EngineConfig(topic_defaults=TopicConfig.from_overrides(DENSE_INDEX))
     open_engine(directory, config=settings).close()
     for partition in states.recovered.partitions():
@@ -190,13 +190,13 @@ def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> Non
     "name", ["before-stop-0", "before-stop-1", *(f"before-stop-{kind}-0" for kind in SAME_BATCHES)]
 )
 def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, name: str) -> None:
-    """What the broker appended, appended by us batch for batch: logs, indexes and snapshots equal byte for byte."""
+    """Appending the broker's batches one by one to our engine makes logs, indexes and snapshots equal byte for byte."""
     theirs = states.stopped.directory / name
     settings = DENSE_INDEX if name in ("before-stop-0", "before-stop-1") else SMALL_SEGMENTS
     log = ours.load(tmp_path / name, settings, clean=True)
     for file in sorted(theirs.glob("*.log")):
         for batch in ours.batches_in(file.read_bytes()):
-            # Markers come from a coordinator: what has any is appended as a follower does.
+            # Only a coordinator makes markers: append batches of such topics as a follower does.
             (log.appender.append_as_follower if "transactions" in name else log.append)(batch)
     log.close()
     assert segment_files(theirs, ".snapshot") == segment_files(tmp_path / name, ".snapshot")
@@ -206,7 +206,7 @@ def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, na
 def test_the_broker_starts_again_on_what_we_closed(
     broker: Broker, client: Client, states: States, ending: str
 ) -> None:
-    """After our engine took the directory over, wrote to it and closed it, the broker serves all of it."""
+    """The broker serves everything after our engine has opened its directory, written to it and closed it."""
     with away(broker, ending), closing(open_engine(broker.log_dir)) as engine:
         partition = engine.partition("before-stop", 1)
         before = ours.read_records(partition)
@@ -221,7 +221,10 @@ def test_the_broker_starts_again_on_what_we_closed(
 
 
 def test_the_broker_rebuilds_the_indexes_of_what_we_wrote(broker: Broker, client: Client) -> None:
-    """Our engine keeps to the settings in the cluster's metadata log: of a larger segment the index would not fit, and the broker not start."""
+    """The broker starts after our engine wrote with the settings of the metadata log.
+
+    With a larger segment the rebuilt index would not fit, and the broker would not start.
+    """
     name, settings = "small-indexes", {"segment.index.bytes": "800", "index.interval.bytes": "0"}
     client.create_topic(name, settings=settings)
     broker.stop()
@@ -238,7 +241,7 @@ def test_the_broker_rebuilds_the_indexes_of_what_we_wrote(broker: Broker, client
 
 
 def fingerprint(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file's time of change and content, by name."""
+    """Return the modification time and content of every file, by name."""
     return {
         str(path.relative_to(directory)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in sorted(directory.rglob("*"))
@@ -247,6 +250,6 @@ def fingerprint(directory: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def segment_files(directory: Path, *more: str) -> dict[str, bytes]:
-    """The logs and indexes of a partition, and what else is named by its suffix."""
+    """Return the contents of a partition's logs and indexes, and of files with the suffixes `more`."""
     kinds = (".log", ".index", ".timeindex", ".txnindex", *more)
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.suffix in kinds}

@@ -1,4 +1,4 @@
-"""Compressed contents of every form: which of them Kafka's own readers read."""
+"""Variants of compressed content: which of them Kafka's readers accept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 300
 
 
 def test_kafkas_readers_read_and_refuse_what_ours_do(java: Java, tmp_path: Path):
-    """A consumer's reader and the one that a broker checks an append with, of the libraries in `pom.xml`."""
+    """The readers of Kafka's consumer and broker, with the libraries of `pom.xml`, accept what our readers accept."""
     names = {}
     for number, (codec, name) in enumerate(VARIANTS):
         file = tmp_path / str(number)

@@ -1,6 +1,6 @@
-"""The broker's cleaner and ours over the same files: what stays is the same, byte for byte.
+"""The broker's cleaner and ours make the same bytes from the same files.
 
-The broker's time of a pass stands in the delete horizons it set, so that ours can be run at the same moment.
+The time of a broker's pass follows from the delete horizons that it set, so ours can run with the same time.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ SETTINGS = {
     "delete.retention.ms": str(DELETE_RETENTION_MS),
     "min.cleanable.dirty.ratio": "1.0",
 }
-"""No ratio is above 1: nothing is cleaned until a lower one is set."""
+"""No dirty ratio is above 1: the broker cleans nothing until a lower ratio is set."""
 
 
 class Pass(NamedTuple):
     """One pass of the broker's cleaner."""
 
     before: Path
-    """The partition's files before it."""
+    """The partition's files before the pass."""
     first_dirty_offset: Offset | None
     after: Path
 
 
 @pytest.fixture(scope="module")
 def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pass]]:
-    """Two passes: the first sets horizons, which are over in the second; that one has compressed batches, too."""
+    """Two passes: the first sets horizons, which have passed in the second; the second has compressed batches too."""
     folder = tmp_path_factory.mktemp("compaction")
     client.create_topic(TOPIC.topic, settings=SETTINGS)
     writer = client.producer(transactional_id=TOPIC.topic, linger_ms=1000)
@@ -71,7 +71,8 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
                 enable_idempotence=turn % 2 == 0,
                 compression_type="zstd" if number and turn % 4 == 3 else "none",
             )
-        # Each turn has eight records and their marker, which may come behind what follows, and twelve others.
+        # Each turn has a transaction of eight records, whose marker may come after later records, and twelve
+        # others.
         client.wait_for_end(TOPIC.topic, (number + 1) * 12 * (8 + 1 + 12))
         checkpoint = cleaner_checkpoint(broker.log_dir)
         before = copy_partition(broker, folder / f"before-{number}")
@@ -84,9 +85,9 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
 
 
 def keyed_records(number: int) -> list[Outgoing]:
-    """Twenty records: keys of a few, tombstones among them, and at the end of each batch keys of their own.
+    """Return twenty records: a few keys with tombstones, and a unique key at the end of each batch.
 
-    The last batch of a pass must have something to keep: brokers of this version keep its header in any case.
+    A pass must keep a record of its last batch, because brokers of this version keep that batch's header in any case.
     """
     return [
         Outgoing(
@@ -103,7 +104,7 @@ def cleaner_checkpoint(log_dir: Path) -> Offset | None:
 
 
 def copy_partition(broker: Broker, target: Path) -> Path:
-    """Copy the files as they stand; closed segments change no more while nothing is cleaned."""
+    """Copy the partition's files; closed segments do not change unless the broker cleans."""
     source = broker.log_dir / names.partition_directory(TOPIC)
     return shutil.copytree(
         source, target / source.name, ignore=shutil.ignore_patterns("*.deleted", "*.cleaned", "*.swap")
@@ -115,7 +116,7 @@ def batches_of(directory: Path) -> list[BatchHeader]:
 
 
 def time_of(done: Pass) -> Timestamp:
-    """When the pass was: the latest horizon is that much later."""
+    """Return the time of the pass: the latest delete horizon minus delete.retention.ms."""
     horizons = [batch.delete_horizon_ms for batch in batches_of(done.after)]
     return Timestamp(max(horizon for horizon in horizons if horizon is not None) - DELETE_RETENTION_MS)
 
@@ -131,7 +132,7 @@ def cleaned_by_us(done: Pass, directory: Path) -> Log:
 
 @pytest.mark.parametrize("number", range(2))
 def test_both_leave_the_same(passes: list[Pass], tmp_path: Path, number: int) -> None:
-    """The same records in batches with the same headers; without compression the same logs and indexes."""
+    """Both leave the same records in batches with the same headers; without compression the files are equal."""
     done = passes[number]
     log = cleaned_by_us(done, tmp_path / "ours" / done.before.name)
     found = [ours.read_records(log, isolation) for isolation in Isolation]
@@ -146,7 +147,7 @@ def test_both_leave_the_same(passes: list[Pass], tmp_path: Path, number: int) ->
 
 
 def headers_of(directory: Path) -> list[BatchHeader]:
-    """What does not depend on how well a library compresses."""
+    """Return the batches' headers without the fields that depend on the compression library."""
     return [
         batch._replace(position=0, size_bytes=0, checksum=0)
         if batch.codec is not Codec.NONE
@@ -156,14 +157,14 @@ def headers_of(directory: Path) -> list[BatchHeader]:
 
 
 def closed_files(directory: Path) -> dict[str, bytes]:
-    """But for the active segment's, whose indexes are preallocated while a broker runs."""
+    """Return the closed segments' files; the active segment's indexes are preallocated while a broker runs."""
     files = segment_files(directory)
     active = max(files)[:20]
     return {name: data for name, data in files.items() if not name.startswith(active)}
 
 
 def test_the_passes_had_something_to_do(passes: list[Pass]) -> None:
-    """Tombstones and markers with horizons, then gone; aborted records gone; headers of emptied batches."""
+    """The passes set delete horizons, remove what has passed them, drop aborted records and keep empty batches."""
     first, second = (batches_of(done.after) for done in passes)
     assert len(first) < len(batches_of(passes[0].before))
     horizons = {batch.base_offset for batch in first if batch.delete_horizon_ms is not None}

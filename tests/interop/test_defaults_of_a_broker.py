@@ -1,4 +1,4 @@
-"""What a broker's own settings are where nobody gives any."""
+"""A broker's settings if none are configured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COPIES = "offsets.topic.replication.factor"
 
 
 def test_consumer_offsets_has_three_copies_by_default(client: Client):
-    """One copy, as articles show it, is what a quickstart of a single node sets, and what the broker here is told."""
+    """__consumer_offsets has three replicas by default; articles and the test broker use a quickstart's one."""
     node = ConfigResource(ConfigResource.Type.BROKER, "1")
     entry = client.admin.describe_configs([node])[node].result(TIMEOUT_SECONDS)[COPIES]
     default = [one for one in entry.synonyms.values() if one.source == ConfigSource.DEFAULT_CONFIG.value]

@@ -1,4 +1,4 @@
-"""One flipped bit in a header, where no checksum covers it: where a broker's log and ours end after an unclean stop."""
+"""One flipped bit in a header field outside the checksum: where a broker's recovery and ours end the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES = NativeFileSystem()
 RECORDS, IN_A_BATCH = 300, 3
 CONFIG = TopicConfig(internal_segment_bytes=4000, segment_index_bytes=4096, index_interval_bytes=100)
 POWERS = (0, 1, 2, 3, 5, 8, 9, 16, 30)
-"""Of two: the bits of a base offset that are tried. Those above move it out of its segment's reach."""
+"""The exponents of the base offset's flipped bits. Higher bits move the offset out of its segment's range."""
 OFFSET_BITS = {f"base offset, 2^{power}": 63 - power for power in POWERS}
 BITS = {
     **OFFSET_BITS,
@@ -40,47 +40,47 @@ BITS = {
     "magic below zero": 128,
     "magic below the present": 134,
 }
-"""Counted from the header's first bit."""
+"""Bit positions, counted from the header's first bit."""
 ENDS_A_BROKERS_LOG = {"length", "magic below zero", "magic below the present"}
 
 
 class BatchLocation(NamedTuple):
-    """A batch of the log that is damaged."""
+    """A batch of the log to damage."""
 
     log: str
     position: int
     base_offset: int
 
     def offset_with(self, bit: str) -> int:
-        """What its base offset is then."""
+        """Return the batch's base offset after the flip of `bit`."""
         return self.base_offset ^ 1 << 63 - BITS[bit] if bit in OFFSET_BITS else self.base_offset
 
     def may_have(self, bit: str) -> bool:
-        """Whether the segment may hold it then; a broker does not start otherwise."""
+        """Return whether the new offset fits into the segment; otherwise a broker does not start."""
         segment_base = int(self.log[:20])
         last_offset = self.offset_with(bit) + IN_A_BATCH - 1
         return segment_base <= self.offset_with(bit) and last_offset <= segment_base + MAX_RELATIVE_OFFSET
 
 
 class Damaged(NamedTuple):
-    """What both make of one damage."""
+    """Both engines' results for one flipped bit."""
 
     bit: str
     base_offset: int
     found_offset: int
-    """The base offset that stands there after it."""
+    """The base offset stored in the batch after the flip."""
     brokers: int
-    """Where the log ends."""
+    """The log end offset of the broker."""
     own: int
 
     @property
     def moves_the_end(self) -> bool:
-        """Whether it is the last batch that has another base offset, behind which nothing stands."""
+        """Return whether the last batch's base offset changed, which no later batch contradicts."""
         return self.found_offset != self.base_offset == RECORDS - IN_A_BATCH
 
 
 def write_log(directory: Path) -> list[BatchLocation]:
-    """A log of several segments; the first, a middle and the last batch of its first, a middle and its last segment."""
+    """Write a log of several segments; return the first, a middle and the last batch of three segments."""
     directory.mkdir()
     log = load_log(SegmentDirectory(directory, FILES, system_clock), CONFIG, clean=True)
     for first in range(0, RECORDS, IN_A_BATCH):
@@ -120,7 +120,7 @@ def forget_checkpoints(log_dir: Path) -> None:
 def outcomes(
     broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Damaged]]:
-    """Each bit at each place, in a partition of its own under the broker, and in a directory under us."""
+    """The results of flipping each bit of each batch, in a broker's partition and in a directory of ours."""
     home = tmp_path_factory.mktemp("flipped")
     source = home / f"{TOPIC}-0"
     places = write_log(source)
@@ -162,10 +162,10 @@ def own_end(source: Path, parent: Path, place: BatchLocation, bit: int) -> int:
 
 
 def test_a_broker_keeps_the_batch_but_for_its_length_and_an_older_magic(outcomes: list[Damaged]) -> None:
-    """It looks at neither base offset nor leader epoch, and takes any magic above the present one for it.
+    """A broker cuts the log only at a wrong length or an older magic; it ignores base offsets and leader epochs.
 
-    The last batch's base offset makes its end, whatever it is. And where its indexes stumble over the offset, as at
-    the first batch of all here, it loses the log's offsets itself.
+    The last batch's base offset, right or wrong, gives the log end. If the offset breaks the indexes, as in the very
+    first batch here, the broker itself loses the log's offsets.
     """
     assert [brokers_end(one) for one in outcomes] == [one.brokers for one in outcomes]
 
@@ -179,9 +179,10 @@ def brokers_end(one: Damaged) -> int:
 
 
 def test_we_keep_what_a_broker_keeps(outcomes: list[Damaged]) -> None:
-    """And what only the magic says is no batch of the present format, or only the length cuts off, though the checksum does not.
+    """We keep what a broker keeps, and batches with a wrong magic, or a wrong length that the checksum refutes.
 
-    The last batch may have left a gap where its base offset is larger, as in a broker; it does not go back.
+    If the last batch has a larger base offset, the log has a gap before it, as in a broker; a smaller one is
+    corrected.
     """
     assert [own_expected(one) for one in outcomes] == [one.own for one in outcomes]
 

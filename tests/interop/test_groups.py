@@ -1,4 +1,4 @@
-"""Consumer groups between a real broker and us: its tools read what we keep, and each goes on where the other one stood."""
+"""Consumer groups move between a broker and our engine: each reads the other's files and continues its groups."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 @pytest.fixture
 def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker, which the next test finds running whatever becomes of this one."""
+    """The broker, which is running again for the next test, whatever a test does to it."""
     with back_again(one_node):
         yield one_node
 
 
 def run(*arguments: str) -> str:
-    """What a command of ours prints."""
+    """Return the output of a command of topicfs."""
     result = CliRunner().invoke(cli, arguments)
     assert 0 == result.exit_code, result.output
     return result.output
 
 
 def read_as_member(engine: Engine, group: str, topic: str, positions: Mapping[int, int]) -> None:
-    """Join as the one member, commit positions, and leave."""
+    """Join a group as its only member, commit positions, and leave."""
     member = engine.groups.join(
         group, Subscription(topics=frozenset({topic})), client_id="cat-4711", listener=lambda: None
     )
@@ -67,7 +67,7 @@ def read_as_member(engine: Engine, group: str, topic: str, positions: Mapping[in
 
 
 def fill(data: Path, topic: str, *groups: str) -> None:
-    """Six records in each of two partitions; each group has read four of the one, and the other."""
+    """Write six records to each of two partitions; each group has read four records of one, and all of the other."""
     engine = open_engine(data)
     made = engine.create_topic(topic, partitions=2)
     for number, partition in made.partitions().items():
@@ -78,7 +78,7 @@ def fill(data: Path, topic: str, *groups: str) -> None:
 
 
 def read_with_kcat(broker: Broker, group: str, topic: str, count: int) -> list[str]:
-    """The next records that librdkafka's kcat is given as a member; without a position it begins at the first."""
+    """Return the next records that kcat (librdkafka) gets as a member; without a position it begins at the first."""
     command = ["kcat", "-b", broker.bootstrap_server, "-G", group, "-q", "-c", str(count)]
     ran = subprocess.run(
         [*command, "-X", "auto.offset.reset=earliest", topic],
@@ -92,7 +92,7 @@ def read_with_kcat(broker: Broker, group: str, topic: str, count: int) -> list[s
 
 
 def decoded(java: Java, directory: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Keys and payloads of the records of `__consumer_offsets`, as kafka-dump-log prints them."""
+    """Return keys and payloads of the records of `__consumer_offsets`, as kafka-dump-log prints them."""
     files = [one for one in directory.glob("__consumer_offsets-*/*.log") if one.stat().st_size]
     found = re.findall(r" key: (\{.*\}) payload: (\S.*)", dump(java, files, "--offsets-decoder").stdout)
     return [
@@ -101,14 +101,14 @@ def decoded(java: Java, directory: Path) -> list[tuple[dict[str, Any], dict[str,
 
 
 def shape(value: Any) -> Any:
-    """The names in a JSON value, without what stands under them."""
+    """Return a JSON value with all its names but without its values."""
     if isinstance(value, dict):
         return {name: shape(one) for name, one in value.items()}
     return [shape(value[0])] if isinstance(value, list) and value else type(value).__name__
 
 
 def kafkas_lags(java: Java, broker: Broker, group: str, topic: str) -> dict[int, tuple[str, str]]:
-    """Position and lag by partition, as kafka-consumer-groups prints them."""
+    """Return each partition's position and lag as kafka-consumer-groups prints them."""
     output = run_tool(
         java, GROUPS, "--bootstrap-server", broker.bootstrap_server, "--describe", "--group", group
     ).stdout
@@ -117,7 +117,7 @@ def kafkas_lags(java: Java, broker: Broker, group: str, topic: str) -> dict[int,
 
 
 def test_kafkas_decoder_prints_our_records(java: Java, node: Broker, tmp_path: Path) -> None:
-    """A group's life and its positions, field for field as Kafka prints those of its own consumer."""
+    """Kafka's decoder prints our records of a group and its positions with the same fields as Kafka's own."""
     fill(tmp_path / "data", "orders", "billing")
     found = decoded(java, tmp_path / "data")
     client = Client(node.bootstrap_server)
@@ -154,7 +154,7 @@ def test_kafkas_decoder_prints_our_records(java: Java, node: Broker, tmp_path: P
 
 
 def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """After a handover its tool shows our positions and lag, and a consumer of Java and kcat get the rest, each record once."""
+    """After a handover Kafka's tool shows our positions and lag, and consumers get each remaining record once."""
     topic, group, data = "ours", "shells", tmp_path / "data"
     fill(data, topic, group, "kcats")
     place = ("--bootstrap-server", node.bootstrap_server, "--log-dir", str(node.log_dir))
@@ -185,7 +185,7 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
 def test_we_go_on_where_the_groups_of_java_and_librdkafka_stood(
     java: Java, node: Broker, tmp_path: Path
 ) -> None:
-    """A read-only mount of the broker's files shows them, a takeover carries them, and a shell is given the rest."""
+    """A read-only mount of the broker's files shows its groups, a takeover copies them, and a shell reads the rest."""
     topic = "theirs"
     client = Client(node.bootstrap_server)
     client.create_topic(topic, partitions=1)

@@ -1,4 +1,4 @@
-"""Lookups by time where a broker's answer and ours differ, as docs/differences.md says: over the same files."""
+"""Lookups by time for which a broker and our engine differ over the same files, as docs/differences.md says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def record(timestamp: int, key: bytes = b"k", size: int = 800) -> Outgoing:
 def answers(
     broker: Broker, client: Client, topic: str, timestamp: int, folder: Path, *, start: int = 0
 ) -> tuple[int, int]:
-    """The broker's answer, and ours from a copy of its files; -1 for none."""
+    """Return the broker's answer, and ours for a copy of its files; -1 for none."""
     said = client.offset_at(topic, timestamp)
     source = broker.log_dir / names.partition_directory(TopicPartition(topic, 0))
     shutil.copytree(source, folder / source.name)
@@ -39,7 +39,7 @@ def answers(
 
 
 def test_a_broker_answers_with_the_offset_of_a_transactions_marker(broker, client, tmp_path):
-    """Its time is that of the commit. Here a lookup finds records, and there is none as late."""
+    """A broker may return the offset of a commit marker, which has a time too; our lookups find only records."""
     client.create_topic("times-marker", settings={"retention.ms": "-1"})
     writer = client.producer(transactional_id="times-marker")
     writer.init_transactions(30)
@@ -51,7 +51,10 @@ def test_a_broker_answers_with_the_offset_of_a_transactions_marker(broker, clien
 
 
 def test_a_broker_answers_nothing_where_the_record_as_late_was_deleted(broker, client, tmp_path):
-    """It looks into the first segment that was as late, whose record is below the log start, and into no other."""
+    """A broker finds nothing if the first segment with a late enough time has that record below the log start.
+
+    It looks into that segment alone; ours continues in the next one.
+    """
     client.create_topic("times-deleted", settings={"retention.ms": "-1", **TWO_A_SEGMENT})
     client.produce("times-deleted", map(record, (LATE, EARLY, LATEST, LATEST)), batch=1)
     assert 0 == client.offset_at("times-deleted", BETWEEN)
@@ -60,7 +63,7 @@ def test_a_broker_answers_nothing_where_the_record_as_late_was_deleted(broker, c
 
 
 def test_a_broker_answers_nothing_where_compaction_left_an_empty_batch(broker, client, tmp_path):
-    """The header of a producer's last batch keeps its time, and no record."""
+    """A broker finds nothing if a late enough time is only in the header of an empty batch that compaction kept."""
     topic = "times-compacted"
     client.create_topic(
         topic, settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0", **TWO_A_SEGMENT}

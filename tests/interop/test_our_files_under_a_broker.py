@@ -1,4 +1,4 @@
-"""Our partitions placed under a broker by hand, as kafka-storage.md#moving-partitions says, with everything they are served by."""
+"""A broker serves our partitions, placed by hand as kafka-storage.md#moving-partitions describes, to all clients."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ pytestmark = pytest.mark.java
 WAYS = ("clean", "without-indexes", "unclean")
 KINDS = ("plain", "codecs", "idempotent", "transactions", "compacted")
 APPENDED = "appended"
-"""The kind to which the broker appends: no other test reads it."""
+"""The kind to which the broker appends; no other test reads it."""
 COMPACTED = {
     "cleanup.policy": "compact",
     "delete.retention.ms": "1000",
-    # Only what we clean ourselves is cleaned: no ratio is above it.
+    # No dirty ratio is above 1: only our cleaner cleans.
     "min.cleanable.dirty.ratio": "1.0",
 }
 FILES = NativeFileSystem()
@@ -48,25 +48,25 @@ TIME_ENTRY = Struct(">qi")
 
 
 class Placed(NamedTuple):
-    """A partition of ours that the broker has been serving since."""
+    """One of our partitions that the broker now serves."""
 
     ours: Path
-    """Our directory, closed in order."""
+    """Our directory, closed cleanly."""
     records: dict[Isolation, list[Record]]
-    """What we read from it."""
+    """The records that our engine read from it."""
 
     @property
     def name(self) -> str:
-        """Its topic's."""
+        """The name of its topic."""
         return self.ours.name.removesuffix("-0")
 
 
 Everything = Mapping[tuple[str, str], Placed]
-"""By way and kind."""
+"""Placed partitions by way of placing and kind."""
 
 
 def groups_of_records() -> Iterator[list[Outgoing]]:
-    """Records for one-record batches and larger ones, by turns."""
+    """Yield groups of records for batches of one record and of several in turn."""
     records = plain_records(0, 600)
     while records:
         for size in (1, 5, 12, 2):
@@ -81,13 +81,13 @@ def write_plain(partition: Log) -> None:
 
 
 def write_codecs(partition: Log) -> None:
-    """Every codec by turns, as five producers would."""
+    """Write batches with each codec in turn, as five producers would."""
     for number, records in enumerate(groups_of_records()):
         partition.append(ours.batch_of(records, BatchStamp(codec=Codec(number % 5))))
 
 
 def write_idempotent(partition: Log) -> None:
-    """Two producers by turns."""
+    """Write with two idempotent producers in turn."""
     sequences = [0, 0]
     for number, records in enumerate(groups_of_records()):
         producer = number % 2
@@ -101,7 +101,7 @@ def write_idempotent(partition: Log) -> None:
 
 
 def write_transactions(partition: Log) -> None:
-    """Three batches a transaction, every second one aborted; as a leader's log has them, markers and all."""
+    """Write transactions of three batches with their markers, as in a leader's log, and abort every second one."""
     sequence = 0
     for number, records in enumerate(groups_of_records()):
         end = partition.offsets().log_end_offset
@@ -128,13 +128,13 @@ def write_transactions(partition: Log) -> None:
 
 
 def write_compacted(partition: Log) -> None:
-    """Keys that come again, tombstones, two producers and aborts, cleaned twice: with horizons, and with them over."""
+    """Write repeated keys, tombstones and aborts of two producers; clean twice: before and after the horizons pass."""
     sequences = [0, 0]
     for number in range(120):
         end = partition.offsets().log_end_offset
         records = keyed_records(number)
         transactional = number % 2 == 0
-        # The second producer is silent after its first batches: of them a header is all that is left.
+        # The second producer writes nothing later: only a header remains of its last batch.
         producer = 1 if number in (1, 3) else 0
         stamp = BatchStamp(
             leader_epoch=0,
@@ -179,7 +179,7 @@ def end_transaction(partition: Log, kind: ControlType) -> None:
 
 
 def clean_up(partition: Log, *, now: int) -> None:
-    """One pass, as the engine's cleaner does it."""
+    """Clean once, as the engine's cleaner does."""
     time = Timestamp(now)
     chosen = plan(cleaning_params(partition, partition.parts.first_dirty_offset, time))
     partition.parts.first_dirty_offset = clean(partition, chosen, now=time).end_offset
@@ -196,7 +196,7 @@ WRITERS = {
 
 
 def write_ours(engine: Engine, data: Path, topic: str, kind: str) -> Placed:
-    """Write a topic of several segments by our engine."""
+    """Write a topic of several segments with our engine."""
     partition = engine.create_topic(
         topic, overrides={"retention.ms": "-1", **settings_of(kind)}
     ).partitions()[0]
@@ -242,7 +242,7 @@ def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
 
 
 def place(source: Path, log_dir: Path) -> None:
-    """Put our segments in place of the broker's, keep its partition.metadata, and forget what it noted of the log."""
+    """Replace the broker's segments by ours, keep its partition.metadata, and remove its checkpoints for the log."""
     target = log_dir / source.name
     for file in target.iterdir():
         if file.name != names.PARTITION_METADATA:
@@ -264,12 +264,12 @@ def one(request: pytest.FixtureRequest, placed: Everything) -> Placed:
 
 @pytest.mark.parametrize("isolation", Isolation)
 def test_a_client_reads_every_record(one: Placed, client: Client, isolation: Isolation) -> None:
-    """librdkafka, checking checksums: every offset, time, key, value and header; no aborted one if told so."""
+    """librdkafka, with checksums on, reads every record's fields; with read_committed no aborted record."""
     assert one.records[isolation] == client.records(one.name, isolation=isolation)
 
 
 def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
-    """The second client, the way a shell user meets it."""
+    """kcat reads every record, as a shell user runs it."""
     expected = [
         (record.offset, record.timestamp, _text(record.key), _text(record.value))
         for record in one.records[Isolation.READ_COMMITTED]
@@ -279,7 +279,7 @@ def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
 
 
 def test_the_console_consumer_reads_every_record(placed: Everything, broker: Broker, java: Java) -> None:
-    """Kafka's own tool, its consumer the Java one."""
+    """The console consumer reads every record with Kafka's Java consumer."""
     one = placed["clean", "codecs"]
     records = one.records[Isolation.READ_UNCOMMITTED]
     lines = tools.console_consume(
@@ -300,9 +300,9 @@ def test_the_console_consumer_reads_every_record(placed: Everything, broker: Bro
 def test_the_broker_left_or_made_the_indexes_that_we_make(
     one: Placed, broker: Broker, tmp_path: Path
 ) -> None:
-    """Kept, or rebuilt from the log alone: segment for segment the same bytes as ours, but for the active one.
+    """The broker keeps our indexes, or rebuilds the same bytes from the log, except for the active segment.
 
-    Of what was cleaned a rebuilt transaction index knows less: there ours is rebuilt, too.
+    A transaction index rebuilt from a cleaned log has fewer entries; there our index is rebuilt too.
     """
     directory = one.ours
     if one.name.endswith("compacted") and not one.name.startswith("clean-"):
@@ -317,7 +317,7 @@ def test_the_broker_left_or_made_the_indexes_that_we_make(
 
 
 def test_lookups_by_time_agree(one: Placed, client: Client) -> None:
-    """The broker's ListOffsets over our time indexes finds what is in the records."""
+    """The broker's ListOffsets finds the right records through our time indexes."""
     records = one.records[Isolation.READ_UNCOMMITTED]
     for record in records[:: len(records) // 4]:
         expected = next(each.offset for each in records if each.timestamp >= record.timestamp)
@@ -325,7 +325,7 @@ def test_lookups_by_time_agree(one: Placed, client: Client) -> None:
 
 
 def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> None:
-    """The next record gets the next offset, whatever way the files came."""
+    """The broker gives the next record the next offset, however the files were placed."""
     for way in WAYS:
         one = placed[way, APPENDED]
         expected = len(one.records[Isolation.READ_UNCOMMITTED])
@@ -335,7 +335,7 @@ def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_compacted_table_is_the_brokers(placed: Everything, client: Client, way: str) -> None:
-    """What was cleaned has everything that cleaning leaves, and a consumer makes the same table of it."""
+    """A cleaned log has all that cleaning may leave, and a consumer makes the same table from it."""
     one = placed[way, "compacted"]
     batches = [batch for log in one.ours.glob("*.log") for batch in scan(log.read_bytes())]
     assert any(not batch.record_count for batch in batches), "an emptied batch of a live producer"
@@ -346,10 +346,10 @@ def test_a_compacted_table_is_the_brokers(placed: Everything, client: Client, wa
 
 
 def test_kafkas_dump_finds_no_mismatch(placed: Everything, java: Java) -> None:
-    """kafka-dump-log compares our indexes with their logs, reads our snapshots, and has nothing to complain of.
+    """kafka-dump-log finds our indexes consistent with their logs, and reads our snapshots.
 
-    But for time index entries of emptied batches, which a broker's cleaner writes just as well: the tool looks for
-    their time in records.
+    It complains only about time index entries of emptied batches, which a broker's cleaner writes too: the tool looks
+    for their time in records.
     """
     files = [
         path
@@ -368,7 +368,7 @@ def test_kafkas_dump_finds_no_mismatch(placed: Everything, java: Java) -> None:
 
 
 def complaints_of_emptied_batches(directory: Path) -> str:
-    """What the tool says about the closed segments' time index entries that belong to a batch without records."""
+    """Return the tool's complaints about closed segments' time index entries of batches without records."""
     lines = []
     for path in sorted(directory.glob("*.timeindex")):
         batches = list(scan(path.with_suffix(".log").read_bytes()))

@@ -1,4 +1,4 @@
-"""Replicas that were damaged and healed, given to a real broker: it reads what was written, from either directory."""
+"""A real broker reads the original records from replicas that were damaged and healed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = Sizes(log_bytes=2 << 20, segment_bytes=1 << 20, flips=25)
 
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_broker_reads_what_was_healed(java: Java, tmp_path: Path, name: str) -> None:
-    """The replica that was damaged, and the one that healed it."""
+    """A broker reads the original records from the healed replica and from the other one."""
     engine = open_both(tmp_path, SIZES)
     try:
         records = write(engine, SIZES)

@@ -1,4 +1,4 @@
-"""Queues between a real broker and us: its tools read what we keep, and each goes on where the other one stood."""
+"""Share groups move between a broker and our engine: each reads the other's files and continues its groups."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 @pytest.fixture
 def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker, which the next test finds running whatever becomes of this one."""
+    """The broker, which is running again for the next test, whatever a test does to it."""
     with back_again(one_node):
         yield one_node
 
 
 def decoded(text: str) -> list[tuple[dict, dict]]:
-    """Keys and payloads of the records that a decoder of kafka-dump-log printed."""
+    """Return keys and payloads of the records that a decoder of kafka-dump-log printed."""
     found = re.findall(r" key: (\{.*\}) payload: (\{.*\})", text)
     return [(json.loads(key), json.loads(payload)) for key, payload in found]
 
@@ -50,7 +50,7 @@ def segments(data: Path, topic: str) -> list[Path]:
 
 
 def test_kafkas_decoders_print_our_records(java: Java, tmp_path: Path) -> None:
-    """Of states and of groups: as Kafka prints its own."""
+    """Kafka's decoders print our records of share states and of groups like Kafka's own."""
     data = tmp_path / "data"
     engine = open_engine(data)
     topic = engine.create_topic("orders", partitions=1)
@@ -84,7 +84,7 @@ def test_kafkas_decoders_print_our_records(java: Java, tmp_path: Path) -> None:
 
 
 def consume(java: Java, broker: Broker, topic: str, group: str, count: int, *options: str) -> list[str]:
-    """Accept so many records by the console's share consumer: their values."""
+    """Accept `count` records with the console share consumer, and return their values."""
     output = run_tool(
         java,
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
@@ -105,7 +105,7 @@ def set_reset(java: Java, broker: Broker, group: str, value: str) -> None:
 
 
 def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """What its consumer accepted is done; what it was given besides comes again, with its deliveries."""
+    """Records that Kafka's consumer accepted are done; its other records are delivered again, with their counts."""
     name, group = "theirs", "billing"
     client = Client(node.bootstrap_server)
     client.create_topic(name, partitions=1)
@@ -127,7 +127,7 @@ def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path
 
 
 def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """After a handover its consumer is given what was released, with its deliveries, and what is new; nothing else."""
+    """After a handover Kafka's consumer gets only released records, with their delivery counts, and new ones."""
     name, group, data = "ours", "workers", tmp_path / "data"
     engine = open_engine(data)
     append_lines(

@@ -1,4 +1,4 @@
-"""Producer snapshots after a recovery, and after the clean close that follows: a broker's and ours of the same directory."""
+"""Producer snapshots after a recovery and after the next clean close: a broker's and ours of the same directory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FILES = NativeFileSystem()
 TOPIC = "snapshots"
 SETTINGS = {"internal.segment.bytes": "700", "index.interval.bytes": "300"}
 LAZY = {"log.retention.check.interval.ms": "3600000", "log.initial.task.delay.ms": "3600000"}
-"""No duty changes a directory between the recovery and the look at it."""
+"""No periodic task changes the directory between the recovery and the comparison."""
 LONG_AGO = 1_600_000_000_000
-"""A producer that wrote last then has expired."""
+"""The last write of producers that have expired."""
 BATCHES = 40
 EXPIRED, LIVE, OPEN = (ProducerId(each) for each in (100, 200, 300))
 
@@ -39,7 +39,7 @@ Snapshots = Mapping[str, bytes]
 
 
 class Writer:
-    """Appends as a leader's log has it: idempotent and transactional batches, markers, all of two records."""
+    """Appends as a leader's log has it: idempotent and transactional batches of two records, and markers."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -71,23 +71,23 @@ class Writer:
 
 
 def write_nothing(_: Writer) -> None:
-    """An empty log."""
+    """Write an empty log."""
 
 
 def write_plain(writer: Writer) -> None:
-    """Nobody is known."""
+    """Write records without a producer."""
     for _ in range(BATCHES):
         writer.write(ProducerId(-1), system_clock())
 
 
 def write_idempotent(writer: Writer) -> None:
-    """Two producers by turns, both alive."""
+    """Write with two live producers in turn."""
     for number in range(BATCHES):
         writer.write(ProducerId(LIVE + number % 2), system_clock())
 
 
 def write_expired(writer: Writer) -> None:
-    """Those of the first and a middle segment have expired, and one lives to the end."""
+    """Write with producers of the first and a middle segment that have expired, and one that lives to the end."""
     for number in range(BATCHES):
         silent = number < 6 or 15 <= number < 22
         writer.write(
@@ -96,13 +96,13 @@ def write_expired(writer: Writer) -> None:
 
 
 def write_all_expired(writer: Writer) -> None:
-    """Nobody has written for long, and every segment has a producer of its own."""
+    """Write each segment with its own producer, all of which have expired."""
     for number in range(BATCHES):
         writer.write(ProducerId(EXPIRED + number // 5), LONG_AGO)
 
 
 def write_transactions(writer: Writer) -> None:
-    """Commits and aborts of long ago and of now, and one transaction of long ago that is open: it never expires."""
+    """Write old and new commits and aborts, and an old open transaction, which never expires."""
     writer.write(OPEN, LONG_AGO, transactional=True)
     for number in range(BATCHES):
         producer_id, timestamp = (EXPIRED, LONG_AGO) if number % 4 < 2 else (LIVE, int(system_clock()))
@@ -133,7 +133,7 @@ def paths(directory: Path) -> list[Path]:
 
 
 def keep(_: Path) -> None:
-    """As it was left."""
+    """Change nothing."""
 
 
 def lose_all(directory: Path) -> None:
@@ -157,19 +157,19 @@ def flip_all(directory: Path) -> None:
 
 
 def add_strays(directory: Path) -> None:
-    """At no segment's base, two of them above the last one, one of them above the log end."""
+    """Add snapshots at offsets that are no segment's base: two above the last base, one of them above the log end."""
     content = paths(directory)[-1].read_bytes() if paths(directory) else bytes.fromhex("000148674bc700000000")
     for offset in (3, 17, max(bases(directory)) + 1, 5_000):
         (directory / f"{offset:020d}.snapshot").write_bytes(content)
 
 
 def lose_an_index(directory: Path) -> None:
-    """Of the first segment: it is recovered however the log was closed."""
+    """Remove the first segment's index, so that the segment is recovered even after a clean close."""
     (directory / f"{0:020d}.index").unlink()
 
 
 def lose_the_beginning(directory: Path) -> None:
-    """The segments below the middle one are gone, as by retention; nothing says where the log starts."""
+    """Remove the segments below the middle one, as retention does; no checkpoint has the log start."""
     middle = bases(directory)[len(bases(directory)) // 2]
     for path in directory.glob("0*"):
         if int(path.stem) < middle:
@@ -177,7 +177,7 @@ def lose_the_beginning(directory: Path) -> None:
 
 
 def tear_the_log(directory: Path) -> None:
-    """In the middle: what follows is gone."""
+    """Cut the middle segment's log, so that recovery drops all that follows."""
     middle = bases(directory)[len(bases(directory)) // 2]
     path = directory / f"{middle:020d}.log"
     path.write_bytes(path.read_bytes()[:-9])
@@ -202,7 +202,7 @@ POINTS = ("zero", "middle", "end")
 
 
 class Case(NamedTuple):
-    """What a log holds, what happened to its files, and what its checkpoints say."""
+    """The kind of log, the damage to its files, and its checkpoints."""
 
     kind: str
     damage: str
@@ -244,7 +244,7 @@ class Copies(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One case, after the recovery and after the close."""
+    """One case after the recovery and after the close."""
 
     case: Case
     recovered: Copies
@@ -258,13 +258,13 @@ def snapshots(directory: Path) -> Snapshots:
 
 
 def epochs_below(directory: Path, end_offset: Offset) -> Entries:
-    """Those of the log's batches; at its end begins the one in which the broker was its leader."""
+    """Return the epochs of the log's batches; the broker led its own epoch only from the end on."""
     file = directory / names.LEADER_EPOCHS
     return truncate_from_end(decode_epochs(file.read_bytes(), file=file), end_offset)
 
 
 def write_logs(home: Path) -> dict[str, tuple[Path, int]]:
-    """A closed log of each kind, with its end."""
+    """Write a closed log of each kind; return each with its end offset."""
     logs = {}
     for kind, write in WRITERS.items():
         directory = home / kind / f"{TOPIC}-0"
@@ -281,7 +281,7 @@ def set_checkpoints(log_dir: Path, which: str, offsets: Mapping[TopicPartition, 
 
 
 def run(broker: Broker, logs: Mapping[str, tuple[Path, int]], home: Path, cases: list[Case]) -> list[Outcome]:
-    """Each case in a partition of its own under one start of the broker, and in a directory under us."""
+    """Run each case in a partition of one start of the broker, and in a directory under our engine."""
     offsets: list[tuple[int, int]] = []
     for number, case in enumerate(cases):
         source, end_offset = logs[case.kind]
@@ -331,7 +331,7 @@ def place(source: Path, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(java: Java, tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
-    """After an unclean end, and after a clean one."""
+    """The outcomes of all cases after an unclean and after a clean end."""
     home = tmp_path_factory.mktemp("snapshots")
     logs = write_logs(home)
     assert all(len(bases(directory)) > 4 for kind, (directory, _) in logs.items() if kind != "nothing")
@@ -344,7 +344,7 @@ def outcomes(java: Java, tmp_path_factory: pytest.TempPathFactory) -> list[Outco
 
 
 def differing(outcomes: list[Outcome], which: Callable[[Outcome], Copies]) -> list[str]:
-    """Case, file, the broker's bytes and ours, of each file that is not the same."""
+    """Return a line for each file that differs: the case, the file, the broker's bytes and ours."""
     return [
         f"{one.case.name} {name}: {_hex(which(one).brokers.get(name))}, ours {_hex(which(one).own.get(name))}"
         for one in outcomes
@@ -358,17 +358,17 @@ def _hex(content: bytes | None) -> str:
 
 
 def test_a_recovery_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
-    """By name and by content, whatever was lost."""
+    """After a recovery the snapshots have the broker's names and contents, whatever was lost."""
     assert [] == differing(outcomes, lambda one: one.recovered)
 
 
 def test_the_clean_close_behind_it_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
-    """None more where nothing was appended, unless the broker writes one."""
+    """After the clean close that follows, too; without appends it adds no snapshot that a broker does not write."""
     assert [] == differing(outcomes, lambda one: one.closed)
 
 
 def test_the_leader_epochs_are_the_brokers(outcomes: list[Outcome]) -> None:
-    """On disk by the close at the latest."""
+    """At the latest after the close, the leader epochs on disk equal the broker's."""
     assert [(one.case.name, one.brokers_epochs) for one in outcomes] == [
         (one.case.name, one.own_epochs) for one in outcomes
     ]
