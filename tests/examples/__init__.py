@@ -1,1 +1,1 @@
-"""The example scripts and the first session, as tests."""
+"""Tests of the example scripts and of the first session."""

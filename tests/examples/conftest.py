@@ -1,4 +1,4 @@
-"""The example scripts and the first session, run as a newcomer runs them: through the command, on a real mount."""
+"""Run the example scripts and the first session as a newcomer does: through the command, on a real mount."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
-    """A directory with the project's scripts and a working `.venv/bin/topicfs`, and nothing else."""
+    """A directory with only the project's scripts and a working `.venv/bin/topicfs`."""
     for folder in ("scripts", "examples"):
         (tmp_path / folder).mkdir()
         for script in (ROOT / folder).iterdir():
@@ -37,9 +37,9 @@ def checkout(tmp_path) -> Path:
 
 
 def shell(checkout: Path, line: str, **environment: str) -> str:
-    """What a command line prints, standard error included; it must succeed.
+    """Return the output of a command line, including standard error; it must succeed.
 
-    A test beside this one may have a copy of all mounts, which `topicfs umount` tells of; that is left out.
+    Leaves out what `topicfs umount` says if a parallel test has a copy of all mounts.
     """
     done = subprocess.run(
         ["bash", "-c", line],

@@ -1,4 +1,4 @@
-"""The sessions that the documents show are typed in and compared with what they say is printed; their form is checked."""
+"""The documents' sessions print what the documents show, and the documents follow the rules of form."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LOG_DIRS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 
 
 class Typed(NamedTuple):
-    """A command of a document, and what it says the command prints."""
+    """A command of a document and the output that the document shows."""
 
     line: str
     output: str
 
 
 def sessions(document: Path) -> list[list[Typed]]:
-    """The `console` blocks of a document."""
+    """Return the `console` blocks of a document."""
     blocks = re.findall(r"```console\n(.*?)```", document.read_text(), flags=re.DOTALL)
     return [list(commands(block)) for block in blocks]
 
@@ -46,13 +46,13 @@ def commands(block: str) -> Iterator[Typed]:
 
 
 def timeless(text: str) -> str:
-    """Times differ from run to run."""
+    """Replace times, which differ from run to run."""
     return re.sub(r'"ts":\d+', '"ts":0', text)
 
 
 @pytest.mark.fuse
 def test_the_readmes_first_session_prints_what_it_says(mounted):
-    """Command by command; a last line without an end shows as one all the same."""
+    """Each command of the README's first session prints the shown output, except for a missing newline at the end."""
     session = sessions(ROOT / "README.md")[0]
     assert len(session) > 10
     for command in session:
@@ -62,20 +62,20 @@ def test_the_readmes_first_session_prints_what_it_says(mounted):
 
 @pytest.mark.fuse
 def test_the_recorded_session_is_what_a_mount_prints(tmp_path):
-    """The picture in the README, made again: the same bytes."""
+    """A new recording of the README's session equals docs/session.svg byte for byte."""
     drawn = tmp_path / "session.svg"
     subprocess.run([sys.executable, ROOT / "scripts/record_session.py", drawn], check=True)
     assert (ROOT / "docs/session.svg").read_text() == drawn.read_text()
 
 
 def test_the_explanation_that_is_shown_is_the_commands_own(checkout):
-    """On a directory that a broker wrote."""
+    """`topicfs explain` over a broker's files prints what docs/command.md shows."""
     [command] = sessions(ROOT / "docs" / "command.md")[0]
     assert command.output == shell(checkout, command.line, TOPICFS_DATA=str(LOG_DIRS))
 
 
 def test_the_evidence_for_each_difference_exists():
-    """Every test that docs/differences.md names is there."""
+    """Every test that docs/differences.md names exists."""
     text = (ROOT / "docs" / "differences.md").read_text()
     every_test = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     for path in re.findall(r"tests/[\w/]+\.py", text):
@@ -86,7 +86,7 @@ def test_the_evidence_for_each_difference_exists():
 
 @pytest.mark.parametrize("document", ["README.md", "docs/scaling.md"])
 def test_every_job_stands_in_the_documents(document):
-    """A new job is told to those who read before they type."""
+    """README.md and docs/scaling.md name every job of `topicfs pipeline`."""
     text = (ROOT / document).read_text()
     jobs = set(pipeline.commands)
     named = set(re.findall(r"topicfs pipeline ([a-z|\\]+)", text)) | set(
@@ -97,7 +97,7 @@ def test_every_job_stands_in_the_documents(document):
 
 @pytest.mark.parametrize("document", ["docs/command.md", "docs/scaling.md", "docs/spark.md"])
 def test_the_commands_of_the_documents_are_understood(document):
-    """Sub-commands and options are those the command has; what they do needs machines."""
+    """The documents' commands use existing sub-commands and options; they are not run, since they need machines."""
     text = (ROOT / document).read_text().replace("\\\n", " ")
     lines = re.findall(r"(?m)^ *\$ (?:\w+=\S+ )?(topicfs .*)", text)
     assert len(lines) > 1
@@ -108,7 +108,7 @@ def test_the_commands_of_the_documents_are_understood(document):
 
 
 def called(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that is called by words behind `topicfs`, and the words that are left for it."""
+    """Return the command that `words` after `topicfs` call, and the remaining words."""
     command: click.Command = cli
     while isinstance(command, click.Group):
         found = command.get_command(click.Context(cli), words[0])
@@ -118,13 +118,13 @@ def called(words: list[str]) -> tuple[click.Command, list[str]]:
 
 
 def test_every_command_stands_in_its_page():
-    """With none that the command does not have; jobs have a test of their own."""
+    """docs/command.md lists exactly the commands that exist; the jobs have their own test."""
     text = (ROOT / "docs" / "command.md").read_text()
     assert set(cli.list_commands(click.Context(cli))) == set(re.findall(r"(?m)^\| `topicfs (\w+)", text))
 
 
 def test_every_name_of_a_partition_stands_in_the_page_of_the_mount():
-    """Fixed names of a partition's directory and of the topic's, each in its own form or with its suffix."""
+    """docs/mount.md lists every fixed name in the directories of partitions and topics, with or without its suffix."""
     text = (ROOT / "docs" / "mount.md").read_text()
     rows = re.findall(r"(?m)^\| (`.*?) \|", text)
     told = {path.rstrip("/").split("/")[-1] for row in rows for path in re.findall(r"`([^`]+)`", row)}
@@ -134,7 +134,7 @@ def test_every_name_of_a_partition_stands_in_the_page_of_the_mount():
 
 
 def test_every_page_says_for_whom_it_is():
-    """The first paragraph below the title begins so; the index has each page."""
+    """The first paragraph of every page of docs/ begins with "For …", and the index lists every page."""
     index = (ROOT / "docs" / "README.md").read_text()
     for page in sorted((ROOT / "docs").glob("*.md")):
         title, opening = page.read_text().split("\n\n")[:2]
@@ -145,7 +145,7 @@ def test_every_page_says_for_whom_it_is():
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_lines_fit_a_screen(document):
-    """Under 120 columns, tables and code apart."""
+    """Lines of the documents are shorter than 120 columns, except in tables and code."""
     prose = re.sub(r"(?ms)^ *```.*?^ *```$", "", document.read_text())
     assert [] == [
         line for line in prose.splitlines() if len(line) >= 120 and not line.startswith(("|", "    "))

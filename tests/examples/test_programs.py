@@ -1,4 +1,4 @@
-"""The programs of examples/ that read a topic as columns, and the page of the API, run as they stand."""
+"""The programs of examples/ that read a topic as columns, and the API's page, run unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ YESTERDAY = datetime.now(UTC).replace(hour=3, minute=30) - timedelta(days=1)
 
 @pytest.fixture
 def shop(tmp_path) -> Path:
-    """A data directory whose topic `orders` has records of two keys: of yesterday, and one of last year."""
+    """A data directory whose topic `orders` has records with two keys, from yesterday and from last year."""
     with topicfs.open(tmp_path / "data") as topics:
         orders = topics.create("orders", partitions=2, config={"retention.ms": "-1"})
         orders.append(b'{"amount":10}', key=b"carl", timestamp=YESTERDAY - timedelta(days=365))
@@ -28,7 +28,7 @@ def shop(tmp_path) -> Path:
 
 
 def run(name: str, *words: object) -> str:
-    """What an example prints."""
+    """Return the output of an example."""
     command = [sys.executable, ROOT / "examples" / name, *map(str, words)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (0, "") == (ran.returncode, ran.stderr)
@@ -36,25 +36,25 @@ def run(name: str, *words: object) -> str:
 
 
 def test_sql_of_duckdb(shop):
-    """Keys since yesterday, the most frequent first."""
+    """The DuckDB example prints the keys since yesterday, the most frequent first."""
     pytest.importorskip("duckdb", reason="duckdb is not installed")
     assert "anna\t3\ncarl\t1\n" == run("query_with_duckdb.py", shop, "orders")
 
 
 def test_a_frame_of_polars(shop):
-    """Amounts of all records by key."""
+    """The Polars example prints the amounts of all records by key."""
     pytest.importorskip("polars", reason="polars is not installed")
     assert "anna\t5\ncarl\t11\n" == run("frame_of_polars.py", shop, "orders")
 
 
 def test_a_frame_of_pandas(shop):
-    """Yesterday's records of one key."""
+    """The pandas example prints yesterday's records of one key."""
     pytest.importorskip("pandas", reason="pandas is not installed")
     assert "03 h\t1\n05 h\t1\n06 h\t1\n" == run("frame_of_pandas.py", shop, "orders", "anna")
 
 
 def test_the_page_of_the_api_runs(tmp_path, monkeypatch, capsys):
-    """Each block of Python on it, one after the other as a reader types them, prints what its comments say."""
+    """Each Python block of the page, run in order, prints what its comments say."""
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "api.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -79,7 +79,7 @@ def _is_there(name: str) -> bool:
 
 
 def test_the_page_names_all_that_is_public():
-    """Each public name, and each public method of it, stands on the page."""
+    """The page names each public name and each of its public methods."""
     page = (ROOT / "docs" / "api.md").read_text()
     methods = {
         f"{name}.{method}"

@@ -1,4 +1,4 @@
-"""Every script of examples/, and the first session that `make run` plays."""
+"""Every script of examples/ runs, and the first session that `make run` plays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_every_script_of_the_folder_is_tested_here():
-    """A new example gets its test."""
+    """Every script of the folder has a test here."""
     assert [
         "README.md",
         "article_segments.py",
@@ -42,7 +42,7 @@ def test_every_script_of_the_folder_is_tested_here():
 
 @pytest.mark.fuse
 def test_produce_and_consume(mounted):
-    """Keys pick partitions as Kafka's producer does, and offsets count on per partition."""
+    """The script partitions by key like Kafka's producer, and each partition's offsets continue."""
     assert (
         "partition 0, offset 0: carl ordered 1 fig\n"
         "partition 1, offset 0: anna ordered 2 pears\n"
@@ -52,7 +52,7 @@ def test_produce_and_consume(mounted):
 
 @pytest.mark.fuse
 def test_copy_a_topic(mounted):
-    """Keys, values and times come along; partitions stay apart."""
+    """A copied topic has the same keys, values, times and partitions."""
     shell(mounted, "examples/produce-and-consume.sh && examples/copy-a-topic.sh shop copy")
     for partition in (0, 1):
         original = (mounted / f"mnt/shop/{partition}/log.json").read_text()
@@ -64,7 +64,7 @@ def test_copy_a_topic(mounted):
 
 @pytest.mark.fuse
 def test_replay_a_time_range(mounted):
-    """From the first moment on, up to and excluding the second."""
+    """A replay includes records from the first time on, and excludes those from the second time on."""
     (mounted / "mnt/orders").mkdir()
     lines = "".join(f'{{"ts":{stamp},"payload":"at {stamp}"}}\n' for stamp in (1000, 2000, 3000))
     with (mounted / "mnt/orders/0/log.json").open("a") as file:
@@ -74,14 +74,14 @@ def test_replay_a_time_range(mounted):
 
 @pytest.mark.fuse
 def test_follow_with_jq(mounted):
-    """What is appended while it runs is picked apart by jq, record by record."""
+    """jq parses each record that is appended while the script runs."""
     (mounted / "mnt/orders").mkdir()
     with started(
         ["examples/follow-with-jq.sh", "orders/0"], cwd=mounted, stdout=subprocess.PIPE, text=True
     ) as follower:
         seen = None
         while seen is None:
-            # Only what comes after jq has opened the file is followed: go on until something was seen.
+            # Only records after jq has opened the file are followed: append until jq prints one.
             shell(mounted, "printf 'key\\tvalue\\n' >> mnt/orders/0/log.kv; sleep 0.2")
             waiting = (mounted / "mnt/@status").read_text()
             if "waiting_reads 1 " in waiting:
@@ -93,10 +93,10 @@ def test_follow_with_jq(mounted):
 
 @pytest.mark.fuse
 def test_queue_worker(mounted):
-    """A job that fails is delivered again; a job that was done is not."""
+    """A failed job is delivered again; a successful one is not."""
     (mounted / "mnt/jobs").mkdir()
     shell(mounted, "seq 3 >> mnt/jobs/0/log")
-    # The second job fails once.
+    # The second job fails the first time.
     command = ["bash", "-c", 'read job; echo "did $job"; [ "$job" != 2 ] || ! mkdir failed 2>/dev/null']
     with started(
         ["examples/queue-worker.sh", "jobs", "g", *command], cwd=mounted, stdout=subprocess.PIPE, text=True
@@ -109,7 +109,7 @@ def test_queue_worker(mounted):
 
 @pytest.mark.fuse
 def test_queue_service(mounted):
-    """Beside a mount, through it; a record that is no such job is rejected, and the exit status says so."""
+    """The service works through a mount; it rejects an invalid record and reports that in its exit status."""
     (mounted / "mnt/orders").mkdir()
     shell(
         mounted, r"""printf 'anna\t{"amount":2}\nbert\tno job\ncarl\t{"amount":3}\n' >> mnt/orders/log.kv"""
@@ -122,7 +122,7 @@ def test_queue_service(mounted):
 
 @pytest.mark.fuse
 def test_nightly_batch(mounted):
-    """At most a thousand records a run of the command; what a failed run got comes again."""
+    """The command runs on at most a thousand records at a time; the records of a failed run are delivered again."""
     (mounted / "mnt/orders").mkdir()
     shell(mounted, "seq 2500 > lines; cat lines >> mnt/orders/0/log")
     batch = "examples/nightly-batch.sh orders billing"
@@ -135,7 +135,7 @@ def test_nightly_batch(mounted):
 
 
 def test_dead_brokers_disk(checkout):
-    """The topics of a broker's directory are shown, checked and taken over; the directory stays as it is."""
+    """The topics of a broker's directory are shown, checked and taken over; the directory stays unchanged."""
     shell(checkout, f"cp -r {LOG_DIRS} disk && cp -r disk before")
     said = shell(checkout, "examples/dead-brokers-disk.sh disk data --without-settings")
     assert re.search(r"(?m)^g-none-0\tvalue-399-", said)
@@ -144,7 +144,7 @@ def test_dead_brokers_disk(checkout):
 
 
 def test_damage_on_a_dead_brokers_disk(checkout):
-    """A takeover would cut the log there: nothing is taken over before somebody has saved what comes after it."""
+    """A damaged log is not taken over until the records after the damage are saved: a takeover would cut them off."""
     shell(checkout, f"cp -r {LOG_DIRS} disk")
     with (checkout / "disk/g-none-0/00000000000000000268.log").open("r+b") as log:
         log.seek(3100)
@@ -158,7 +158,7 @@ def test_damage_on_a_dead_brokers_disk(checkout):
 
 @pytest.mark.java
 def test_mirror_and_query(checkout, tmp_path_factory):
-    """Twice: the second run fetches what is new."""
+    """A second run of the mirror copies only new records."""
     try:
         java = find_java()
     except UnavailableError as error:
@@ -181,7 +181,7 @@ def test_mirror_and_query(checkout, tmp_path_factory):
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_spark_word_count(checkout):
-    """Spark reads what is there, goes on where it was, and counts as sort and uniq do; nothing is left behind."""
+    """Spark counts words like sort and uniq, continues where it stopped, and leaves no process behind."""
     (checkout / "tmp").mkdir()
     said = shell(checkout, "examples/spark-word-count.sh 3000", TMPDIR=str(checkout / "tmp"))
     assert "1,500" == re.findall(r"batch \d+: ([\d,]+) lines", said)[0]
@@ -196,7 +196,7 @@ def test_spark_word_count(checkout):
 
 @pytest.mark.fuse
 def test_the_first_session_plays_twice_and_stops(checkout):
-    """It mounts, shows what commands print, leaves the mount up; played again it goes on with what is there."""
+    """The session mounts, prints commands' output and leaves the mount up; a second run continues with its data."""
     try:
         first = shell(checkout, "scripts/first-session.sh")
         second = shell(checkout, "scripts/first-session.sh")
@@ -215,7 +215,7 @@ def test_the_first_session_plays_twice_and_stops(checkout):
 
 
 def test_the_first_session_without_fuse(checkout):
-    """Where nothing can be mounted it says so and plays by append and cat, twice as well."""
+    """Without FUSE the session says so and uses append and cat; it can also be played twice."""
     for _ in range(2):
         said = shell(checkout, "scripts/first-session.sh", TOPICFS_FUSE_DEVICE=str(checkout / "absent"))
         assert said.startswith(f"topicfs: {checkout}/absent is missing here, so nothing can be mounted")

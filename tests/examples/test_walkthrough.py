@@ -1,4 +1,4 @@
-"""The walk through Kafka's storage: every command prints what the page shows, in both of its languages."""
+"""Every command of the walk through Kafka's storage prints what the page shows, in both languages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_CHINESE = ROOT / "docs/zh/walkthrough.md"
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("hexdump") is None, reason="hexdump is not installed")
 def test_every_command_prints_what_the_page_shows(checkout):
-    """In their order, in the directory that the page has its reader make."""
+    """The page's commands, run in order in the directory that it tells readers to make, print what the page shows."""
     (checkout / "walk").mkdir()
     differences = []
     try:
@@ -36,7 +36,7 @@ def test_every_command_prints_what_the_page_shows(checkout):
 
 
 def code(page: Path) -> list[str]:
-    """Return the lines of a page's blocks of code, fenced and indented."""
+    """Return the lines of a page's fenced and indented code blocks."""
     text = page.read_text()
     fenced = re.findall(r"(?ms)^```(\w+\n.*?)^```$", text)
     indented = re.findall(r"(?m)^    .*", re.sub(r"(?ms)^```.*?^```$", "", text))
@@ -44,6 +44,6 @@ def code(page: Path) -> list[str]:
 
 
 def test_both_languages_have_the_same_code():
-    """Commands, outputs and pictures are equal; the text around them is not."""
+    """Both languages have the same commands, outputs and pictures; only the prose differs."""
     assert len(code(PAGE)) > 100
     assert code(PAGE) == code(IN_CHINESE)

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts of docs/watching: they ask for metrics that there are, and Prometheus understands them."""
+"""The dashboard and alerts of docs/watching use existing metrics, and Prometheus understands them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERIES = {
 
 
 def targets() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each query of the dashboard, and the title of its panel."""
+    """Yield each query of the dashboard with its panel's title."""
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target
@@ -39,13 +39,13 @@ def unknown(text: str) -> set[str]:
 
 
 def test_every_metric_that_is_asked_for_is_there():
-    """In the queries, and in the alerts."""
+    """Every metric in the queries and alerts exists."""
     assert {} == {title: found for title, target in targets() if (found := unknown(target["expr"]))}
     assert set() == unknown(ALERTS.read_text())
 
 
 def test_counters_are_shown_as_rates_and_labels_are_theirs():
-    """A counter as it is says nothing; a legend or a sum names labels that the metric has."""
+    """The dashboard shows counters as rates, and legends and sums use labels that the metric has."""
     for title, target in targets():
         expression = target["expr"]
         names = re.findall(r"topicfs_\w+", expression)
@@ -58,7 +58,7 @@ def test_counters_are_shown_as_rates_and_labels_are_theirs():
 
 
 def test_the_dashboard_is_whole():
-    """Panels have ids and titles of their own, a place in the grid, and the source that is chosen."""
+    """Each panel has a unique id and title, a place in the grid, and the selected data source."""
     panels = DASHBOARD["panels"]
     assert len(panels) == len({one["id"] for one in panels}) == len({one["title"] for one in panels})
     for one in panels:
@@ -70,7 +70,7 @@ def test_the_dashboard_is_whole():
 
 
 def test_the_page_lists_the_alerts():
-    """In their order."""
+    """The page lists the alerts in their order."""
     page = (ROOT / "docs" / "watching.md").read_text()
     assert re.findall(r"(?m)^      - alert: (\w+)$", ALERTS.read_text()) == re.findall(
         r"(?m)^\| `(Topicfs\w+)` \|", page
@@ -79,7 +79,7 @@ def test_the_page_lists_the_alerts():
 
 @pytest.mark.promtool
 def test_promtool_understands_the_alerts():
-    """Names, expressions and templates."""
+    """promtool accepts the alerts' names, expressions and templates."""
     done = subprocess.run(
         ["promtool", "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
     )
@@ -88,7 +88,7 @@ def test_promtool_understands_the_alerts():
 
 @pytest.mark.promtool
 def test_promtool_understands_the_queries_of_the_dashboard(tmp_path):
-    """As the expressions of rules, with Grafana's variables filled in."""
+    """promtool accepts the dashboard's queries as rules, with Grafana's variables filled in."""
     rules = [
         {"record": f"panel:{number}", "expr": expression}
         for number, (_, target) in enumerate(targets())

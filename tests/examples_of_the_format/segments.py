@@ -1,4 +1,4 @@
-"""Partitions made to measure: segments whose batches end and begin exactly where an example says."""
+"""Segments whose batches begin and end exactly at the positions of an example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CREATED = Timestamp(1_700_000_000_000)
 
 
 class BatchAt(NamedTuple):
-    """A batch of one record an offset, and where the next one begins."""
+    """A batch with one record for each offset, and the position at which the next batch begins."""
 
     first_offset: int
     last_offset: int
@@ -23,7 +23,7 @@ class BatchAt(NamedTuple):
 
 
 def segment_bytes(batches: Sequence[BatchAt]) -> bytes:
-    """The log of a segment: its batches padded so that each ends where it is told to."""
+    """Return the log of a segment, whose batches are padded so that each ends at its given position."""
     log = bytearray()
     for at in batches:
         log += padded_batch(at, at.end_position - len(log))
@@ -31,9 +31,9 @@ def segment_bytes(batches: Sequence[BatchAt]) -> bytes:
 
 
 def padded_batch(at: BatchAt, size: int) -> bytearray:
-    """A batch of exactly `size` bytes: its last value is as long as that takes."""
+    """Return a batch of exactly `size` bytes by giving its last value the right length."""
     shortest = len(_batch(at, 0))
-    # Longer values have longer length fields: a few bytes of the difference are theirs.
+    # A longer value also has longer length fields, which take a few bytes of the difference.
     for length in range(max(0, size - shortest - 8), size - shortest + 1):
         encoded = _batch(at, length)
         if len(encoded) == size:
@@ -47,7 +47,7 @@ def _batch(at: BatchAt, last_value_length: int) -> bytearray:
 
 
 def write_segment(directory: Path, base_offset: int, log: bytes, index: bytes = b"") -> None:
-    """A segment's log and offset index as they would stand after a clean shutdown."""
+    """Write a segment's log and offset index as a clean shutdown leaves them."""
     directory.mkdir(parents=True, exist_ok=True)
     name = f"{base_offset:020d}"
     (directory / f"{name}.log").write_bytes(log)
@@ -58,7 +58,7 @@ def write_segment(directory: Path, base_offset: int, log: bytes, index: bytes = 
 
 
 def _time_index(base_offset: int, log: bytes) -> bytes:
-    """The entry that a segment gets when it is closed: the largest time, and the first batch that has it."""
+    """Return the time index entry of a closed segment: the largest time and the first batch that has it."""
     if not log:
         return b""
     first = scan(log, max_batches=1)[0]
@@ -66,7 +66,7 @@ def _time_index(base_offset: int, log: bytes) -> bytes:
 
 
 def write_marks(data: Path, partition: str, end_offset: int) -> None:
-    """What a clean shutdown leaves in the data directory; nothing is recovered then, indexes are taken as they are."""
+    """Write the files that a clean shutdown leaves, so that the start skips recovery and trusts the indexes."""
     (data / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     (data / "meta.properties").write_text("version=1\ncluster.id=_uqHDrtZRiWyQpGqbURDug\nnode.id=1\n")
     topic, _, number = partition.rpartition("-")

@@ -1,4 +1,4 @@
-"""The example by which articles show compaction: of every key the newest value."""
+"""The usual example of compaction: the newest value of each key stays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITTEN += [(b"K5", b"V7"), (b"K5", b"V8"), (b"K2", b"V9"), (b"K3", None), (b"K6
 
 
 class Example:
-    """A compacted topic with two records a segment; the last one is in the active segment."""
+    """A compacted topic with two records in each segment, the last one in the active segment."""
 
     def __init__(self) -> None:
         self.on_disk = LogOnDisk(
@@ -50,7 +50,7 @@ def example() -> Example:
 
 
 def test_the_newest_value_of_each_key_stays_at_its_offset(example):
-    """The tail's offsets have gaps, the head's are dense; what is gone is never given again."""
+    """The cleaned part has gaps between offsets, the dirty part has none, and removed offsets are never used again."""
     assert list(range(11)) == list(example.records())
     example.clean()
     assert {
@@ -67,7 +67,7 @@ def test_the_newest_value_of_each_key_stays_at_its_offset(example):
 
 
 def test_a_read_at_a_gap_begins_at_the_next_record(example):
-    """Offsets 0, 1 and 2 lead to 3."""
+    """Reads at the removed offsets 0, 1 and 2 begin at record 3."""
     example.clean()
     for offset in (0, 1, 2, 3):
         fetched = example.on_disk.log.read(Offset(offset), max_bytes=1)
@@ -75,7 +75,7 @@ def test_a_read_at_a_gap_begins_at_the_next_record(example):
 
 
 def test_a_null_value_deletes_its_key_and_goes_a_day_later(example):
-    """The first pass keeps it, so that readers learn of it, and sets its horizon; a pass after that drops it."""
+    """The first pass keeps a tombstone, so that readers see it, and sets its horizon; a pass after that removes it."""
     example.clean()
     example.clean()
     assert (b"K3", None) == example.records()[9]
@@ -84,7 +84,7 @@ def test_a_null_value_deletes_its_key_and_goes_a_day_later(example):
 
 
 def test_an_empty_value_deletes_nothing():
-    """Articles say "empty"; on disk null and empty are two things."""
+    """An empty value is not null and so is no tombstone, although articles say "empty"."""
     example = Example()
     example.on_disk.log.append(encode([Record(Offset(0), Timestamp(0), b"K1", b"")]))
     example.on_disk.log.appender.roll()

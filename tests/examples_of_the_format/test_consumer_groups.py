@@ -1,4 +1,4 @@
-"""The examples by which articles show where a group's positions are kept, and who reads what."""
+"""Examples from articles: where a group's positions are stored, and which consumer reads what."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEMBER = f"{CLIENT}-9f58b7a6-0b3d-4c51-a2a4-5d1f0e7c9b33"
 
 
 def stable_group() -> dict:
-    """One consumer of one partition of one topic."""
+    """Return a group of one consumer with one partition of one topic."""
     subscription = {"topics": ["hello"], "ownedPartitions": []}
     assignment = {"assignedPartitions": [{"topic": "hello", "partitions": [0]}]}
     member = {
@@ -55,7 +55,7 @@ def empty_group() -> dict:
 
 
 def test_the_group_test_consumer_group_lives_in_partition_31_of_50():
-    """The hash code of the string, modulo the partitions of __consumer_offsets."""
+    """The partition is the name's Java hash code modulo the number of partitions of __consumer_offsets."""
     assert 31 == coordinator_partition(GROUP, 50)
 
 
@@ -65,7 +65,7 @@ def test_the_group_test_consumer_group_lives_in_partition_31_of_50():
     ids=["one consumer", "empty"],
 )
 def test_a_group_metadata_record_as_dumped(tmp_path, state, value_size, batch_size):
-    """KeySize 23 (a type and a name of 19 letters), valueSize 282: a batch of 375 bytes; later, empty, 32 and 123."""
+    """The record's key and value have 23 and 282 bytes in a batch of 375; an empty group's value has 32 in 123."""
     key, value = write_group(GROUP, state)
     batch = encode([Record(Offset(0), NOW, key, value)])
     assign_offsets(batch, 0, base_offset=0, leader_epoch=0)
@@ -86,7 +86,7 @@ def members(count: int) -> list[SubscribedMember]:
 
 
 def test_group1_gets_every_record_and_each_of_group2_a_share():
-    """One topic of three partitions: one consumer has them all, of three each has one, and none is read twice."""
+    """A single consumer gets all three partitions; of three consumers each gets one."""
     alone, shared = (assign_ranges(members(count), {"t": 3}) for count in (1, 3))
     every = [TopicPartition("t", number) for number in range(3)]
     assert {"c0": every} == alone
@@ -94,12 +94,12 @@ def test_group1_gets_every_record_and_each_of_group2_a_share():
 
 
 def test_seven_partitions_over_three_consumers_are_3_2_and_2():
-    """Not 3, 3 and 1, as rounding up for each would give."""
+    """The range assignor gives 3, 2 and 2 partitions, and not 3, 3 and 1."""
     assert [3, 2, 2] == [len(got) for got in assign_ranges(members(3), {"t": 7}).values()]
 
 
 def test_both_groups_positions_are_kept_apart():
-    """The key names group, topic and partition: a commit of one group leaves the other where it is."""
+    """A position's key has group, topic and partition, so that one group's commit does not change another's."""
     table = {}
     for group, offset in (("group1", 10), ("group2", 4), ("group1", 12)):
         key, value = write_committed_offset(CommittedOffset(group, "t", 0, offset))

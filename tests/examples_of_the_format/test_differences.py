@@ -1,4 +1,4 @@
-"""`docs/differences.md` tells each difference in one line, with evidence that exists."""
+"""`docs/differences.md` has each difference in one line, with evidence that exists."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ SUBJECTS = (
     "`ConcurrentSkipListMap`",
     "incomplete batch",
 )
-"""What the differences must tell of, in words of their first column."""
+"""Subjects of the required differences, as words in their first column."""
 
 
 def test_every_well_known_difference_is_told():
-    """Once each."""
+    """The page has each required difference exactly once."""
     for subject in SUBJECTS:
         assert 1 == sum(subject in line.split("|")[1] for line in LINES), subject
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.split("|")[1].strip()[:40])
 def test_every_difference_has_a_test_that_shows_it(line):
-    """Three columns, and in the last one at least one test that is there."""
+    """Each line has three columns, and the last one names an existing test."""
     columns = [column.strip() for column in line.strip("|").split(" | ")]
     assert 3 == len(columns)
     evidence = _TEST.findall(columns[2])

@@ -1,4 +1,4 @@
-"""The examples by which articles explain how Kafka finds a message: here they run, and `explain` tells their steps."""
+"""The lookups that articles explain, with the steps that `topicfs explain` prints for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.main import run
 
 
 def explain(data: Path, offset: int, capsys) -> list[dict]:
-    """The steps of a lookup in partition t-0, as `topicfs explain --json` tells them."""
+    """Return the steps of a lookup in partition t-0, as `topicfs explain --json` prints them."""
     assert 0 == run(["explain", "--json", "--data", str(data), f"t/0/{offset}"])
     return json.loads(capsys.readouterr().out)["lookups"][0]["steps"]
 
@@ -22,7 +22,7 @@ def of_kind(steps: list[dict], kind: str) -> dict:
 
 
 def test_offset_140_in_segments_0_and_100000_by_the_index_entry_129_at_4146(tmp_path, capsys):
-    """Index bytes 00 00 00 81 00 00 10 32: relative offset 129 leads to position 4146, from there forward to 140."""
+    """Index bytes 00 00 00 81 00 00 10 32 lead from relative offset 129 to position 4146; a scan then finds 140."""
     partition = tmp_path / "t-0"
     log = segment_bytes([BatchAt(0, 128, 4146), BatchAt(129, 129, 4300), BatchAt(130, 145, 4800)])
     write_segment(partition, 0, log, bytes.fromhex("0000008100001032"))
@@ -41,7 +41,7 @@ def test_offset_140_in_segments_0_and_100000_by_the_index_entry_129_at_4146(tmp_
 
 
 def test_offset_368_in_segments_0_300_and_600_by_key_68_of_the_second(tmp_path, capsys):
-    """The greatest base offset not above it, then the key relative to that base, then forward."""
+    """A lookup takes the greatest base offset not above 368, then the greatest relative key, then scans forward."""
     partition = tmp_path / "t-0"
     write_segment(partition, 0, segment_bytes([BatchAt(0, 299, 5000)]))
     log = segment_bytes([BatchAt(300, 350, 1500), BatchAt(351, 368, 2100), BatchAt(369, 599, 6000)])
@@ -57,7 +57,7 @@ def test_offset_368_in_segments_0_300_and_600_by_key_68_of_the_second(tmp_path, 
 
 
 def test_offset_368776_in_the_segment_of_base_368769_by_relative_6_at_1407(tmp_path, capsys):
-    """Relative 7 is not in the sparse index: the nearest entry below is 6 at 1407, the record stands at 1508."""
+    """The sparse index has no relative offset 7: from the entry 6 at 1407 a scan finds the record at 1508."""
     log = segment_bytes(
         [BatchAt(368_769, 368_774, 1407), BatchAt(368_775, 368_775, 1508), BatchAt(368_776, 368_776, 1700)]
     )
@@ -72,7 +72,7 @@ def test_offset_368776_in_the_segment_of_base_368769_by_relative_6_at_1407(tmp_p
 
 
 def test_offset_7_in_the_first_segment_by_the_entry_6_at_9807(tmp_path, capsys):
-    """Entries up to 6 → 9807: from there forward to 7."""
+    """The last entry not above 7 is 6 at 9807; a scan from there finds 7."""
     log = segment_bytes(
         [BatchAt(0, 3, 4597), BatchAt(4, 5, 9807), BatchAt(6, 6, 10_100), BatchAt(7, 9, 10_400)]
     )
@@ -88,7 +88,7 @@ def test_offset_7_in_the_first_segment_by_the_entry_6_at_9807(tmp_path, capsys):
 
 @pytest.mark.parametrize("offset", [0, 3, 4, 6, 9])
 def test_every_other_offset_of_that_segment_is_found_too(tmp_path, capsys, offset):
-    """The entry that lies above the target is never taken."""
+    """A lookup never uses an entry above its target."""
     log = segment_bytes(
         [BatchAt(0, 3, 4597), BatchAt(4, 5, 9807), BatchAt(6, 6, 10_100), BatchAt(7, 9, 10_400)]
     )
@@ -103,7 +103,7 @@ def test_every_other_offset_of_that_segment_is_found_too(tmp_path, capsys, offse
     ("offset", "entry"), [(36, (29, 1000)), (37, (29, 1000)), (38, (38, 2000)), (39, (38, 2000))]
 )
 def test_offsets_36_and_37_are_found_through_the_entry_before_38(tmp_path, capsys, offset, entry):
-    """The entry 38 stands for the batch of 36 to 38; a search takes an entry not above its target, so only 38 uses it."""
+    """The entry 38 belongs to the batch of 36 to 38; only a lookup of 38 may use it, since it is above 36 and 37."""
     log = segment_bytes(
         [
             BatchAt(0, 28, 1000),

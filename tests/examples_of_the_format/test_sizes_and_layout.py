@@ -1,4 +1,4 @@
-"""The examples by which articles show what a record, an index and a fresh partition take on disk."""
+"""Sizes on disk that articles give for a record, an index and a new partition."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from topicfs.storage.codec.records import encode, varint
 
 
 def test_one_record_key1_value1_takes_78_bytes():
-    """61 bytes of batch header and 17 of record."""
+    """A batch header has 61 bytes and this record has 17."""
     assert 61 + 17 == len(encode(keyed((b"key1", b"value1"))))
 
 
 def test_two_records_in_one_batch_take_95_bytes():
-    """The header is paid once: 61 + 17 + 17."""
+    """A batch of two records has one header: 61 + 17 + 17 bytes."""
     assert 61 + 17 + 17 == len(encode(keyed((b"key1", b"value1"), (b"key2", b"value2"))))
 
 
 def test_both_stand_so_in_the_log(tmp_path):
-    """Appending a batch adds exactly its bytes to the segment."""
+    """An append adds exactly the batch's bytes to the segment."""
     engine = open_engine(tmp_path / "data")
     try:
         partition = engine.create_topic("t").partitions()[0]
@@ -37,7 +37,7 @@ def test_both_stand_so_in_the_log(tmp_path):
     [(4, 8, 1), (0, 0, 1), (-1, 1, 1), (63, 126, 1), (64, 128, 2), (-65, 129, 2), (2**31 - 1, 2**32 - 2, 5)],
 )
 def test_the_size_of_a_zigzag_varint_comes_from_its_leading_zeros(number, zigzag, size):
-    """V = (n << 1) ^ (n >> 31); (38 - leading zeros) / 7 + leading zeros / 32: 4 is 8, has 28 zeros, takes 1 byte."""
+    """With V = (n << 1) ^ (n >> 31), (38 - leading zeros) / 7 + leading zeros / 32 is the size: 4 takes 1 byte."""
     value = ((number << 1) ^ (number >> 31)) & 0xFFFF_FFFF
     leading_zeros = 32 - value.bit_length()
     assert (zigzag, size) == (value, (38 - leading_zeros) // 7 + leading_zeros // 32)
@@ -45,7 +45,7 @@ def test_the_size_of_a_zigzag_varint_comes_from_its_leading_zeros(number, zigzag
 
 
 def test_a_fresh_partition_on_disk(tmp_path):
-    """Preallocated indexes, an epoch checkpoint of 8 bytes once written, 43 bytes of metadata."""
+    """A new partition has preallocated indexes, 43 bytes of metadata and later an epoch checkpoint of 8 bytes."""
     data = tmp_path / "data"
     engine = open_engine(data)
     try:

@@ -1,4 +1,4 @@
-"""What articles say of batches, appends and recovery, beside what the bytes are."""
+"""Statements of articles about batches, appends and recovery, compared with the bytes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ NOW = 1_700_000_000_000
 HEADER_BYTES = 61
 CHECKSUM_AT, COVERED_FROM = 17, 21
 UNCOVERED = (*range(8), *range(12, 16))
-"""Base offset and partition leader epoch: what a leader writes into a batch after its checksum was taken."""
+"""The bytes outside the checksum: base offset and leader epoch, which a leader sets after the producer's checksum."""
 
 
 def marked(attributes: int) -> bytearray:
-    """A batch of one record with these attribute bits and the checksum that belongs to them."""
+    """Return a batch of one record with these attribute bits and a matching checksum."""
     data = batch(b"v", timestamp=NOW)
     data[COVERED_FROM : COVERED_FROM + 2] = attributes.to_bytes(2, "big")
     seal(data, 0, len(data))
@@ -42,20 +42,20 @@ def marked(attributes: int) -> bytearray:
 
 
 def test_attribute_bit_6_makes_the_base_timestamp_a_delete_horizon():
-    """Bits above 5 are not all unused: with bit 6 the field holds the time at which tombstones may go."""
+    """Attribute bit 6 is used: with it the base timestamp is the time after which tombstones may be removed."""
     assert [None, NOW] == [read_header(marked(bits)).delete_horizon_ms for bits in (0, 1 << 6)]
 
 
 @pytest.mark.parametrize("at", UNCOVERED)
 def test_the_checksum_covers_neither_the_base_offset_nor_the_leader_epoch(at: int):
-    """A leader sets both in place, and the producer's checksum still holds."""
+    """A leader sets base offset and leader epoch in place, and the producer's checksum stays valid."""
     data = batch(b"v", timestamp=NOW)
     data[at] ^= 1
     assert [b"v"] == [record.value for record in decode(data)[0]]
 
 
 def test_the_checksum_covers_every_byte_from_the_attributes_on():
-    """One bit changed in any of them, or in the checksum itself, is corruption."""
+    """A change of one bit after these fields, or in the checksum itself, is detected as corruption."""
     whole = batch(b"v", timestamp=NOW)
     for at in range(CHECKSUM_AT, len(whole)):
         data = bytearray(whole)
@@ -66,7 +66,7 @@ def test_the_checksum_covers_every_byte_from_the_attributes_on():
 
 @pytest.mark.parametrize(("value_bytes", "length_bytes"), [(1, 1), (57, 1), (58, 2), (8_184, 2), (8_185, 3)])
 def test_a_record_begins_with_a_varint_of_its_size_and_a_byte_of_attributes(value_bytes, length_bytes):
-    """The size has one to five bytes and not always one; the attributes follow it, a byte that is 0."""
+    """A record begins with its size, a varint of one to five bytes, and an attributes byte, which is 0."""
     data = batch(b"v" * value_bytes)
     record = data[HEADER_BYTES:]
     zigzag = sum((byte & 0x7F) << (7 * at) for at, byte in enumerate(record[:length_bytes]))
@@ -75,14 +75,14 @@ def test_a_record_begins_with_a_varint_of_its_size_and_a_byte_of_attributes(valu
 
 
 def test_the_header_has_the_largest_time_of_its_records_and_the_first():
-    """Not the last record's: times within a batch need not ascend."""
+    """The header has the first record's time and the largest time, since times in a batch need not ascend."""
     header = read_header(batch(b"a", b"b", b"c", timestamp=[NOW + 5, NOW + 9, NOW + 7]))
     assert (NOW + 5, NOW + 9) == (header.base_timestamp, header.max_timestamp)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_offsets_are_assigned_without_recompression(codec: Codec):
-    """Records have offsets relative to their batch's: from the magic byte on the producer's bytes stand in the log."""
+    """Record offsets are relative to the batch, so that the producer's bytes from the magic on are stored unchanged."""
     on_disk = LogOnDisk()
     on_disk.clock.advance(NOW)
     on_disk.log.append(batch(b"before", timestamp=NOW))
@@ -96,7 +96,7 @@ def test_offsets_are_assigned_without_recompression(codec: Codec):
 
 @pytest.fixture
 def switching() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Make threads switch as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -105,7 +105,7 @@ def switching() -> Iterator[None]:
 
 @pytest.mark.usefixtures("switching")
 def test_appends_of_many_threads_get_offsets_of_their_own(tmp_path):
-    """Offsets are given under the log's lock: every answer is true, and no offset is given twice."""
+    """Offsets are assigned under the log's lock: each append's result is right, and no offset is assigned twice."""
     engine = open_engine(tmp_path / "data")
     try:
         partition = engine.create_topic("t").partitions()[0]
@@ -125,20 +125,20 @@ def test_appends_of_many_threads_get_offsets_of_their_own(tmp_path):
 
 
 def test_a_recovery_keeps_sound_batches_above_the_high_watermark():
-    """It begins at the recovery point and ends at the first batch that is not whole; the high watermark cuts nothing."""
+    """Recovery begins at the recovery point and ends at the first invalid batch; it ignores the high watermark."""
     disk = SimulatedDisk()
     partition = engine_on(disk).create_topic("t").partitions()[0]
     for number in range(4):
         append_lines(partition, f"{number}\n")
     disk.write_bytes(DATA / "replication-offset-checkpoint", b"0\n1\nt 0 1\n")
-    # What the engine left open is a killed process's.
+    # The engine is not closed, as in a killed process.
     disk.crash(keep=1.0)
     partition = engine_on(disk).topic("t").partitions()[0]
     assert ["0", "1", "2", "3"] == read_lines(partition)
 
 
 def test_a_segments_bytes_are_shown_from_a_mapping_and_lines_are_not(tmp_path):
-    """What `segments/` answers with lies over the file; the lines of a log are made, and stand in no file."""
+    """Bytes of `segments/` are served from a memory map of the file; a log's lines are rendered and in no file."""
     engine = open_engine(tmp_path / "data")
     try:
         partition = engine.create_topic("t").partitions()[0]
@@ -154,7 +154,7 @@ def test_a_segments_bytes_are_shown_from_a_mapping_and_lines_are_not(tmp_path):
 
 @pytest.mark.parametrize("kind", [OffsetIndex, TimeIndex])
 def test_both_indexes_are_searched_in_a_mapping(tmp_path: Path, kind: type[OffsetIndex | TimeIndex]):
-    """As in a broker, where both classes inherit the mapping."""
+    """Both index classes search a memory map, like a broker's, which inherit it."""
     index = kind(NativeFileSystem().open(tmp_path / "index", create=True), Offset(0), new_bytes=4096)
     index.append(*((Offset(5), 100) if kind is OffsetIndex else (NOW, Offset(5))))
     used, entries = index.slots.used()
@@ -163,13 +163,13 @@ def test_both_indexes_are_searched_in_a_mapping(tmp_path: Path, kind: type[Offse
 
 
 def test_keys_1_2_and_3_go_elsewhere_by_murmur2_than_by_their_hash_code():
-    """49, 50 and 51 modulo 3 are 1, 2 and 0."""
+    """murmur2 puts the keys 1, 2 and 3 into partitions 0, 2 and 2; their hash codes modulo 3 are 1, 2 and 0."""
     assert [1, 2, 0] == [(java_string_hash(key) & 0x7FFFFFFF) % 3 for key in "123"]
     assert [0, 2, 2] == [partition_of_key(key.encode(), 3) for key in "123"]
 
 
 def test_a_coordinators_batch_has_no_producer_and_the_base_sequence_0(tmp_path: Path):
-    """Of a group that read a record; the record's own batch has the base sequence -1."""
+    """The batch of a group's commit has no producer and the base sequence 0; a plain record's batch has -1."""
     with topicfs.open(tmp_path / "data") as topics:
         topics.create("t").append(b"v")
         with topics.group("g").join("t") as member:
@@ -184,7 +184,7 @@ def test_a_coordinators_batch_has_no_producer_and_the_base_sequence_0(tmp_path: 
 
 
 def test_a_reader_keeps_the_segments_with_which_it_began():
-    """A roll replaces the tuple of segments; the old one is as it was."""
+    """A reader keeps its tuple of segments: a roll replaces the log's tuple and does not change it."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     began = on_disk.log.chain
