@@ -1,4 +1,4 @@
-"""A fresh Debian, and the packages that are installed in it."""
+"""Fixtures: a fresh Debian, and packages installed in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testing.debian import UnavailableError, debian, run_inside
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")
 INSIDE = "/run/certificates"
-"""Path of this machine's certificates in the Debian: a mirror of packages may need one that Debian does not know."""
+"""Path inside the Debian of this machine's certificates, which a package mirror may need."""
 
 
 def run_with_certificates(
@@ -24,7 +24,7 @@ def run_with_certificates(
     shared: Mapping[Path, str] | None = None,
     timeout_seconds: float = 600,
 ) -> str:
-    """What a script prints in a Debian in which pip trusts what it trusts here; the script must succeed."""
+    """Return a script's output in a Debian whose pip trusts this machine's certificates; the script must succeed."""
     known = {CERTIFICATES: INSIDE} if CERTIFICATES.is_file() else {}
     done = run_inside(
         tree,
@@ -40,7 +40,7 @@ def run_with_certificates(
 
 @pytest.fixture(scope="session")
 def fresh() -> Callable[..., Path]:
-    """What makes a Debian with some packages; a test that cannot have it is skipped, with the reason."""
+    """A function that makes a Debian with the given packages, or skips with the reason."""
 
     def tree(packages: Sequence[str] = (), release: str | None = None) -> Path:
         try:

@@ -1,6 +1,6 @@
-"""The Containerfile: its steps are run in a fresh Debian, one stage after the other, and its command mounts.
+"""The Containerfile: each stage's steps run in a fresh Debian, and the image's command mounts.
 
-No registry of images is asked: an image of Debian is what debootstrap makes, too.
+No image registry is used: debootstrap makes the same Debian.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.
 
 
 class Step(NamedTuple):
-    """One instruction: `RUN`, and what stands behind it."""
+    """One instruction, for example `RUN`, and its arguments."""
 
     name: str
     text: str
 
 
 def steps(text: str) -> list[Step]:
-    """The instructions of a Containerfile, with lines that go on put together."""
+    """Return a Containerfile's instructions, with continued lines joined."""
     lines = re.sub(r"(?m)^#.*\n", "", text).replace("\\\n", " ").splitlines()
     return [Step(*line.split(maxsplit=1)) for line in lines if line.strip()]
 
@@ -44,15 +44,15 @@ class Image:
         self.tree, self.changes, self.folder = tree, changes, "/"
 
     def at(self, path: str) -> Path:
-        """A file that a step made."""
+        """Return the path of a file that a step made."""
         return self.changes / "upper" / path.lstrip("/")
 
     def run(self, line: str) -> str:
-        """What a command line prints."""
+        """Return the output of a command line."""
         return run_with_certificates(self.tree, self.changes, f"cd {self.folder}; {line}")
 
     def step(self, step: Step, stages: dict[str, Image]) -> None:
-        """Do what an instruction says; those that only describe the image do nothing."""
+        """Run an instruction; those that only describe the image do nothing."""
         match step.name, shlex.split(step.text):
             case "RUN", _:
                 self.run(step.text)
@@ -69,7 +69,7 @@ class Image:
 
 
 def context(folder: Path) -> None:
-    """What git keeps, as .containerignore leaves it over; and, for half of the time, what Cython made of it here."""
+    """Write the build context: the files that git tracks, and, to halve the time, this checkout's Cython output."""
     folder.mkdir(parents=True)
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(
@@ -93,7 +93,7 @@ def image(fresh, tmp_path_factory) -> Image:
 
 
 def test_the_image_mounts(image):
-    """With its own words, and a device and a capability of this machine; ended, it unmounts."""
+    """The image's own command mounts, given a FUSE device and a capability, and unmounts when it is terminated."""
     entry, command = (json.loads(step.text) for step in STEPS if step.name in {"ENTRYPOINT", "CMD"})
     mounts = shlex.join([*entry, *command])
     said = image.run(f"""
@@ -111,13 +111,13 @@ def test_the_image_mounts(image):
 
 
 def test_the_image_keeps_no_tools(image):
-    """What built the package, and the package, are not in it."""
+    """The image has no build tools, and no files of the package from which it was installed."""
     assert "" == image.run(
         "find /packages /sources /var/lib/apt/lists -type f 2> /dev/null; type gcc 2> /dev/null || true"
     )
 
 
 def test_what_a_build_does_not_need_stays_outside():
-    """Neither this checkout's own environment and history, nor anything that was built in it."""
+    """The build context has neither the checkout's environment nor its history nor build results."""
     ignored = (ROOT / ".containerignore").read_text().splitlines()
     assert {".git", ".venv", "build", "data", "dist", "mnt", "**/*.so"} <= set(ignored)

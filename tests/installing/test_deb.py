@@ -1,4 +1,4 @@
-"""The Debian package: built, installed in a fresh Debian of two releases, used, installed again and purged; nothing stays behind."""
+"""The Debian package: built, installed in two releases of Debian, used, reinstalled, and purged without remains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.installing.conftest import ROOT, run_with_certificates
 pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NEEDED = ("fuse3", "python3")
-"""What the package depends on, and no more: a forgotten dependency would show."""
+"""Only the package's dependencies, so that a missing dependency is noticed."""
 INSTALLED = "set -eu; dpkg --install /packages/topicfs_*.deb > /dev/null; dpkg --listfiles topicfs"
 USED = """
 set -eu
@@ -39,20 +39,20 @@ type topicfs mount.topicfs 2> /dev/null || echo gone
 MOUNTING = (ROOT / "docs" / "mount.md").read_text().partition("\n## At boot")[2].partition("\n## ")[0]
 BY_HAND = re.findall(r"(?m)^    ((?:mkdir|mount) .*)$", MOUNTING)
 FSTAB = re.findall(r"(?m)^    (/var/\S+ .*)$", MOUNTING)
-"""What docs/mount.md tells users of the package to type, and to write into fstab(5)."""
+"""The commands and the fstab(5) lines that docs/mount.md tells users of the package to type."""
 PAGE = (ROOT / "docs" / "install.md").read_text()
 (INSTALL,) = re.findall(r"(?m)^    (apt install .*)$", PAGE)
 RELEASES = ("bookworm", "trixie")
 """Debian's old stable and stable releases."""
 (BUILT_WITH,) = re.findall(r"install (binutils [^\"]*)", (ROOT / "scripts" / "deb.sh").read_text())
-"""What the build of a package says that it needs."""
+"""The build dependencies that scripts/deb.sh names."""
 EXAMPLE = "/usr/share/doc/topicfs/examples/orders.conf"
 FUSE = """
 device=$(mktemp -u)
 mknod -m 666 "$device" c 10 229
 mount --bind "$device" /dev/fuse
 """
-"""The device as udev makes it: for every user."""
+"""Creates the FUSE device as udev does, for every user."""
 APPENDED = """
 mkdir /srv/orders/%(topic)s
 echo hello >> /srv/orders/%(topic)s/0/log
@@ -64,14 +64,14 @@ theirs mkdir /srv/orders/theirs 2>&1 | grep -o 'Permission denied'
 topicfs umount /srv/orders
 """
 SEEN = ["hello", "Permission denied", "Permission denied"]
-"""A second user may read, and nothing else."""
+"""A second user may read, and may do nothing else."""
 ALONE = """
 theirs() { setpriv --reuid 4321 --regid 4321 --clear-groups "$@" 2>&1 || true; }
 theirs cat /srv/orders/orders/0/log
 theirs topicfs cat --data /var/lib/topicfs/orders orders/0
 theirs sh -c 'echo no | topicfs append --data /var/lib/topicfs/orders orders/0'
 """
-"""What a second user tries where nothing is for others."""
+"""What a second user tries if nothing is shared with others."""
 UNIT = r"""
 unit=/usr/lib/systemd/system/topicfs@.service
 value() { sed -n "s/^$1=//p" $unit; }
@@ -90,7 +90,7 @@ setpriv --reuid "$(value User)" --regid "$(value User)" --init-groups --no-new-p
 daemon=$!
 until mountpoint --quiet /srv/orders; do [ -d /proc/$daemon ] || cat "$log" >&2; sleep 0.01; done
 """
-"""The unit's ExecStart, as its user and with its capabilities: what systemd does with it."""
+"""Runs the unit's ExecStart as its user and with its capabilities, as systemd does."""
 DPKGS_OWN = re.compile(
     r"var/lib/dpkg/|var/log/|var/cache/|etc/ld\.so\.cache|dev/null"
     r"|etc/(passwd|shadow|group|gshadow|subuid|subgid)-?$|etc/\.pwd\.lock$"
@@ -114,7 +114,7 @@ EVERYTHING = {
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory) -> Path:
-    """A folder with the package, as `make deb` builds it."""
+    """A folder with the package that `make deb` builds."""
     folder = tmp_path_factory.mktemp("packages")
     subprocess.run([ROOT / "scripts" / "deb.sh", folder], check=True)
     return folder
@@ -122,7 +122,7 @@ def packages(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", params=RELEASES)
 def installed(request, fresh, tmp_path_factory) -> Path:
-    """A Debian as debootstrap makes it, in which apt installed the package of this release by the documented line."""
+    """A Debian from debootstrap, in which the documented apt command installed the package for this release."""
     release = request.param
     bare, changes = fresh((), release), tmp_path_factory.mktemp(release)
     if release == own_release():
@@ -139,19 +139,19 @@ def installed(request, fresh, tmp_path_factory) -> Path:
 
 
 def inside(fresh, changes: Path, packages: Path, script: str) -> list[str]:
-    """What a script prints in a Debian with what the package needs."""
+    """Return a script's output lines in a Debian with the package's dependencies."""
     return said_in(fresh(NEEDED), changes, script, {packages: "/packages"})
 
 
 def said_in(tree: Path, changes: Path, script: str, shared: Mapping[Path, str] | None = None) -> list[str]:
-    """What a script prints; it must succeed and complain about nothing."""
+    """Return a script's output lines; it must succeed and write no error."""
     done = run_inside(tree, changes, script, shared=shared)
     assert (0, "") == (done.returncode, done.stderr), done.stdout
     return done.stdout.splitlines()
 
 
 def test_the_package_brings_all_that_belongs_to_the_command(fresh, packages, tmp_path):
-    """Manual pages, completion, the unit, and what mount(8) calls."""
+    """The package has manual pages, completion, the unit, and the helper of mount(8)."""
     files = set(inside(fresh, tmp_path, packages, INSTALLED))
     assert set() == EVERYTHING - files
     folders = ("/usr/lib/topicfs", "/usr/share/", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/etc/topicfs")
@@ -165,7 +165,7 @@ def test_the_package_brings_all_that_belongs_to_the_command(fresh, packages, tmp
 
 
 def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
-    """By mount(8) and without a mount, as root; purged, what is left are the topics and dpkg's own lists."""
+    """root can mount with mount(8) and use commands; after a purge only topics and dpkg's lists remain."""
     said = inside(fresh, tmp_path, packages, f"{INSTALLED} > /dev/null\n{USED}")
     assert ["topicfs 0.1.0", "anna\thello", "0 anna hello", "orders", "gone", "no user"] == said
     upper = tmp_path / "upper"
@@ -182,7 +182,7 @@ def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_each_release_has_a_version_of_its_own(installed, tmp_path):
-    """A package archive keeps one file per version, and an upgrade of Debian must replace the package."""
+    """Each Debian release has its own package version, because an archive keeps one file for each version."""
     script = """
         . /etc/os-release
         version=$(dpkg-query --show --showformat '${Version}' topicfs)
@@ -195,7 +195,7 @@ def test_each_release_has_a_version_of_its_own(installed, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
-    """Typed and in fstab(5), with the options they show; another user reads and may not append."""
+    """The documented mount commands and fstab(5) lines work; another user can read but not append."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
     script = f"""set -eu
         {FUSE}
@@ -213,7 +213,7 @@ def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
-    """Another user sees neither the mount nor the files behind it, and each command tells so in one line."""
+    """Without allow_other another user sees neither the mount nor its files, and commands say so in one line."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
     script = f"""set -eu
         {FUSE}
@@ -242,7 +242,7 @@ def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_the_unit_mounts_the_packaged_example(installed, tmp_path):
-    """As its own user, who owns what it makes; purged, topics and their owner stay."""
+    """The unit mounts as its own user, who owns new topics; after a purge topics and owners stay."""
     script = f"""set -eu
         {FUSE}
         cp {EXAMPLE} /etc/topicfs/
@@ -264,7 +264,7 @@ def test_the_unit_mounts_the_packaged_example(installed, tmp_path):
     [("useradd --gid users topicfs", "user"), ("groupadd topicfs", ""), ("useradd topicfs", "user")],
 )
 def test_a_user_of_this_name_is_the_administrators(fresh, packages, tmp_path, made, stays):
-    """The package is installed beside a user or a group of the name, and removes no user that it did not make."""
+    """The package can be installed if the user or group `topicfs` exists, and a purge removes only what it made."""
     script = f"""set -eu
         {made}
         dpkg --install /packages/topicfs_*.deb > /dev/null
@@ -291,7 +291,7 @@ HOSTILE = [
     "acks=all\\n-o",
     "\\033[2J",
 ]
-"""Options that would read, write or claim what the user may not."""
+"""Options by which a user could read, write or claim what belongs to others."""
 AS_ANOTHER = r"""
 ln -sf /proc/self/mounts /etc/mtab
 mkdir -m 777 /srv/theirs && cd /srv/theirs
@@ -317,7 +317,7 @@ theirs topicfs umount /srv/theirs/mnt
 
 
 def test_options_give_another_user_nothing(fresh, packages, tmp_path):
-    """Each is refused without a word of a private file; a mount that is made is nosuid, nodev and the user's own."""
+    """Hostile options are refused and leak no private file; allowed mounts are nosuid, nodev and the user's own."""
     (tmp_path / "options").write_text("".join(f"{option}\n" for option in HOSTILE))
     script = f"{INSTALLED} > /dev/null\n{FUSE}\n{AS_ANOTHER}"
     done = run_inside(

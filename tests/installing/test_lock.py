@@ -1,4 +1,4 @@
-"""The locked packages suit every Python that the project runs on."""
+"""The locked packages support every Python on which the project runs."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ REQUIRED = [
     for each in group
 ]
 DEBIAN_12 = "3.11.2"
-"""The oldest Python on which the README's commands are to work."""
+"""The oldest Python on which the README's commands must work."""
 
 
 @pytest.mark.parametrize("name", LOCKED)
 def test_a_locked_package_runs_on_debian_12(name: str):
-    """Else `make run` and `make test` end there with "no matching distribution"."""
+    """Every locked package supports Debian 12's Python; otherwise `make run` ends with "no matching distribution"."""
     needed = metadata(name).get("Requires-Python", "")
     assert SpecifierSet(needed).contains(DEBIAN_12), f"{name} needs Python {needed}"
 
 
 @pytest.mark.parametrize("requirement", REQUIRED, ids=lambda requirement: requirement.name)
 def test_the_lock_has_what_the_project_requires(requirement: Requirement):
-    """A version within the bounds, and the marker: pip-compile drops it, so it is put back by hand."""
+    """The lock has each requirement in an allowed version and with its marker, which pip-compile drops."""
     entries = re.findall(rf"(?mi)^{requirement.name}==([^ ]+)(?: ; (.+))? \\$", LOCK)
     assert 1 == len(entries), requirement.name
     version, marker = entries[0]
@@ -45,7 +45,7 @@ def test_the_lock_has_what_the_project_requires(requirement: Requirement):
 
 
 def needed(*extras: str) -> set[str]:
-    """What scripts/sources.sh names for extras of the project, from the comments of the lock."""
+    """Return the packages that scripts/sources.sh finds in the lock's comments for some extras."""
     script = 'source scripts/sources.sh; needed "$@"'
     called = ["bash", "-euc", script, "needed", sys.executable, *extras]
     return set(
@@ -54,7 +54,7 @@ def needed(*extras: str) -> set[str]:
 
 
 def required(requirements: list[str], extras: set[str]) -> set[str]:
-    """What the packages themselves say, as they are installed here."""
+    """Return the packages that the installed packages' metadata require."""
     names: set[str] = set()
     for requirement in map(Requirement, requirements):
         if not requirement.marker or any(
@@ -67,7 +67,7 @@ def required(requirements: list[str], extras: set[str]) -> set[str]:
 
 @pytest.mark.parametrize("extras", [("mount",), ("mount", "build"), ("mount", "build", "docs")], ids="-".join)
 def test_the_packages_of_some_extras_are_those_that_they_require(extras: tuple[str, ...]):
-    """`make run` and `make deb` install them without their dependencies' own word: one that is forgotten would be missing."""
+    """The lock's comments name, for each extra, all packages it requires: `make run` installs without resolving."""
     asked = [
         *PROJECT["dependencies"],
         *(each for extra in extras for each in PROJECT["optional-dependencies"][extra]),
@@ -76,5 +76,5 @@ def test_the_packages_of_some_extras_are_those_that_they_require(extras: tuple[s
 
 
 def test_what_only_spark_and_the_tests_need_is_left_to_make_test():
-    """A first `make run` would fetch hundreds of megabytes that it never uses."""
+    """`make run` does not need the large packages that only Spark and the tests use."""
     assert set() == {"matplotlib", "mypy", "pyarrow", "pyspark", "pytest"} & needed("mount", "build")
