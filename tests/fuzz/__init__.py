@@ -1,1 +1,1 @@
-"""Any bytes as record batches: a target, seeds for it, a coverage-guided run (atheris) and a plain one."""
+"""Fuzzing with record batches of any bytes: a target, its seeds, a coverage-guided run (atheris) and a plain one."""

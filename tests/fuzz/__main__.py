@@ -1,20 +1,21 @@
-"""`python -m tests.soak fuzz [FLAGS] [CORPUS…]`: the coverage-guided run over the codec's plain sources.
+"""`python -m tests.soak fuzz [FLAGS] [CORPUS…]`: a coverage-guided run over the codec's plain sources.
 
-Without flags it goes on until something is found; new inputs go into the first folder named. A long run:
+Without flags it runs until it finds something; new inputs are written to the first folder. A long run:
 
     mkdir -p build/fuzz && python -m tests.soak fuzz -max_total_time=3600 build/fuzz tests/fuzz/corpus
 
-FLAGS are libFuzzer's; `-help=1` lists them. What is found is written to a `crash-…`, `timeout-…` or `oom-…` file here; put it into
-`tests/fuzz/corpus`, and both builds are held to it from then on. The codec's sources run uncompiled, for the fuzzer sees
-how far it came in Python alone; the compiled build reads the same corpus, and changes of it, in the tests.
+FLAGS are libFuzzer's; `-help=1` lists them. A finding is written to a file `crash-…`, `timeout-…` or `oom-…` in this
+folder; add it to `tests/fuzz/corpus`, and the tests read it with both builds from then on. The run uses the codec's
+uncompiled sources, because the fuzzer sees coverage only in Python; the tests read the same corpus, and changes of
+it, with the compiled build.
 
-`python -m tests.soak fuzz requests [--seconds 600] [--seed 0] [--mount]`: hostile batches with valid checksums, written
-to and read from a mount, each request within a second, a quarter of one of the event loop, and 300 MB
-(`tests/fuzz/requests.py`); without a kernel, or with `--mount` through a real one. It prints what exceeds
-that, with the seed that makes it again (`--seed N --seconds 1`), and ends with status 1 then.
+`python -m tests.soak fuzz requests [--seconds 600] [--seed 0] [--mount]`: write hostile batches with valid checksums
+to a mount and read them. Each request may take one second, a quarter of it in the event loop, and 300 MB
+(`tests/fuzz/requests.py`). The mount has no kernel, or a real one with `--mount`. The command prints each excess with
+the seed that repeats it (`--seed N --seconds 1`), and then ends with status 1.
 
-`python -m tests.fuzz changes [COUNT]` reads the corpus and so many changes of it by the compiled codec; `make sanitize`
-runs it over a codec that is compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).
+`python -m tests.fuzz changes [COUNT]` reads the corpus and COUNT changes of it with the compiled codec; `make
+sanitize` runs it over a codec compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.uncompiled import SourceFinder
 
 SECONDS_AN_INPUT = 10
 MEMORY_MIB = 1024
-"""A batch's content is bounded (256 MiB), and may be there twice while it is put together."""
+"""Memory limit of the run: a batch's content has at most 256 MiB, and may exist twice while it is assembled."""
 
 
 @click.command()
@@ -36,7 +37,7 @@ MEMORY_MIB = 1024
 @click.option("--seed", default=0, help="Of the first round; each next one has the next.", show_default=True)
 @click.option("--mount", is_flag=True, help="Through a real mount.")
 def requests(*, seconds: float, seed: int, mount: bool) -> None:
-    """Ask a mount of hostile batches."""
+    """Write hostile batches to a mount, read them, and measure each request."""
     from tests.fuzz.requests import run_rounds
 
     tally = run_rounds(itertools.count(seed), seconds=seconds, on_a_mount=mount)
@@ -53,7 +54,7 @@ def requests(*, seconds: float, seed: int, mount: bool) -> None:
 @click.command()
 @click.argument("count", default=200_000)
 def changes(count: int) -> None:
-    """Read the corpus, and COUNT changes of it."""
+    """Read the corpus and COUNT changes of it."""
     from tests.fuzz.changes import read_changes
 
     read_changes(count)
@@ -61,7 +62,7 @@ def changes(count: int) -> None:
 
 
 def main() -> None:
-    """Instrument the codec and run."""
+    """Instrument the codec and start the fuzzer."""
     import atheris
 
     sys.meta_path.insert(0, SourceFinder())
@@ -77,7 +78,7 @@ if __name__ == "__main__":
         requests(sys.argv[2:])
     if sys.argv[1:2] == ["changes"]:
         changes(sys.argv[2:])
-    if {"-h", "--help"} & {*sys.argv[1:]}:  # libFuzzer would pass over them, and begin.
+    if {"-h", "--help"} & {*sys.argv[1:]}:  # libFuzzer would ignore these options and start.
         click.echo(__doc__)
         sys.exit()
     main()

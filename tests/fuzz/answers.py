@@ -1,4 +1,4 @@
-"""A server that speaks Kafka's protocol and answers nonsense: of the right form with any values in it, or bytes changed at random."""
+"""A server that answers Kafka requests with nonsense: valid structures with any values, or randomly changed bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from topicfs.storage.model import Offset, Record, Timestamp
 from topicfs.storage.wire import Field
 
 TOPIC, TOPIC_ID = "t", UUID(int=56)
-"""The topic that there mostly is, with a partition 0."""
+"""The topic that most answers contain; it has a partition 0."""
 
 PAUSE = "throttleTimeMs"
 SOUND = 0.95
-"""The share of fields that have what a broker would say: nonsense alone would come to nothing."""
+"""Share of fields with a value that a broker could send: pure nonsense would be rejected at once."""
 
 _APIS = {one.key: one for one in APIS}
 _EXTREMES = {
@@ -33,20 +33,20 @@ _EXTREMES = {
 
 
 _ENDS = {"offset", "highWatermark", "lastStableOffset"}
-"""Fields that mostly say where a log of three records begins or ends."""
+"""Fields that usually have an offset at which a log of three records begins or ends."""
 
 
 class Nonsense:
-    """Serves one connection after the other (`tests.doubles.servers`), by one seed."""
+    """Serves one connection after another (`tests.doubles.servers`) with answers drawn from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.server = Server("127.0.0.1", 0)
-        """Where it listens: itself, in what it says of the brokers."""
+        """The address on which it listens, and which it gives as a broker's address."""
         self.answers = 0
 
     def serve(self, connection: socket.socket) -> None:
-        """Answer until the client has had enough."""
+        """Answer requests until the client closes the connection."""
         while True:
             head = connection.recv(4, socket.MSG_WAITALL)
             (size,) = struct.unpack(">i", head)
@@ -75,7 +75,7 @@ class Nonsense:
             ]
         data = api.response.write(values, version)
         tags = b"\0" if api.is_flexible(version) else b""
-        # A pause that a broker demands is kept: a random one would end the run.
+        # Clients wait as long as a broker's throttle time says: a random time would end the run.
         kept = 4 * (api.response.fields[0].name == PAUSE)
         return (
             tags + data[:kept] + (self._changed(data[kept:]) if self.random.random() < 0.1 else data[kept:])

@@ -1,7 +1,7 @@
-"""Hostile batches behind valid checksums, by a seed.
+"""Hostile batches with valid checksums, drawn from a seed.
 
-Record counts, lengths, headers, codecs, bombs inside bombs, times, deltas, attributes and producers that no client sends:
-what a checksum cannot tell from a producer's own.
+They have record counts, lengths, headers, codecs, nested bombs, times, deltas, attributes and producers that no
+client sends, but that a checksum does not detect.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from topicfs.storage.codec.records import varint
 
 CODECS = tuple(Codec)
 Content: TypeAlias = tuple[bytes, int]
-"""Records, and how many."""
+"""The bytes of records, and how many records they are."""
 
 
 class Mutator:
-    """Makes batches by a seed."""
+    """Makes batches from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
     def log(self) -> list[bytearray]:
-        """The batches of one round: a few, of which one may come again and again."""
+        """Return the batches of one round: a few, one of which may be repeated many times."""
         chosen = self._random
         batches = [self.batch() for _ in range(chosen.randint(1, 3))]
         again = chosen.choice(batches)
@@ -61,7 +61,7 @@ class Mutator:
         return self._random.choice((0, -1, 1_700_000_000_000, 2**63 - 1, -(2**63), 10**15))
 
     def _framing(self, codec: Codec, content: bytes) -> bytes | None:
-        """Another form of a codec's stream than its writer's: empty parts, parts of parts, bytes of any kind."""
+        """Return a stream in an unusual form: empty parts, many parts, random bytes; None for the usual form."""
         chosen, kind = self._random, self._random.random()
         if codec is Codec.NONE or kind < 0.7:
             return None
@@ -73,12 +73,12 @@ class Mutator:
                 XERIAL_HEADER + struct.pack(">i", 1) + b"\0" if codec is Codec.SNAPPY else deflate(codec, b"")
             )
             return part * chosen.choice((10, 4096, 40_000)) + whole
-        if codec is Codec.LZ4:  # Empty blocks of the largest size there is.
+        if codec is Codec.LZ4:  # Empty blocks of the maximum size.
             return bytes.fromhex("04224d18607073") + struct.pack("<I", 1) * 1 + b"\0" * chosen.choice((1, 5))
-        return deflate(codec, whole)  # A bomb in a bomb is bytes of no records.
+        return deflate(codec, whole)  # A bomb within a bomb contains no records.
 
     def _content(self, *, large: bool) -> Content:
-        """Records, and how many."""
+        """Return records, and how many they are."""
         chosen = self._random
         most = MAX_CONTENT_BYTES if large else 900_000
         size = chosen.choice(
@@ -125,7 +125,7 @@ class Mutator:
         return b"".join(record(text[: len(text) // count], delta=delta) for delta in range(count)), count
 
     def _broken(self, text: bytes) -> Content:
-        """One number or byte of a record is another."""
+        """Return a record in which one byte is changed."""
         data = bytearray(record(text[:5000]))
         data[self._random.randrange(min(len(data), 12))] = self._random.choice((0, 1, 0x7F, 0x80, 0xFF))
         return bytes(data), 1

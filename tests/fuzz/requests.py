@@ -1,7 +1,8 @@
-"""What a mount is asked of hostile batches, and what each request takes: seconds, in all and of the event loop, and memory, each within its bound.
+"""Measure what each request about hostile batches costs a mount: CPU time, in total and in the event loop, and memory.
 
-A round writes the batches of a seed (see `mutator`) to `log.batch`, which refuses most of them; what was refused is put
-beneath the mount, as a broker's files may hold it. Then every form of every file is looked up, opened and read.
+A round writes the batches of a seed (see `mutator`) to `log.batch`, which refuses most of them; the refused batches
+are written directly to the log, as if a broker's files had them. Then it looks up, opens and reads every form of
+every file.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from topicfs.storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_
 from topicfs.storage.model import Offset
 
 SECONDS = 1.0
-"""Of the processor, for one request: of all threads together."""
+"""Limit of one request's CPU time, all threads together."""
 LOOP_SECONDS = 0.25
-"""Of the processor, for one request: of the event loop's thread, which answers no other request meanwhile."""
+"""Limit of one request's CPU time in the event loop's thread, which answers no other request meanwhile."""
 GROWTH_BYTES = 300_000_000
-"""Of the process's memory, in one request, above what it held before."""
+"""Limit of the memory that one request adds to the process."""
 
 READ_BYTES = 131_072
 XATTRS = ("user.kafka.timestamp", "user.kafka.batch", "user.kafka.key", "user.kafka.headers")
 
 
 class Cost(NamedTuple):
-    """What one request took."""
+    """The cost of one request."""
 
     what: str
     seconds: float
@@ -50,7 +51,7 @@ class Cost(NamedTuple):
 
     @property
     def measures(self) -> bool:
-        """Whether it waits for a size to be measured, in a thread: opening does so for up to a minute, stat for two seconds."""
+        """Return whether the request waits until a size is measured: opening up to a minute, stat two seconds."""
         return self.what.startswith(("open ", "getattr ", "stat "))
 
     @property
@@ -60,22 +61,22 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """What a process takes: this one, or a mount's daemon."""
+    """Measures the cost of requests in this process or in a mount's daemon."""
 
     def __init__(self, pid: int | None = None) -> None:
         pid = os.getpid() if pid is None else pid
         self._proc = Path(f"/proc/{pid}")
         self._loop = self._proc / "task" / str(pid)
-        """The main thread, in which the event loop runs."""
+        """The main thread, which runs the event loop."""
 
     def begin(self) -> None:
-        """Forget the most memory there was."""
+        """Start a measurement, and reset the memory peak."""
         (self._proc / "clear_refs").write_text("5")
         self._before = self._resident("VmRSS")
         self._started, self._loop_started = _seconds_of(self._proc), _seconds_of(self._loop)
 
     def cost(self, what: str) -> Cost:
-        """What was taken since `begin`."""
+        """Return the cost since `begin`."""
         return Cost(
             what,
             _seconds_of(self._proc) - self._started,
@@ -91,13 +92,13 @@ class Meter:
 
 
 def _seconds_of(proc: Path) -> float:
-    """What a process or a thread has had of the processor."""
+    """Return the CPU time of a process or thread in seconds."""
     spent = (proc / "stat").read_text().rpartition(")")[2].split()
     return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def put_beneath(directory: Path, refused: list[bytearray]) -> bool:
-    """Append batches to the partition's file as another program's; whether there was one that a log can hold."""
+    """Append batches directly to the partition's file; return whether the log could hold any of them."""
     log = directory / "orders-0" / segment_file(Offset(0), SegmentFileKind.LOG)
     content, end_offset, added = bytearray(log.read_bytes()), 0, False
     for header in scan(content):
@@ -117,18 +118,18 @@ def put_beneath(directory: Path, refused: list[bytearray]) -> bool:
 
 
 def names_of(log_end_offset: int) -> list[str]:
-    """What is asked for in the partition's directory."""
+    """Return the names to request in the partition's directory."""
     last = max(log_end_offset - 1, 0)
     stems = ("log", "0", str(last), "0-9", "1-", "-3", "latest", "@0", "@1-")
     return [*(f"{stem}{form.suffix}" for stem in stems for form in VIEW_FORMS), "earliest", "status"]
 
 
 TOPIC_NAMES = [*(f"{stem}{form.suffix}" for stem in ("log", "@0-") for form in FORMS), "status"]
-"""What is asked for in the topic's directory."""
+"""The names to request in the topic's directory."""
 
 
 class Round:
-    """One log, and all that is asked of it, through the mount's filesystem without a kernel."""
+    """One log, and all requests for it through the mount's filesystem without a kernel."""
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.costs: list[Cost] = []
@@ -137,7 +138,7 @@ class Round:
         self._meter = Meter()
 
     def run(self) -> None:
-        """Write, put, read. Raises what no program may see: anything but FileError."""
+        """Write the batches and read everything. Raises any error but FileError, which programs may see."""
         trio.run(self._run)
 
     async def _run(self) -> None:
@@ -200,7 +201,7 @@ class Round:
         await self._ask("list", partial(fs.run_inline_or_in_thread, lambda: list(fs.readdir(fh, 0))))
 
     async def _read(self, fs: TopicFileSystem, name: str, node_id: int) -> None:
-        """Read the first bytes, some behind them, and some far away."""
+        """Read the first bytes of a file, some after them, and some far away."""
         opened = await self._ask(f"open {name}", partial(fs.open, node_id, os.O_RDONLY, 0))
         if opened is None:
             return
@@ -212,7 +213,7 @@ class Round:
         await self._ask(f"release {name}", partial(fs.release, opened.fh))
 
     async def _ask(self, what: str, request: Callable[[], Awaitable[Any]]) -> Any:
-        """Do one request, and note its cost; None where it is refused."""
+        """Make one request and note its cost; return None if it is refused."""
         self._meter.begin()
         try:
             return await request()
@@ -223,7 +224,7 @@ class Round:
 
 
 class MountedRound:
-    """The same through a real mount: what its daemon takes while a program asks."""
+    """The same requests through a real mount, with the cost to its daemon."""
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.costs: list[Cost] = []
@@ -231,7 +232,7 @@ class MountedRound:
         self._mount = Mount(directory)
 
     def run(self) -> None:
-        """Write, put, read."""
+        """Write the batches and read everything."""
         refused: list[bytearray] = []
         with self._mounted() as partition:
             partition.parent.mkdir()
@@ -296,18 +297,18 @@ class MountedRound:
 
 
 class Tally(NamedTuple):
-    """What rounds of requests took."""
+    """The total cost of several rounds."""
 
     requests: int = 0
     exceeding: tuple[str, ...] = ()
-    """Those beyond their bounds, each with its seed and its cost."""
+    """The requests that exceeded a limit, each with its seed and cost."""
     slowest: float = 0.0
     largest: int = 0
     longest_loop: float = 0.0
     slowest_measuring: float = 0.0
 
     def plus(self, seed: int, costs: Sequence[Cost]) -> Tally:
-        """Count in what one round took."""
+        """Return the tally with one more round's costs."""
         exceeding = tuple(
             f"seed {seed}: {cost.what}: {cost.seconds:.2f} s ({cost.loop_seconds:.2f} s of the event loop), "
             f"{cost.growth_bytes / 1e6:.0f} MB"
@@ -325,7 +326,7 @@ class Tally(NamedTuple):
 
 
 def run_rounds(seeds: Iterable[int], *, seconds: float = math.inf, on_a_mount: bool = False) -> Tally:
-    """Run a round for each seed, until they or the seconds have passed."""
+    """Run a round for each seed, until `seconds` have passed."""
     started, tally = time.monotonic(), Tally()
     for seed in seeds:
         if time.monotonic() - started >= seconds:

@@ -1,4 +1,4 @@
-"""Writes the first inputs of the corpus: one of every kind, so that a run begins deep inside.
+"""Write the first inputs of the corpus: one of every kind, so that a run starts deep in the code.
 
 python -m tests.fuzz.seeds tests/fuzz/corpus
 """
@@ -27,12 +27,12 @@ RECORDS_OF_ONE_BATCH = [
 
 
 def selector(kind: int, codec: Codec = Codec.GZIP) -> bytes:
-    """The byte that begins an input."""
+    """Return the first byte of an input."""
     return bytes([kind + KINDS * (codec - 1)])
 
 
 def seeds() -> Iterator[tuple[str, bytes]]:
-    """Name and content of each."""
+    """Yield the name and content of each input."""
     plain = bytes(encode(RECORDS_OF_ONE_BATCH))
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=1, base_sequence=2, transactional=True)
     yield (
@@ -53,7 +53,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
 
 
 def main(folder: Path) -> None:
-    """Write them."""
+    """Write the inputs."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in seeds():
         (folder / f"seed-{name}").write_bytes(content)

@@ -1,7 +1,7 @@
-"""What is done with any bytes: read as batches in every way, without a crash, a hang, or memory beyond a bound.
+"""The fuzz target: read any bytes as batches in every way, without a crash, a hang, or too much memory.
 
-The first byte of an input says what the rest is, so that a change of a few bytes leads far: a segment's content; or the
-records of one sound header, of each codec; or the content of an old format's wrapper, of each codec.
+The first byte of an input selects what the rest is, so that small changes have large effects: a segment's content;
+the records after a valid header, with each codec; or the content of an old format's wrapper, with each codec.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _ENTRY = struct.Struct(">qiIbb")
 
 RAW, RECORDS, COMPRESSED, WRAPPED_V0, WRAPPED_V1 = range(5)
-"""What the rest of an input is; the codec comes from the same byte."""
+"""Kinds of inputs; the first byte also selects the codec."""
 
 KINDS = 5
 MAX_OFFSET = 2**63 - 1
 MAX_TEXT_BYTES = 1 << 20
-"""Of the values of a batch; a batch that inflates to more is refused."""
+"""Limit of the total size of a batch's values; a batch that inflates to more is refused."""
 
 
 def read_as_batches(data: bytes) -> None:
-    """Read one input. Raises anything but CorruptBatchError only where something is wrong with the reader."""
+    """Read one input. An error other than CorruptBatchError is a bug of the reader."""
     if not data:
         return
     kind, codec = data[0] % KINDS, Codec(1 + data[0] // KINDS % 4)
@@ -49,7 +49,7 @@ def _logs(kind: int, codec: Codec, rest: bytes) -> list[bytes]:
 
 
 def _batch(records: bytes, *, attributes: int, count: int) -> bytes:
-    """A sound header before any records; its checksum is not looked at."""
+    """Return records after a valid header, whose checksum is not verified."""
     last_offset_delta = max(count - 1, 0)
     return (
         _HEADER.pack(0, 49 + len(records), 0, 2, 0, attributes, last_offset_delta, 0, 0, -1, -1, -1, count)
@@ -58,7 +58,7 @@ def _batch(records: bytes, *, attributes: int, count: int) -> bytes:
 
 
 def _wrapper(compressed: bytes, *, magic: int, codec: Codec) -> bytes:
-    """An entry of an old format with any bytes for its compressed value."""
+    """Return an entry of an old format that has `compressed` as its value."""
     timestamp = struct.pack(">q", 5) if magic else b""
     value = struct.pack(">ii", -1, len(compressed)) + compressed
     size = _ENTRY.size - 12 + len(timestamp) + len(value)
@@ -85,9 +85,9 @@ def _read(log: bytes) -> None:
 
 
 def _copy(log: bytes) -> None:
-    """Copy the values of all batches, and look for each batch's first record, by the code that mounts read with.
+    """Copy the values of all batches and find each batch's first record with the code that mounts use.
 
-    It inflates without the interpreter's lock, and it trusts checksums: these are made right before.
+    This code inflates without the interpreter's lock and trusts checksums, so the checksums are made valid first.
     """
     batches = scan(log)
     sealed = bytearray(log[: batches.stop])
@@ -113,7 +113,7 @@ def _copy(log: bytes) -> None:
 
 
 def _look_at(batches: Batches, log: bytes) -> None:
-    """Batches lie side by side inside the buffer, in the order of their positions."""
+    """Check that the batches are adjacent and inside the buffer."""
     position = 0
     for header in batches:
         assert position == header.position
@@ -122,7 +122,7 @@ def _look_at(batches: Batches, log: bytes) -> None:
 
 
 def _use(columns: Columns) -> None:
-    """Every span lies inside the buffer, every offset inside its batch; everything can be taken out."""
+    """Check that every span is inside the buffer and every offset inside its batch, and extract everything."""
     size = len(columns.data)
     batch = columns.batches[0]
     for index, record in enumerate(columns):

@@ -1,4 +1,4 @@
-"""Whatever brokers answer, a cluster's engine gives batches that are sound or an error with a reason, and its threads go on."""
+"""Whatever brokers answer, a cluster's engine returns valid batches or an error, and its threads continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 SEEDS = range(10)
 ASKED = 8
-"""Questions of each kind with one seed."""
+"""Number of calls of each kind with one seed."""
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def nonsense(seed: int) -> Iterator[Nonsense]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nonsense_is_an_answer_or_an_error(nonsense: Nonsense) -> None:
-    """Nothing but the project's own errors is raised, by no thread; nothing hangs."""
+    """Nonsense from a broker raises only the project's own errors, in no thread another, and nothing hangs."""
     random = nonsense.random
-    # There may be no cluster to begin with.
+    # Connecting to the cluster may fail.
     with closing(Brokers(ClusterAddress((nonsense.server,)))) as brokers, suppress(StorageError):
         leaders = Leaders(brokers, timeout_seconds=0.02)
         with closing(ClusterEngine(leaders, read_only=False)) as engine:

@@ -1,4 +1,4 @@
-"""Any bytes as batches: the corpus, many changes of it, and a short coverage-guided run."""
+"""Any bytes read as batches: the corpus, many changes of it, and a short coverage-guided run."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ CHANGED_INPUTS = 20_000
 GUIDED_RUNS = 4000
 GUIDED_TIMEOUT_SECONDS = 280
 MEMORY_BYTES = 2 * 1024**3
-"""Of address space: what a content of the largest size takes twice, and the interpreter with its libraries."""
+"""Limit of the address space: twice the largest content, and the interpreter with its libraries."""
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.iterdir()), ids=lambda path: path.name)
 def test_every_input_of_the_corpus_is_read(path):
-    """Each was found once, or leads deep inside; this build and the plain sources read it without a fault."""
+    """This build and the plain sources read each input of the corpus without a fault."""
     read_as_batches(path.read_bytes())
 
 
 def test_the_seeds_are_in_the_corpus():
-    """They come from the writers as these are now: another byte in a format shows here."""
+    """The corpus has the seeds as the current writers make them, so that a changed format is noticed."""
     uncompressed = {f"seed-{name}": content for name, content in seeds() if "-" not in name}
     assert uncompressed == {name: (CORPUS / name).read_bytes() for name in uncompressed}
     assert {f"seed-{name}" for name, _ in seeds()} <= {path.name for path in CORPUS.iterdir()}
 
 
 def read_within_bounds() -> None:
-    """Called in a process of its own, whose memory is bounded."""
+    """Read changes of the corpus in a process whose memory is limited."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     read_changes(CHANGED_INPUTS)
 
 
 @pytest.mark.slow
 def test_changes_of_the_corpus_are_read_within_bounds():
-    """No crash, no hang, no memory beyond the bound, over this build: what a fuzzer can do without seeing coverage."""
+    """This build reads random changes of the corpus without a crash, a hang or too much memory."""
     done = subprocess.run(
         [
             sys.executable,
@@ -65,8 +65,8 @@ def test_changes_of_the_corpus_are_read_within_bounds():
     reason="atheris is not made for this platform; the corpus ran above",
 )
 def test_a_short_guided_run_finds_nothing(tmp_path):
-    """A few thousand inputs towards new branches of the plain sources; `tests/fuzz/__main__.py` says how to run longer."""
-    # By a shell that forks: a program begins with the peak of memory of the process that starts it, and a test run is large.
+    """A few thousand guided inputs find nothing in the plain sources; `tests/fuzz/__main__.py` has longer runs."""
+    # Start it through a shell: a program inherits the memory peak of its parent, and a test run's is large.
     done = subprocess.run(
         [
             *("sh", "-c", '"$@"; exit $?', "sh"),

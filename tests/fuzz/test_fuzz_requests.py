@@ -1,4 +1,4 @@
-"""Every request about hostile batches stays within its bounds: a few fixed seeds of what runs for ten minutes by hand."""
+"""Every request about hostile batches stays within its limits, for a few seeds of the run that takes ten minutes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from tests.fuzz.mutator import Mutator
 from tests.fuzz.requests import run_rounds
 
 SEEDS = (11, 12, 40)
-"""Rounds with bombs among them; `python -m tests.soak fuzz requests --seed N --seconds 1` is one of them again."""
+"""Seeds whose rounds have bombs; repeat one with `python -m tests.soak fuzz requests --seed N --seconds 1`."""
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_request_is_bounded(seed):
-    """At most a second of the processor and 300 MB, whatever a batch declares or inflates to; nothing but FileError is raised."""
+    """A request costs at most one second of CPU time and 300 MB, whatever a batch declares, and raises FileError."""
     tally = run_rounds([seed])
-    if tally.exceeding:  # What is slow is slow again; a busy machine charges a moment's work to whoever runs.
+    if (
+        tally.exceeding
+    ):  # A slow request is slow again; on a busy machine a quick one may be charged for other work once.
         tally = run_rounds([seed])
     assert () == tally.exceeding
     assert tally.requests > 100
@@ -25,13 +27,13 @@ def test_every_request_is_bounded(seed):
 
 @pytest.mark.fuse
 def test_every_request_at_a_real_mount_is_bounded():
-    """The daemon's time and memory, while a program asks."""
+    """Requests through a real mount stay within the limits for the daemon's CPU time and memory."""
     tally = run_rounds([3], on_a_mount=True)
     assert () == tally.exceeding
     assert tally.requests > 100
 
 
 def test_a_seed_makes_the_same_batches_again():
-    """So that what is found can be looked at."""
+    """A seed makes the same batches each time, so that a finding can be examined."""
     assert Mutator(5).log() == Mutator(5).log()
     assert Mutator(5).log() != Mutator(6).log()
