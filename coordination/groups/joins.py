@@ -6,6 +6,7 @@ Rules and the order of the checks: kafka-coordinators.md#join.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from topicfs.coordination.groups.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, Group, GroupMember
@@ -218,29 +219,12 @@ class Joins:
             return
         answer = self._phases.join_answer(group, member)
         if request.version >= VERSION_WITH_SKIPPED_ASSIGNMENT:
-            member.answer_join(
-                JoinAnswer(
-                    member_id=new_id,
-                    generation=answer.generation,
-                    protocol_type=answer.protocol_type,
-                    protocol=answer.protocol,
-                    leader=answer.leader,
-                    members=answer.members,
-                    skip_assignment=group.leader == new_id,
-                )
-            )
-            return
-        # An older client does not know skip_assignment: if it sees the old leader's id, it does not assign
-        # either.
-        member.answer_join(
-            JoinAnswer(
-                member_id=new_id,
-                generation=answer.generation,
-                protocol_type=answer.protocol_type,
-                protocol=answer.protocol,
-                leader=old_leader or "",
-            )
-        )
+            skips = group.leader == new_id
+            member.answer_join(replace(answer, member_id=new_id, skip_assignment=skips))
+        else:
+            # An older client does not know skip_assignment: if it sees the old leader's id, it does not assign
+            # either.
+            member.answer_join(replace(answer, member_id=new_id, leader=old_leader or "", members=()))
 
 
 def _set(
