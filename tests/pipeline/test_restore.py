@@ -131,19 +131,24 @@ def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
     assert expected == restored(spark, archive, target)
 
 
-def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
-    """A run that is interrupted in the third of many small rounds is continued by the next run."""
+def interrupt_round(number, monkeypatch):
+    """Interrupt the run as it begins to write that round."""
     from topicfs.pipeline.jobs.restore import restore as module
 
     write_placed, rounds = module.write_placed, []
 
-    def stop_at_the_third(*arguments, **options):
+    def write_or_stop(*arguments, **options):
         rounds.append(arguments)
-        if len(rounds) == 3:
+        if len(rounds) == number:
             raise KeyboardInterrupt
         return write_placed(*arguments, **options)
 
-    monkeypatch.setattr(module, "write_placed", stop_at_the_third)
+    monkeypatch.setattr(module, "write_placed", write_or_stop)
+
+
+def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
+    """A run that is interrupted in the third of many small rounds is continued by the next run."""
+    interrupt_round(3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         restored(spark, made / "archive", target, round_bytes=600_000)
     there = len(rows_of(spark, target))
@@ -157,7 +162,6 @@ def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeyp
 def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monkeypatch):
     """Records that compaction removed from restored rounds are not a conflict, and are not restored again."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.restore import restore as module
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -165,15 +169,7 @@ def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monke
         for number in range(40):
             log.append(encode([record(0, b"k%d" % (number % 4), b"%d" % number, timestamp=NEW_YEAR)]))
     archive(spark, ArchiveOptions(path=str(tmp_path / "data"), topics="orders", target=tmp_path / "archive"))
-    write_placed, rounds = module.write_placed, []
-
-    def stop_at_the_second(*arguments, **options):
-        rounds.append(arguments)
-        if len(rounds) == 2:
-            raise KeyboardInterrupt
-        return write_placed(*arguments, **options)
-
-    monkeypatch.setattr(module, "write_placed", stop_at_the_second)
+    interrupt_round(2, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         restored(spark, tmp_path / "archive", target, round_bytes=600)
     with contextlib.closing(open_engine(target)) as engine:

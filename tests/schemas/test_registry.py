@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import UUID
 
@@ -168,19 +169,21 @@ def hurried(monkeypatch):
     monkeypatch.setattr(RegistrySource, "_in_time", lambda source, call, _: in_time(source, call, 0.2))
 
 
+def drip(ended: threading.Event, handler: BaseHTTPRequestHandler) -> None:
+    """Send a byte now and then until `ended`."""
+    while not ended.wait(0.02):
+        try:
+            handler.wfile.write(b"X")
+        except OSError:
+            return
+
+
 @pytest.mark.usefixtures("hurried")
 def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
     """The wait for a registry is limited, even if it sends a byte now and then."""
     ended = threading.Event()
 
-    def drip(handler: BaseHTTPRequestHandler) -> None:
-        while not ended.wait(0.02):
-            try:
-                handler.wfile.write(b"X")
-            except OSError:
-                return
-
-    with serving(drip) as (url, asked):
+    with serving(partial(drip, ended)) as (url, asked):
         source = RegistrySource(url)
         assert [None] * 3 == [source.by_id(7), source.by_id(7), source.by_id(8)]
         wait_until(lambda: asked, "it is asked")
@@ -226,14 +229,7 @@ def test_an_answer_that_never_ends_keeps_one_thread():
     """An answer that never ends keeps one thread, however often the registry is queried again."""
     clock, ended, before = Clock(), threading.Event(), set(threading.enumerate())
 
-    def drip(handler: BaseHTTPRequestHandler) -> None:
-        while not ended.wait(0.02):
-            try:
-                handler.wfile.write(b"X")
-            except OSError:
-                return
-
-    with serving(drip) as (url, asked):
+    with serving(partial(drip, ended)) as (url, asked):
         source = RegistrySource(url, clock=clock)
         for number in range(3):
             assert source.by_id(number) is None

@@ -7,21 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from topicfs.storage import retention
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.log.life import LogLife, Role
 from topicfs.storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp, TopicPartition
-from topicfs.storage.retention import (
-    Decision,
-    LogFacts,
-    PlannedRemoval,
-    Reason,
-    apply_retention,
-    decide_retention,
-)
 
 NOW = Timestamp(1_700_000_000_000)
 FOREVER = TopicConfig(retention_ms=-1)
-NOTHING = Decision((), roll_first=False)
+NOTHING = retention.Decision((), roll_first=False)
 
 
 def segments_of(*sizes: int, records: int = 5, ages_ms: tuple[int, ...] = ()) -> list[SegmentInfo]:
@@ -47,9 +40,9 @@ def segments_of(*sizes: int, records: int = 5, ages_ms: tuple[int, ...] = ()) ->
 
 def facts_of(
     segments: list[SegmentInfo], *, log_start_offset: int = 0, high_watermark: int | None = None
-) -> LogFacts:
+) -> retention.LogFacts:
     end = segments[-1].end_offset
-    return LogFacts(
+    return retention.LogFacts(
         segments, Offset(log_start_offset), end if high_watermark is None else Offset(high_watermark)
     )
 
@@ -63,7 +56,7 @@ def test_log_start_offset_releases_segments(
 ) -> None:
     """Row 72: segments wholly before the log start are deleted under each policy, except the active one."""
     facts = facts_of(segments_of(100, 100, 100), log_start_offset=log_start_offset)
-    decision = decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
+    decision = retention.decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
     assert left == 3 - decision.count
     assert not decision.roll_first
 
@@ -74,63 +67,65 @@ def test_log_start_offset_releases_segments(
 def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> None:
     """Row 71: a segment is deleted only if the others still have retention.bytes."""
     config = TopicConfig(retention_bytes=retention_bytes, retention_ms=-1)
-    decision = decide_retention(facts_of(segments_of(100, 100, 100)), config, NOW)
+    decision = retention.decide_retention(facts_of(segments_of(100, 100, 100)), config, NOW)
     assert gone == decision.count
-    assert [Reason.SIZE] * bool(gone) == [removal.reason for removal in decision.removals]
+    assert [retention.Reason.SIZE] * bool(gone) == [removal.reason for removal in decision.removals]
 
 
 def test_size_stops_at_the_first_that_stays() -> None:
     """A large oldest segment that stays also keeps the small segments after it."""
     config = TopicConfig(retention_bytes=150, retention_ms=-1)
-    assert NOTHING == decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW)
+    assert NOTHING == retention.decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW)
 
 
 def test_age_must_exceed_the_limit() -> None:
     """A segment of exactly retention.ms stays; one millisecond more is deleted."""
     config = TopicConfig(retention_ms=1000)
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(1001, 1000, 0)))
-    assert decide_retention(facts, config, NOW) == Decision(
-        (PlannedRemoval(1, Reason.AGE),), roll_first=False
+    assert retention.decide_retention(facts, config, NOW) == retention.Decision(
+        (retention.PlannedRemoval(1, retention.Reason.AGE),), roll_first=False
     )
 
 
 def test_age_stops_at_the_first_that_stays() -> None:
     """An old segment after a young one stays, because segments are only deleted from the front."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(0, 5000, 0)))
-    assert NOTHING == decide_retention(facts, TopicConfig(retention_ms=1000), NOW)
+    assert NOTHING == retention.decide_retention(facts, TopicConfig(retention_ms=1000), NOW)
 
 
 def test_everything_expired_leaves_an_empty_segment() -> None:
     """Row 70: if all segments are due, the log rolls first; the empty segment is never deleted."""
     config = TopicConfig(retention_ms=1000)
     everything = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
-    assert decide_retention(everything, config, NOW) == Decision(
-        (PlannedRemoval(2, Reason.AGE),), roll_first=True
+    assert retention.decide_retention(everything, config, NOW) == retention.Decision(
+        (retention.PlannedRemoval(2, retention.Reason.AGE),), roll_first=True
     )
     rolled = facts_of(segments_of(100, 100, 0, ages_ms=(5000, 5000, 5000)))
-    assert decide_retention(rolled, config, NOW) == Decision(
-        (PlannedRemoval(2, Reason.AGE),), roll_first=False
+    assert retention.decide_retention(rolled, config, NOW) == retention.Decision(
+        (retention.PlannedRemoval(2, retention.Reason.AGE),), roll_first=False
     )
     empty = facts_of(segments_of(0, ages_ms=(5000,)))
-    assert NOTHING == decide_retention(empty, config, NOW)
+    assert NOTHING == retention.decide_retention(empty, config, NOW)
 
 
 @pytest.mark.parametrize(("high_watermark", "gone"), [(0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (15, 3)])
 def test_high_watermark_bounds_every_rule(high_watermark: int, gone: int) -> None:
     """Row 73: a segment that ends above the high watermark stays."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(5000,) * 3), high_watermark=high_watermark)
-    assert gone == decide_retention(facts, TopicConfig(retention_ms=1000), NOW).count
-    assert gone == decide_retention(facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW).count
+    assert gone == retention.decide_retention(facts, TopicConfig(retention_ms=1000), NOW).count
+    assert (
+        gone == retention.decide_retention(facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW).count
+    )
 
 
 def test_rules_follow_each_other() -> None:
     """Segments are chosen by the log start first, then by size, then by age."""
     facts = facts_of(segments_of(10, 90, 100, 100, ages_ms=(9000, 9000, 9000, 0)), log_start_offset=5)
     config = TopicConfig(retention_bytes=200, retention_ms=1000)
-    assert decide_retention(facts, config, NOW).removals == (
-        PlannedRemoval(1, Reason.LOG_START),
-        PlannedRemoval(1, Reason.SIZE),
-        PlannedRemoval(1, Reason.AGE),
+    assert retention.decide_retention(facts, config, NOW).removals == (
+        retention.PlannedRemoval(1, retention.Reason.LOG_START),
+        retention.PlannedRemoval(1, retention.Reason.SIZE),
+        retention.PlannedRemoval(1, retention.Reason.AGE),
     )
 
 
@@ -139,7 +134,7 @@ def test_without_delete_neither_size_nor_age_counts(policy: tuple[str, ...]) -> 
     """Without `delete` in the policy segments above the log start stay."""
     facts = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
     config = TopicConfig(cleanup_policy=policy, retention_ms=0, retention_bytes=0)
-    assert NOTHING == decide_retention(facts, config, NOW)
+    assert NOTHING == retention.decide_retention(facts, config, NOW)
 
 
 def offsets_of(log_start_offset: int, high_watermark: int, log_end_offset: int) -> PartitionOffsets:
@@ -186,19 +181,19 @@ def test_decision_is_carried_out_in_order() -> None:
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )
-    assert 3 == apply_retention(log, NOW).count
+    assert 3 == retention.apply_retention(log, NOW).count
     assert ["roll: all of it goes", (1, "retention.bytes=150"), (2, "retention.ms=1000")] == log.asked
 
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:
     """A follower waits for its leader's roll, so that their segments have the same base offsets."""
     log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), role=Role.FOLLOWER)
-    assert 0 == apply_retention(log, NOW).count
+    assert 0 == retention.apply_retention(log, NOW).count
     assert [] == log.asked
 
 
 def test_nothing_due_asks_nothing_of_the_log() -> None:
     """If no segment is due, retention does not call the log."""
     log = RecordingLog(segments_of(100, 100), FOREVER)
-    assert NOTHING == apply_retention(log, NOW)
+    assert NOTHING == retention.apply_retention(log, NOW)
     assert [] == log.asked
