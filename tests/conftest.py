@@ -18,6 +18,7 @@ from typing import cast
 
 import pytest
 
+from testing.broker.libraries import Java, UnavailableError, find_java
 from testing.java import quick_start
 from testing.leftover_mounts import unmounted_in_the_end
 from testing.spark_home import spark_home
@@ -108,3 +109,12 @@ def spark_absent() -> str | None:
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         return "java is missing"
     return None
+
+
+@pytest.fixture(scope="session")
+def java() -> Java:
+    """Skips, with the reason in one line, where Java or the jars cannot be had."""
+    try:
+        return find_java()
+    except UnavailableError as error:
+        pytest.skip(f"no Kafka: {error}")

@@ -9,19 +9,10 @@ import pytest
 
 from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, let_go
-from testing.broker.libraries import Java, UnavailableError, find_java
+from testing.broker.libraries import Java
 from tests.doubles.certificates import Certificates
 from tests.doubles.servers import servers
 from topicfs.cluster.place import ClusterAddress, Server, cluster_address
-
-
-@pytest.fixture(scope="session")
-def java() -> Java:
-    """Java with Kafka's jars; skips with a one-line reason if they are missing."""
-    try:
-        return find_java()
-    except UnavailableError as error:
-        pytest.skip(f"no Kafka broker: {error}")
 
 
 @pytest.fixture(scope="session")

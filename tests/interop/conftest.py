@@ -8,16 +8,7 @@ import pytest
 
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, let_go
-from testing.broker.libraries import Java, UnavailableError, find_java
-
-
-@pytest.fixture(scope="session")
-def java() -> Java:
-    """Java and the jars; skips, with a one-line reason, if they are unavailable."""
-    try:
-        return find_java()
-    except UnavailableError as error:
-        pytest.skip(f"no Kafka broker: {error}")
+from testing.broker.libraries import Java
 
 
 @pytest.fixture(scope="session")
