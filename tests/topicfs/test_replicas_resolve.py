@@ -51,6 +51,18 @@ def files(*directories: Path) -> dict[Path, bytes]:
     }
 
 
+def three_without_the_leader() -> tuple[Path, Path, Path]:
+    """Return three replica directories; that of the leader of `orders` is gone."""
+    three = (A, B, Path("c"))
+    with closing(started(*three)) as engine:
+        engine.create_topic("orders", replicas=3)
+    with closing(started(B, left_out=three)) as engine:
+        appended(engine, "b")
+    started(*three).close()
+    shutil.rmtree(B)
+    return three
+
+
 @pytest.fixture
 def forked(topicfs):
     """A fork: directory a has 2 lines of its own, b has 3 lines, a topic and a setting of its own."""
@@ -341,13 +353,7 @@ def test_a_directory_that_was_not_named_has_forked_still(topicfs):
 
 def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topicfs):
     """If no replica is in sync, the kept one leads by an unclean election, and the other is truncated to it."""
-    three = (A, B, Path("c"))
-    with closing(started(*three)) as engine:
-        engine.create_topic("orders", replicas=3)
-    with closing(started(B, left_out=three)) as engine:
-        appended(engine, "b")
-    started(*three).close()
-    shutil.rmtree(B)
+    three = three_without_the_leader()
     started(*three, left_out=(B,)).close()
     for one in (A, three[2]):
         with closing(started(one, left_out=three)) as engine:
@@ -366,13 +372,7 @@ def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topic
 @pytest.mark.parametrize("made", ["to be made", "empty", "begun"])
 def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
     """A disk that was replaced by an empty one, when named, does not block the resolution."""
-    three = (A, B, Path("c"))
-    with closing(started(*three)) as engine:
-        engine.create_topic("orders", replicas=3)
-    with closing(started(B, left_out=three)) as engine:
-        appended(engine, "b")
-    started(*three).close()
-    shutil.rmtree(B)
+    three = three_without_the_leader()
     for one in (A, three[2]):
         with closing(started(one, left_out=three)) as engine:
             engine.create_topic(str(one), replicas=1)

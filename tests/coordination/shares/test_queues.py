@@ -253,7 +253,9 @@ def test_records_are_taken_some_at_a_time():
     taken = session.take_some(3)
     assert ["job 0", "job 1", "job 2"] == [value(one) for one in taken]
     with pytest.raises(errors.RecordNotHeldError):
-        session.acknowledge({**dict.fromkeys((one.record_name for one in taken), ACCEPT), record_name(4): ACCEPT})
+        session.acknowledge(
+            {**dict.fromkeys((one.record_name for one in taken), ACCEPT), record_name(4): ACCEPT}
+        )
     session.acknowledge(dict.fromkeys((one.record_name for one in taken), ACCEPT))
 
     assert ["job 3", "job 4"] == [value(one) for one in session.take_some(10)]

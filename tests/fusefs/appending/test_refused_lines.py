@@ -26,17 +26,18 @@ async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
     assert [b"good\n"] == file.target.kept
 
 
-async def test_a_full_disk_leaves_the_handle_as_it_was():
-    """A write that failed because the disk was full can be repeated, and ends the unfinished line then."""
+@pytest.mark.parametrize(("again", "kept"), [(b"gun\n", b"begun\n"), (b"next\n", b"next\n")])
+async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
+    """A write that failed can be repeated, and ends the unfinished line then; another line is stored without it."""
     file = OpenFile()
     await file.handle.write(b"be")
     file.target.full = True
     await fails(file.handle.write(b"gun\n"), errno.ENOSPC)
     file.target.full = False
 
-    await file.handle.write(b"gun\n")
+    await file.handle.write(again)
 
-    assert [b"begun\n"] == file.target.kept
+    assert [kept] == file.target.kept
 
 
 async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings_it():
@@ -215,19 +216,6 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
     file.appending.linger_buffer.append_all()
 
     assert [b"whole\n"] == file.target.kept
-
-
-async def test_a_line_that_follows_a_failed_rest_stands_alone():
-    """After the write of a line's rest failed, the next line is stored without that line's beginning."""
-    file = OpenFile()
-    await file.handle.write(b"begun ")
-    file.target.full = True
-    await fails(file.handle.write(b"rest\n"), errno.ENOSPC)
-    file.target.full = False
-
-    await file.handle.write(b"next\n")
-
-    assert [b"next\n"] == file.target.kept
 
 
 async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():

@@ -99,6 +99,22 @@ def little_memory() -> Iterator[Path]:
     group.rmdir()
 
 
+def run_and_check(script: str, folder: Path, *, partitions: int, **environment: str) -> None:
+    """Run a shell script that mounts `mnt`, and in the end checks the data directory."""
+    (folder / "mnt").mkdir()
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env={**os.environ, "topicfs": str(TOPICFS), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    subprocess.run(["umount", "-l", folder / "mnt"], capture_output=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    assert done.stderr.startswith(f"no findings in {partitions} partitions")
+
+
 @pytest.mark.root
 def test_a_daemon_works_in_100_mb(tmp_path: Path, little_memory: Path) -> None:
     """A daemon in 100 MB serves a million lines, eight readers and compressed records of the default size."""
@@ -121,18 +137,7 @@ def test_a_daemon_works_in_100_mb(tmp_path: Path, little_memory: Path) -> None:
         "$topicfs" umount mnt
         "$topicfs" check data
     """
-    (tmp_path / "mnt").mkdir()
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "topicfs": str(TOPICFS), "procs": str(little_memory)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    subprocess.run(["umount", "-l", tmp_path / "mnt"], capture_output=True, check=False)
-    assert 0 == done.returncode, done.stderr
-    assert done.stderr.startswith("no findings in 2 partitions")
+    run_and_check(script, tmp_path, partitions=2, procs=str(little_memory))
 
 
 def test_64_descriptors_are_enough_for_200_partitions(tmp_path: Path) -> None:
@@ -151,15 +156,4 @@ def test_64_descriptors_are_enough_for_200_partitions(tmp_path: Path) -> None:
         "$topicfs" umount mnt
         "$topicfs" check data
     """
-    (tmp_path / "mnt").mkdir()
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "topicfs": str(TOPICFS)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    subprocess.run(["umount", "-l", tmp_path / "mnt"], capture_output=True, check=False)
-    assert 0 == done.returncode, done.stderr
-    assert done.stderr.startswith("no findings in 200 partitions")
+    run_and_check(script, tmp_path, partitions=200)

@@ -56,30 +56,17 @@ def test_entries_elsewhere_are_replaced_where_there_are_as_many():
     assert one == other
 
 
-def test_an_empty_segment_that_only_the_follower_has_goes():
-    """After a power loss the follower alone had rolled: it drops its empty segment, and both use the one before."""
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_an_empty_segment_that_only_one_has(number):
+    """After a loss of power one had rolled. The follower begins what only its leader has; what only it has goes."""
     two = Replicated(internal_segment_bytes=10_000)
     two.engine.create_topic("orders")
     two.append("a\n")
     two.partition().sync()
-    two.engine.controller.logs(ORDERS)[2].appender.roll()
-    two.kill()
-    assert logs_of(two, 1) == logs_of(two, 2)
-    two.append("b\n")
-    one, other = closed_files(two)
-    assert one == other
-
-
-def test_an_empty_segment_that_only_the_leader_has_is_begun_by_the_follower_too():
-    """The follower begins the empty segment before the next append."""
-    two = Replicated(internal_segment_bytes=10_000)
-    two.engine.create_topic("orders")
-    two.append("a\n")
-    two.partition().sync()
-    two.engine.controller.logs(ORDERS)[1].appender.roll()
+    two.engine.controller.logs(ORDERS)[number].appender.roll()
     two.kill()
     assert 1 == two.leader()
-    assert 2 == len(logs_of(two, 1))
+    assert 3 - number == len(logs_of(two, 1))
     assert logs_of(two, 1) == logs_of(two, 2)
     two.append("b\n")
     one, other = closed_files(two)

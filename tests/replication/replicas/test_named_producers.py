@@ -35,6 +35,18 @@ def served() -> Replicated:
     return two
 
 
+def closed_with_an_old_copy() -> Replicated:
+    """Return two directories, closed; the second one missed the last run."""
+    two = served()
+    run(two, "a\n")
+    break_disk(two.disk(2))
+    two.engine.maintenance(two.clock())
+    run(two, "a\nb\n")
+    two.engine.close()
+    two.disk(2).heal()
+    return two
+
+
 def run(two: Replicated, text: str) -> AppendOutcome:
     """Append a file as `topicfs append --producer` does."""
     producer = NamedProducer(two.engine.producers, "p", SOURCE, {0: two.partition()})
@@ -108,13 +120,7 @@ def test_a_directory_whose_copy_cannot_be_written_is_out_of_sync() -> None:
 
 def test_a_copy_that_cannot_be_written_at_a_start_costs_only_its_directory() -> None:
     """A directory whose old copy cannot be replaced at a start is out of sync before the first run."""
-    two = served()
-    run(two, "a\n")
-    break_disk(two.disk(2))
-    two.engine.maintenance(two.clock())
-    run(two, "a\nb\n")
-    two.engine.close()
-    two.disk(2).heal()
+    two = closed_with_an_old_copy()
     two.disk(2).fail("rename", number=errno.EIO, times=1, suffix=f"{PRODUCERS}.tmp")
     two.open()
     assert 1 == run(two, "a\nb\nc\n").appended
@@ -123,13 +129,7 @@ def test_a_copy_that_cannot_be_written_at_a_start_costs_only_its_directory() -> 
 
 def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
     """Nothing is appended until the damaged copy is removed, because it may have a later position than the old one."""
-    two = served()
-    run(two, "a\n")
-    break_disk(two.disk(2))
-    two.engine.maintenance(two.clock())
-    run(two, "a\nb\n")
-    two.engine.close()
-    two.disk(2).heal()
+    two = closed_with_an_old_copy()
     two.disks.write_bytes(DISKS[0] / PRODUCERS, b"\0" * 40)
     two.open()
     with pytest.raises(CorruptionError, match="not a named-producers file"):

@@ -371,7 +371,9 @@ class World:
         states = {one: engine.replicated(one).state for one in known}
         starts = {one: engine.replicated(one).log_start_offset for one in known}
         missing = {one: expectation.named_missing(engine, one) for one in known}
-        paths = {replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs if replica_dir.serves}
+        paths = {
+            replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs if replica_dir.serves
+        }
         try:
             engine.close()
         except (OSError, StorageError) as error:
