@@ -1,9 +1,9 @@
-"""Tests that run for as long as one likes: `python -m tests.soak NAME [OPTION...]`, where NAME is one of `RUNS`.
+"""Tests that run for any length of time: `python -m tests.soak NAME [OPTION...]`, where NAME is one of `RUNS`.
 
-What the request loop, the waiting reads and the threads do to each other shows under mixed load alone, and some of it
-only after a long while. `loads` has what programs do to a mount, one process each; `cycle` mounts, lets all of them
-run, ends the mount under their hands, and checks that every line whose write had returned is there, once and in order.
-The test run has a short form of each.
+Errors in how the request loop, the waiting reads and the threads interact show only under mixed load, and some only
+after a long time. `loads` has the programs that use a mount, each in its own process; `cycle` mounts, runs all of
+them, ends the mount while they use it, and checks that every line whose write had returned is there, once and in
+order. The test suite has a short form of each test.
 """
 
 RUNS = {
@@ -22,4 +22,4 @@ RUNS = {
     "compatibility": "tests.soak.compatibility",
     "fuzz": "tests.fuzz",
 }
-"""Modules by the name of what they run: docs/testing.md says what each of them does."""
+"""Modules by the name of the test; docs/testing.md describes each test."""

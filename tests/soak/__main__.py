@@ -1,4 +1,4 @@
-"""`python -m tests.soak NAME [OPTION...]`: run one of the long tests; `--help` behind a name shows its options."""
+"""`python -m tests.soak NAME [OPTION...]`: run one of the long tests; `--help` after a name shows its options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.soak import RUNS
 
 
 def main() -> None:
-    """Run the module of the name that was given, with the options behind it."""
+    """Run the named module with the remaining arguments."""
     name = next(iter(sys.argv[1:]), "")
     if name not in RUNS:
         sys.exit(f"python -m tests.soak NAME [OPTION...]: NAME is one of {', '.join(RUNS)}")

@@ -1,8 +1,8 @@
-"""`python -m tests.soak appends [--moves N] [--seed N]`: leaders go again and again while files are appended in flight.
+"""`python -m tests.soak appends [--moves N] [--seed N]`: leaders change repeatedly while files are appended.
 
-A mount of three brokers has up to five large writes of a file under way. Three shells append files to two partitions, a
-fourth single lines, while two of the brokers are stopped, killed or stand still in turn. In the end each file whose `cat`
-ended well is in its partition once and in order, and of any other one the beginning.
+A mount of three brokers has up to five large writes of a file in flight. Three shells append files to two partitions,
+and a fourth appends single lines, while two of the brokers are stopped, killed or paused in turn. In the end each
+file whose `cat` succeeded is in its partition once and in order, and of any other file only a beginning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from topicfs.cluster.place import cluster_address
 TOPIC = "files"
 REPLICAS = (2, 3, 1)
 LINES = (1, 40_000)
-"""Fewest and most lines of a file, each of 100 bytes: up to eight writes."""
+"""Fewest and most lines of a file; a line has 100 bytes, and the largest file needs eight writes."""
 LINE_BYTES = 100
 AWAY_SECONDS = (0.2, 4.0)
 BETWEEN_SECONDS = (0.5, 3.0)
@@ -43,14 +43,14 @@ class Written(NamedTuple):
     partition: int
     lines: int
     status: int
-    """That of `cat`."""
+    """The exit status of `cat`."""
 
     def text(self) -> list[bytes]:
         return [f"{self.name} {number} ".encode().ljust(LINE_BYTES - 1, b".") for number in range(self.lines)]
 
 
 class Shell(threading.Thread):
-    """One that appends file after file, until `stop` is set."""
+    """A shell that appends file after file until `stop` is set."""
 
     def __init__(self, mountpoint: Path, number: int, chance: random.Random, *, max_lines: int) -> None:
         super().__init__(daemon=True)
@@ -79,7 +79,7 @@ class Shell(threading.Thread):
 def append_while_leaders_go(
     home: Path, brokers: Mapping[int, Broker], *, moves: int, seed: int
 ) -> Counter[str]:
-    """Append files while brokers go and come back so often; return what was done."""
+    """Append files while brokers stop and restart `moves` times; return what was done."""
     client, chance = Client(brokers[1].bootstrap_server), random.Random(seed)
     client.create_topic(TOPIC, partitions=2, replicas=REPLICAS, settings={"min.insync.replicas": "2"})
     done: Counter[str] = Counter()
@@ -95,10 +95,10 @@ def append_while_leaders_go(
         for _ in range(moves):
             time.sleep(
                 chance.uniform(*BETWEEN_SECONDS)
-            )  # At a moment that nothing in the mount has to do with.
+            )  # A random moment, independent of what the mount does.
             how = chance.choice(("stopped", "killed", "standing still"))
             with away(brokers[chance.choice((2, 3))], how):
-                time.sleep(chance.uniform(*AWAY_SECONDS))  # That it is away for so long is what is tried.
+                time.sleep(chance.uniform(*AWAY_SECONDS))  # The broker has to be away for this time.
             done[how] += 1
         for shell in shells:
             shell.stop.set()
@@ -112,7 +112,7 @@ def append_while_leaders_go(
 
 
 def _compare(written: list[Written], client: Client, partition: int) -> None:
-    """Compare a partition with the files that were appended to it."""
+    """Check that a partition has the appended files."""
     found: dict[bytes, list[bytes]] = {}
     for record in client.records(TOPIC, partition=partition):
         assert record.value is not None

@@ -1,4 +1,4 @@
-"""A real broker that takes a scrubbed data directory over: it must read what was written, record by record."""
+"""A real broker opens a scrubbed data directory and must read the original records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def line(number: int) -> bytes:
 
 
 def read_by_broker(data: Path, node: Path, java: Java, records: int) -> int:
-    """Hand a data directory's `orders` to a broker that lives in `node`; return how many records it has, each as it was written."""
+    """Move a data directory's `orders` to a broker in `node`; check its records and return their number."""
     with running_broker(node, java) as broker:
         words = ("handover", str(data), "--bootstrap-server", broker.bootstrap_server)
         words = (*words, "--log-dir", str(broker.log_dir), "--no-wait")
-        # It makes the topic, and waits for the broker's end.
+        # The handover creates the topic and waits until the broker ends.
         assert 1 == CliRunner().invoke(cli, words).exit_code
         broker.stop()
         placed = CliRunner().invoke(cli, words)

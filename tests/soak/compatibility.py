@@ -1,8 +1,9 @@
-"""`python -m tests.soak compatibility [--releases 2.8.0,4.3.1] [--lines N] [--seed N]`: one session with brokers of several releases.
+"""`python -m tests.soak compatibility [--releases 2.8.0,4.3.1] [--lines N] [--seed N]`: use several Kafka releases.
 
-Each release of Kafka is fetched by Maven, formatted by its own tool and mounted. Files are appended and read, records of
-every codec and of transactions are read, a follower waits, groups are made, read and set, settings are changed, and the topics are mirrored
-and shown by `topicfs top`. What the mount shows is what a client of Kafka has in the broker, and the other way round.
+For each release, Maven downloads Kafka, Kafka's tool formats its directory, and its topics are mounted. The session
+appends and reads files, reads records of every codec and of transactions, follows, uses and sets groups, changes
+settings, mirrors the topics, and shows them in `topicfs top`. The mount must show what a Kafka client finds in the
+broker, and vice versa.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ class Session(NamedTuple):
     done: Counter[str]
 
     def run(self, script: str) -> str:
-        """Return what a shell prints in the mount."""
+        """Return the output of a shell in the mount."""
         ran = bash(self.mountpoint, f"set -e; {script}")
         assert 0 == ran.status, f"{script}: {ran.errors}"
         return ran.output
 
     def command(self, *words: str) -> str:
-        """Return what a command of `topicfs` prints, with the cluster as its data."""
+        """Return the output of a `topicfs` command over the cluster."""
         ran = topicfs(self.address, *words)
         assert 0 == ran.status, f"topicfs {' '.join(words)}: {ran.errors}"
         return ran.output
@@ -65,12 +66,12 @@ class Session(NamedTuple):
         return [one.value or b"" for one in self.client.records(TOPIC, partition=partition)]
 
     def end(self) -> int:
-        """Return the ends of both partitions together, transactions' markers included."""
+        """Return the sum of both partitions' end offsets, which count transaction markers too."""
         return sum(self.client.offset_for(TOPIC, partition=number) for number in range(2))
 
 
 def _append_and_read(session: Session) -> None:
-    """Append a file to one partition; a client writes to the other one with each codec, and in transactions."""
+    """Append a file to one partition; a client writes to the other one with each codec and in transactions."""
     source = session.home / "source"
     lines = [b"%d %d" % (number, session.chance.getrandbits(400)) for number in range(session.lines)]
     source.write_bytes(b"".join(line + b"\n" for line in lines))
@@ -93,7 +94,7 @@ def _append_and_read(session: Session) -> None:
 
 
 def _follow(session: Session) -> None:
-    """Have a follower get lines that the mount and a client append."""
+    """Check that a follower gets lines that the mount and a client append."""
     output = session.home / "followed"
     with output.open("wb") as file:
         path = session.mountpoint / TOPIC / "0/follow"
@@ -111,7 +112,7 @@ def _follow(session: Session) -> None:
 
 
 def _read_in_groups(session: Session) -> None:
-    """Read as a new group, show another client's, and set positions of both."""
+    """Read as a new group, show another client's group, and set the positions of both."""
     group = f"@groups/{GROUP}"
     given = session.run(f"mkdir {group}; cat {group}/{TOPIC}/drain").splitlines()
     assert sorted(given) == sorted(one.decode() for number in range(2) for one in session.values(number))
@@ -133,7 +134,7 @@ def _read_in_groups(session: Session) -> None:
 
 
 def _change_topics(session: Session) -> None:
-    """Make a topic by mkdir, change its settings, extend it, raise a start, and remove it; a client makes and deletes another one."""
+    """Create a topic by mkdir, change, extend, trim and remove it; a client creates and deletes another one."""
     session.run(f"mkdir {MADE}; echo one >> {MADE}/0/log; echo two >> {MADE}/0/log")
     session.command("config", MADE, "retention.ms=3600000", "max.message.bytes=100000")
     shown = json.loads(session.command("config", MADE, "--set", "--json"))
@@ -153,7 +154,7 @@ def _change_topics(session: Session) -> None:
 
 
 def _mirror(session: Session) -> None:
-    """Mirror the topic and the groups' positions, and compare the copy's records and files with the broker's."""
+    """Mirror the topic and the groups' positions; compare records and files with the broker's."""
     copy = session.home / "copy"
     ended = FORKS.run(COMMAND, "mirror", str(session.address), str(copy), "--once", "--groups")
     assert 0 == ended.status, ended.errors.decode()
@@ -169,7 +170,7 @@ def _mirror(session: Session) -> None:
 
 
 def _top(session: Session) -> None:
-    """Compare what `topicfs top` shows of the cluster and of its mount."""
+    """Compare the figures of `topicfs top` for the cluster and for its mount."""
     for place in (str(session.address), str(session.mountpoint)):
         ended = FORKS.run(COMMAND, "top", "--json", "--interval", "0.1", place)
         assert 0 == ended.status, ended.errors.decode()
@@ -181,7 +182,7 @@ STEPS = (_append_and_read, _follow, _read_in_groups, _change_topics, _mirror, _t
 
 
 def visit(home: Path, release: str | None, *, lines: int, seed: int) -> Counter[str]:
-    """Take all steps with a broker of a release, None: of that which all tests have; return what was done."""
+    """Run all steps with a broker of `release` (None: the tests' own release); return what was done."""
     java, done = find_java() if release is None else find_java_of(release), Counter[str]()
     kind = ZooKeeperBroker if release is not None and release.startswith("2.") else Broker
     with kind(home / "node", java) as broker:
@@ -201,7 +202,7 @@ def visit(home: Path, release: str | None, *, lines: int, seed: int) -> Counter[
 
 
 def present() -> str:
-    """Return the release that all tests have."""
+    """Return the release that all tests use."""
     found = re.search(r"<kafka\.version>([^<]+)", KAFKA.pom.read_text())
     assert found is not None
     return found[1]

@@ -1,4 +1,4 @@
-"""Compare what a topic holds with what was seen of it before, and find the processes of a driver."""
+"""Compare a topic with earlier observations of it, and find a driver's processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARENT_DEPTH = 2
 
 
 class Found(NamedTuple):
-    """What one look found in a partition: its first offset, its end, and its records."""
+    """One observation of a partition: its start offset, end offset and records."""
 
     start: int
     end: int
@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 class Seen:
-    """The records of a topic that were seen, to be compared with what is there later."""
+    """The records observed so far in a topic."""
 
     def __init__(self, cleanup: str) -> None:
         self.ends = dict.fromkeys(range(PARTITIONS), 0)
@@ -37,7 +37,7 @@ class Seen:
         self._place_of: dict[str, tuple[int, int]] = {}
 
     def compare(self, number: int, one: Found) -> None:
-        """Compare a partition with what was seen of it before (AssertionError)."""
+        """Compare a partition with its earlier observations (AssertionError)."""
         assert one.end >= self.ends[number]
         self.ends[number] = one.end
         for offset, record in one.records.items():
@@ -54,7 +54,7 @@ class Seen:
 
 
 def found_by_owner(engine: Engine, topic: str) -> dict[int, Found]:
-    """Return what an engine has of a topic, by partition."""
+    """Return each partition of a topic as an engine reads it."""
     found = {}
     for number, partition in engine.topic(topic).partitions().items():
         offsets = partition.offsets()
@@ -67,7 +67,7 @@ def found_by_owner(engine: Engine, topic: str) -> dict[int, Found]:
 
 
 def found_in_mount(topic: Path) -> dict[int, Found]:
-    """Return what a mount shows of a topic, by partition (OSError)."""
+    """Return each partition of a topic as a mount shows it (OSError)."""
     found = {}
     for number in range(PARTITIONS):
         folder = topic / str(number)
@@ -91,7 +91,7 @@ def python_processes(parent: int, depth: int = 1) -> Iterator[tuple[int, str]]:
 
 
 def python_orphans(folder: Path) -> Iterator[int]:
-    """Yield the processes that still run for a driver of a folder, by their environment."""
+    """Yield the running processes whose environment names a driver of `folder`."""
     wanted = f"SPARK_LOCAL_DIRS={folder}/spark".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

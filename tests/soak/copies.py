@@ -1,12 +1,12 @@
-"""A streaming query from topic to topic whose processes are killed, and what must be in its target then.
+"""A streaming query copies a topic to another one while its processes are killed; checks the target.
 
-Killed are the driver with its JVM, one of its Python processes (a worker of a task, the planner of the stream, a committer
-or the parent of them), or the daemon that owns the data directories. Meanwhile the target is compacted or loses its
-oldest segments, owners are slow, and checkpoints are put back.
+It kills the driver with its JVM, one of its Python processes (a task's worker, the stream's planner, a committer, or
+their parent), or the daemon that owns the data directories. Meanwhile the target is compacted or loses its oldest
+segments, owners are slow, and checkpoints are reset to an earlier state.
 
-The log ends of the target count what was ever appended: they are never below the rows of the micro-batches that Spark
-committed, never above those that it planned, and in the end equal to the rows of the source. No value is at two offsets,
-and an offset keeps its value until retention or compaction may take it.
+The target's log end offsets count all rows ever appended: never fewer than the rows of the micro-batches that Spark
+committed, never more than the rows that it planned, and in the end exactly the source's rows. No value is at two
+offsets, and an offset keeps its value until retention or compaction may remove it.
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ SETTINGS = {
     "compact": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"},
     "delete": {"cleanup.policy": "delete", "retention.bytes": "6000"},
 }
-"""Settings of the target by what takes its records."""
+"""Settings of the target, by the policy that removes its records."""
 SMALL = {"internal.segment.bytes": "3000", "file.delete.delay.ms": "0"}
 DUTIES = {"retention_check_interval_ms": 300, "cleaner_backoff_ms": 300, "initial_task_delay_ms": 100}
 LATER_MS = 1000
-"""All duties are due then."""
+"""Milliseconds to advance the clock so that all duties are due."""
 AHEAD = 3 * LARGEST
-"""Rows that the source has beyond those that the query has planned."""
+"""Number of rows that the source has beyond those that the query has planned."""
 OVERLOADED = "Python worker failed to connect back"
-"""Spark's error if a busy machine does not start a worker in time."""
+"""Spark's error if a worker does not start in time on a busy machine."""
 TEND_EVERY_SECONDS = 0.2
-"""Time between two looks at the driver and the daemon during a wait."""
+"""Seconds between two checks of the driver and the daemon during a wait."""
 CHUNK = 50
-"""Rows of an append: fewer bytes than a segment."""
+"""Number of rows in one append, smaller than a segment."""
 FARTHEST = {"rename": 60, "removal": 60, "truncation": 40, "opening": 300}
-"""How far an aimed death of a daemon may lie ahead."""
+"""Most operations of each kind before a daemon's aimed death."""
 
 
 class Form(NamedTuple):
-    """What a scene is made of."""
+    """The variant of a scene."""
 
     directories: int
     mounted: bool
     named: bool
-    """True for writes within foreachBatch."""
+    """True if the query writes within foreachBatch."""
     cleanup: str
 
     def __str__(self) -> str:
@@ -86,15 +86,15 @@ class Form(NamedTuple):
 
 
 class Copies(KilledQuery):
-    """A query from topic to topic, its checkpoint, and what was seen of its topics."""
+    """A query from topic to topic, its checkpoint, and the observations of its topics."""
 
     def __init__(self, folder: Path, form: Form, chance: random.Random) -> None:
-        """Make the topics, and start the daemon if the form has one."""
+        """Create the topics, and start the daemon if the form has one."""
         super().__init__(folder, [folder / f"d{number}" for number in range(form.directories)])
         self.form = form
         self.counts: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
-        """First words of what queries failed of."""
+        """Number of query failures, by the first words of the error."""
         self._chance = chance
         self._checkpoint = folder / "checkpoint"
         self._stale = folder / "stale"
@@ -114,7 +114,7 @@ class Copies(KilledQuery):
                 engine=DUTIES | {"replication_factor": form.directories},
             ).start()
 
-    # The processes.
+    # Processes.
 
     def start(self, *options: object) -> None:
         """Start a driver."""
@@ -125,12 +125,12 @@ class Copies(KilledQuery):
         self.start_driver("tests.soak.copying_driver", *arguments, "--seed", seed)
 
     def kill_python(self) -> str:
-        """End one of the Python processes that Spark started; return which kind it was, or nothing if there is none."""
+        """Kill one of Spark's Python processes; return its kind, or an empty string if there is none."""
         assert self.driver is not None
         found = list(python_processes(self.driver.pid))
         if not found:
             return ""
-        # Few of the processes are workers, and only these hold something.
+        # Only workers hold a write, and few processes are workers.
         busy = [one for one in found if one[1] == WORKER]
         pid, kind = self._chance.choice(busy if busy and self._chance.random() < 0.8 else found)
         self._may_fail = True
@@ -144,7 +144,7 @@ class Copies(KilledQuery):
         super().kill_daemon()
 
     def remount(self) -> None:
-        """Start the daemon again; sometimes it dies at one of its next changes of the disk."""
+        """Start the daemon again, sometimes aimed to die at one of its next changes of the disk."""
         assert self.mount is not None
         if self._chance.random() < 0.5:
             aim = self._chance.choice(list(AIMS))
@@ -152,7 +152,7 @@ class Copies(KilledQuery):
         super().remount()
 
     def pause_owner(self) -> None:
-        """Let the owner do nothing for a random time, so that requests meet a slow one."""
+        """Pause the owner for a random time, so that requests have to wait."""
         seconds = self._chance.uniform(0.2, 2)
         self.counts["slow owners"] += 1
         if self.mount is None:
@@ -165,7 +165,7 @@ class Copies(KilledQuery):
                 os.kill(self.mount.pid, signal.SIGCONT)
 
     def tend(self) -> None:
-        """Feed the source, check the driver, and replace a daemon that died where it was aimed at."""
+        """Feed the source, check the driver, and restart a daemon that died at its aimed change."""
         if time.monotonic() < self._tended + TEND_EVERY_SECONDS:
             return
         self._feed()
@@ -177,7 +177,7 @@ class Copies(KilledQuery):
         self._tended = time.monotonic()
 
     def _check_driver(self) -> None:
-        """Fail if the driver ended by itself, or its query failed though no Python process was killed."""
+        """Fail if the driver ended by itself, or if its query failed although no Python process was killed."""
         assert self.driver is not None
         said = self.said.read_text().splitlines()
         for line in said[self._read :]:
@@ -189,14 +189,14 @@ class Copies(KilledQuery):
         self._read = len(said)
         assert self.driver.poll() in (None, 0), f"the driver ended by itself: {said[-1:]}; see {self.log}"
 
-    # The checkpoint.
+    # Checkpoint.
 
     def planned(self) -> int:
-        """Return the rows of all micro-batches that Spark planned."""
+        """Return the number of rows in all micro-batches that Spark planned."""
         return self._rows("offsets")
 
     def finished(self) -> int:
-        """Return the rows of all micro-batches that Spark committed."""
+        """Return the number of rows in all micro-batches that Spark committed."""
         return self._rows("commits")
 
     def _rows(self, of: str) -> int:
@@ -208,7 +208,7 @@ class Copies(KilledQuery):
         return 0
 
     def restart(self) -> None:
-        """Start a driver with the checkpoint as it is, or with one that was put back; or show it an old copy first."""
+        """Start a driver with its checkpoint, with a reset one, or after it must have refused an old copy."""
         options: list[str] = []
         kept = self._batches_when_kept
         if kept is not None and self.committed() >= kept + 3 and not self.form.named:
@@ -223,8 +223,8 @@ class Copies(KilledQuery):
         self.start(*options)
 
     def _put_back(self) -> None:
-        """Make the checkpoint what a copy was that somebody took before Spark noted the last micro-batch as committed."""
-        # Workers of a killed driver, and the owner, may still commit a later one.
+        """Reset the checkpoint to the state before Spark recorded the last micro-batch as committed."""
+        # Workers of a killed driver, and the owner, may still commit that micro-batch.
         wait_until(
             lambda: not any(python_orphans(self.folder)),
             "no worker is left",
@@ -246,11 +246,11 @@ class Copies(KilledQuery):
                     path.unlink()
         self.counts["checkpoints put back"] += 1
 
-    # The topics.
+    # Topics.
 
     @contextmanager
     def _owned(self) -> Iterator[Engine]:
-        """Own the data directories for a moment, as soon as nobody else does."""
+        """Open the data directories as their owner as soon as they are free, and close them at the end."""
         config = EngineConfig(replication_factor=self.form.directories, **DUTIES)
         opened: list[Engine] = []
 
@@ -265,7 +265,7 @@ class Copies(KilledQuery):
             yield engine
 
     def _feed(self) -> None:
-        """Let the source have more than the query has planned."""
+        """Append rows to the source until it has more than the query has planned."""
         if self._fed >= self.planned() + AHEAD:
             return
         first = self._fed
@@ -282,7 +282,7 @@ class Copies(KilledQuery):
                         log.write(lines)
 
     def look(self) -> int:
-        """Check the target; return the number of rows of the source, or -1 if the daemon died meanwhile (AssertionError)."""
+        """Check the target (AssertionError); return the source's number of rows, or -1 if the daemon died meanwhile."""
         finished = self.finished()
         try:
             if self.mount is None:
@@ -307,7 +307,7 @@ class Copies(KilledQuery):
         return sum(one.end for one in source.values())
 
     def finish(self) -> int:
-        """Copy to the end with a driver and a daemon that live; return the number of rows (AssertionError)."""
+        """Copy to the end without kills; return the number of rows (AssertionError)."""
         if self.mount is not None:
             self.kill_daemon()
             super().remount()
@@ -332,7 +332,7 @@ class Copies(KilledQuery):
 
 
 def kill_once(scene: Copies, chance: random.Random) -> None:
-    """Kill one process at a random moment, let the query go on, and check the target."""
+    """Kill one process at a random moment, let the query continue, and check the target."""
     if scene.driver is None:
         scene.restart()
         scene.until_committed()
@@ -349,7 +349,7 @@ def kill_once(scene: Copies, chance: random.Random) -> None:
         scene.kill_driver()
     else:
         scene.kill_daemon()
-        # For a random time the driver owns the directories itself.
+        # For a random time the driver itself is the owner.
         time.sleep(chance.uniform(0, 1.5))
         scene.remount()
     scene.kills[victim] += 1
@@ -359,7 +359,7 @@ def kill_once(scene: Copies, chance: random.Random) -> None:
 
 
 def run_scene(folder: Path, form: Form, kills: int, chance: random.Random) -> Copies:
-    """Kill that many processes, copy to the end, and check everything; return the scene with its counts (AssertionError)."""
+    """Kill `kills` processes, copy to the end, and check everything; return the scene (AssertionError)."""
     scene = Copies(folder, form, chance)
     try:
         while scene.kills.total() < kills:
@@ -385,7 +385,7 @@ FORMS = (
 
 
 def soak(base: Path, kills: int, seed: int, say: Callable[[str], None]) -> None:
-    """Kill that many processes, 25 in each scene (AssertionError)."""
+    """Kill `kills` processes, 25 in each scene (AssertionError)."""
     for number in range((kills + 24) // 25):
         begun = time.monotonic()
         wanted = min(25, kills - 25 * number)

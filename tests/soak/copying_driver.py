@@ -1,10 +1,10 @@
-"""A Spark driver of its own process, to be killed: a streaming query that copies the topic `source` to `target`.
+"""A Spark driver in its own process, which tests kill: a streaming query that copies the topic `source` to `target`.
 
     python -m tests.soak.copying_driver PATH CHECKPOINT [--named] [--stale COPY] [--seed N]
 
-If the query fails, it is started again in the same JVM: each start draws another `maxOffsetsPerTrigger`. It prints one
-line for each start and failure. With `--named` the query writes within `foreachBatch`, as versions of an application.
-With `--stale` it first runs a query with an old copy of the checkpoint, which must be refused.
+If the query fails, it is started again in the same JVM, each time with a random `maxOffsetsPerTrigger`. The driver
+prints one line for each start and failure. With `--named` the query writes within `foreachBatch`, as versions of an
+application. With `--stale` it first runs a query with an old copy of the checkpoint, which must be refused.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ LIMITS = (20, 60, 200)
 """Values of maxOffsetsPerTrigger."""
 LARGEST = 200
 END = ".end"
-"""Added to the checkpoint's path: once there is such a file, the driver copies what is there, and ends."""
+"""Suffix of a file beside the checkpoint; once it exists, the driver copies the remaining rows and ends."""
 POLL_SECONDS = 0.2
 REFUSED_EXIT = 3
-"""Exit status after an error that no killed process explains."""
+"""Exit status after an error that no killed process can cause."""
 OURS = "[TOPICFS_"
-"""The condition of an error of topicfs begins with it: no killed process explains one."""
+"""Prefix of the error conditions of topicfs, which no killed process can cause."""
 
 
 def copy(spark: SparkSession, asked: argparse.Namespace, checkpoint: str, limit: int, *, end: bool) -> Any:
-    """Start a query from topic to topic."""
+    """Start a query that copies the topic."""
     source = spark.readStream.format("topicfs").option("path", asked.path).option("subscribe", "source")
     source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", limit)
     rows = source.load().selectExpr(f"cast(pmod(hash(value), {KEYS}) AS string) AS key", "value")
@@ -56,7 +56,7 @@ def say(text: str) -> None:
 
 
 def refuse(spark: SparkSession, asked: argparse.Namespace) -> None:
-    """Run the query with an old copy of its checkpoint; it must fail and say why."""
+    """Run the query with an old copy of its checkpoint; it must fail with the right reason."""
     try:
         copy(spark, asked, asked.stale, LARGEST, end=True).awaitTermination()
     except StreamingQueryException as error:
@@ -70,7 +70,7 @@ def refuse(spark: SparkSession, asked: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Copy until killed, or to the end."""
+    """Copy until killed, or until all rows are copied."""
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
     parser.add_argument("checkpoint")
@@ -91,7 +91,7 @@ def main() -> None:
             while not query.awaitTermination(POLL_SECONDS):
                 if not end and Path(asked.checkpoint + END).exists():
                     query.stop()
-        # A start asks Python processes, too.
+        # Starting a query uses Python processes too.
         except (PySparkException, Py4JError) as error:
             if OURS in str(error):
                 say(f"wrong: {error}")

@@ -1,9 +1,9 @@
-"""`python -m tests.soak followers [--seconds N] [--seed N]`: fifty followers of all speeds beside appends at full speed.
+"""`python -m tests.soak followers [--seconds N] [--seed N]`: fifty followers of all speeds during fast appends.
 
-A mount without a kernel over two topics, one of them compressed. Lines come from the event loop's thread and from
-another one, plain and in transactions that commit or abort; segments roll, and retention deletes the oldest ones. What
-each follower read, byte by byte, has to be what was appended from the offset on at which it opened `follow`, as far as
-it came: all of it in the end, unless retention overtook it, of which it is told.
+A mount without a kernel has two topics, one of them compressed. The event loop's thread and another thread append
+lines, plain and in transactions that commit or abort; segments roll, and retention deletes the oldest ones. Each
+follower must read, byte for byte, what was appended after it opened `follow`: all of it in the end, unless retention
+overtook it, which it learns from an error.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ from topicfs.storage.producers.append import Origin
 FOLLOWERS = 50
 SETTINGS = {"segment.bytes": "1048576", "retention.bytes": "6000000", "retention.ms": "-1"}
 MAX_COMPARED_LINES = 500_000
-"""Kept in memory to compare with."""
+"""Most lines kept in memory for the comparison."""
 TIMEOUT_SECONDS = 60
-"""For followers to come to the end when nothing more is appended."""
+"""Timeout for followers to reach the end after the last append."""
 
 
 @dataclass
 class Appended:
-    """All that was appended to a partition, and which transactions were aborted."""
+    """All lines appended to a partition, and the aborted transactions."""
 
     lines: dict[int, bytes] = field(default_factory=dict)
-    """By offset."""
+    """Lines by offset."""
     aborted: set[int] = field(default_factory=set)
-    """Offsets of records that nobody may see."""
+    """Offsets of records in aborted transactions, which no reader may see."""
     ended: bool = False
-    """Nothing more is appended."""
+    """True if nothing more is appended."""
 
     def add(self, base_offset: int, values: list[bytes]) -> range:
-        """Note the records of one batch."""
+        """Record the lines of one batch."""
         offsets = range(base_offset, base_offset + len(values))
         self.lines.update(zip(offsets, values, strict=True))
         return offsets
 
 
 class Shown:
-    """What readers of a partition see of all that was appended, whatever retention deleted."""
+    """What readers of a partition see of all appended lines, including those that retention deleted."""
 
     def __init__(self, appended: Appended) -> None:
         self._offsets = sorted(appended.lines.keys() - appended.aborted)
@@ -77,7 +77,7 @@ class Shown:
 
 
 class Follower:
-    """One open `follow`, and a digest of what it read."""
+    """An open `follow`, and a digest of what it has read."""
 
     def __init__(self, client: MountClient, partition: Log, suffix: str) -> None:
         self.client = client
@@ -90,7 +90,7 @@ class Follower:
         self._rest = b""
 
     async def open(self, flags: int = os.O_RDONLY) -> None:
-        # No append of this thread comes between the two; one of another thread is known to both or comes later.
+        # This thread appends nothing in between; if the other thread does, open again.
         while True:
             self.start_offset = self.partition.visible_end(Isolation.READ_COMMITTED)
             self.fh = await self.client.open(f"{self.partition.topic}/0/follow{self.suffix}", flags)
@@ -117,7 +117,7 @@ class Follower:
         self.size += len(data)
 
     def check(self, shown: Shown, *, whole: bool) -> None:
-        """Compare what was read with what was appended. Raises AssertionError."""
+        """Compare what was read with what was appended; with `whole` it must have read all. Raises AssertionError."""
         expected = shown.text_from(self.start_offset)
         where = f"{self.partition.topic}: from {self.start_offset} on, {self.size} bytes"
         assert hashlib.blake2b(expected[: self.size]).digest() == self.digest.digest(), where
@@ -126,7 +126,7 @@ class Follower:
 
 
 class Run:
-    """All that goes on in one run."""
+    """All appends and followers of one run."""
 
     def __init__(self, client: MountClient, seed: int) -> None:
         self.client = client
@@ -134,7 +134,7 @@ class Run:
         self.counts: Counter[str] = Counter()
         self.appended: dict[str, Appended] = {"plain": Appended(), "packed": Appended()}
         self._closed: list[tuple[Follower, bool]] = []
-        """Those that are closed, and whether each had to come to the end."""
+        """The closed followers, and whether each had to reach the end."""
         self._open_transactions: dict[int, tuple[Log, range]] = {}
         self._sequences: Counter[int] = Counter()
 
@@ -144,14 +144,14 @@ class Run:
         return partition
 
     def goes_on(self, until: float) -> bool:
-        """Return whether more is appended: until a time, and on a slow machine until there was something of everything."""
+        """Return whether to append more: until `until`, and on a slow machine until everything has happened once."""
         now, rare = time.monotonic(), ("deleted", "commits", "aborts")
         return now < until or (not all(self.counts[name] for name in rare) and now < until + TIMEOUT_SECONDS)
 
-    # What is appended.
+    # Appends.
 
     async def append_here(self, until: float) -> None:
-        """In bursts, in the event loop's thread."""
+        """Append in bursts in the event loop's thread."""
         number = 0
         while self.goes_on(until) and len(self.appended["plain"].lines) < MAX_COMPARED_LINES:
             for _ in range(self.chance.randrange(1, 40)):
@@ -164,7 +164,7 @@ class Run:
             await trio.sleep(self.chance.random() * 0.01)
 
     def append_there(self, until: float) -> None:
-        """Plain batches and transactions, in a thread of their own; what is still open in the end is aborted."""
+        """Append plain batches and transactions in another thread; abort open transactions at the end."""
         chance, number = random.Random(self.chance.random()), 0
         while self.goes_on(until):
             values = [b"there %d" % (number + each) for each in range(chance.randrange(1, 60))]
@@ -185,7 +185,7 @@ class Run:
         self.counts["lines"] += len(values)
 
     def transact(self, chance: random.Random, values: list[bytes]) -> None:
-        """Begin a transaction of one batch, and end one that was begun before."""
+        """Begin a transaction of one batch, and end an earlier one."""
         if len(self._open_transactions) > 2:
             self.end_transaction(chance.choice(list(self._open_transactions)), commit=chance.random() < 0.5)
         producer = chance.randrange(100, 110)
@@ -205,16 +205,16 @@ class Run:
         self.counts["commits" if commit else "aborts"] += 1
 
     async def maintain(self, until: float) -> None:
-        """Roll what is due and delete the oldest segments, again and again."""
+        """Roll segments and delete the oldest ones, repeatedly."""
         while self.goes_on(until):
             await trio.to_thread.run_sync(self.client.engine.maintain_now, system_clock())
             self.counts["deleted"] = int(self.partition("plain").log_start_offset)
             await trio.sleep(0.2)
 
-    # Who follows.
+    # Followers.
 
     async def follow(self, number: int, until: float) -> None:
-        """Follow at a speed of its own; who is overtaken by retention, or only passes by, opens again."""
+        """Follow at one speed; open again after being overtaken by retention, or after a short visit."""
         chance = random.Random(number)
         topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
         ways: tuple[Callable[[Follower, random.Random, float], object], ...]
@@ -253,7 +253,7 @@ class Run:
     async def until_end(
         self, follower: Follower, size: Callable[[], int], pause: Callable[[], float]
     ) -> None:
-        """Read until all was read that will ever come."""
+        """Read until everything was read."""
         appended = self.appended[follower.partition.topic]
         while True:
             with trio.move_on_after(1) as waited:
@@ -272,7 +272,7 @@ class Run:
         await self.until_end(follower, lambda: 2**16, lambda: chance.random() * 0.5)
 
     async def poll(self, follower: Follower, chance: random.Random, _until: float) -> None:
-        """Wait until it is readable, and read with O_NONBLOCK until nothing is there."""
+        """Wait until the file is readable, and read with O_NONBLOCK until EAGAIN."""
         appended = self.appended[follower.partition.topic]
         while True:
             kernel = Notification()
@@ -287,7 +287,7 @@ class Run:
                     await follower.read(chance.choice((100, 2**17)))
 
     async def pass_by(self, follower: Follower, chance: random.Random, _until: float) -> None:
-        """Come, read a little or nothing, and go."""
+        """Open, read little or nothing, and close."""
         for _ in range(chance.randrange(30)):
             with _nothing_new():
                 await follower.read(2**14)
@@ -295,7 +295,7 @@ class Run:
 
 
 class Notification:
-    """What the kernel gives to a poll."""
+    """The handle that the kernel passes with a poll."""
 
     def __init__(self) -> None:
         self.notified = trio.Event()
@@ -305,7 +305,7 @@ class Notification:
 
 
 class _nothing_new:  # noqa: N801 - a context manager
-    """Passes over EAGAIN."""
+    """Suppresses EAGAIN."""
 
     def __enter__(self) -> None:
         pass
@@ -315,7 +315,7 @@ class _nothing_new:  # noqa: N801 - a context manager
 
 
 def follow_for(directory: Path, *, seconds: float, seed: int) -> Counter[str]:
-    """One run, in a new directory; what was counted. Raises AssertionError."""
+    """Do one run in a new directory and return its counts. Raises AssertionError."""
     engine = open_engine(directory)
     try:
         engine.create_topic("plain", partitions=1, overrides=SETTINGS)
@@ -349,7 +349,7 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
 
 
 def main() -> None:
-    """Run until the time is over, a line for each run of a minute at most."""
+    """Do runs of a minute at most until the time is over, and print a line for each."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak followers", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="how long in all")
     parser.add_argument("--seed", type=int, default=1, help="of the first run")

@@ -1,8 +1,8 @@
-"""A small disk that is kept full: writers that never stop, and an owner who frees space in every way there is.
+"""A small disk is kept full: writers never stop, and an owner frees space in every possible way.
 
-Two topics look after themselves, one by retention and one by compaction; a third one takes all the room that is left, and
-its owner deletes it, shortens its retention, or raises its start, in turns. After each of these every writer must get
-on again, and at the end the mount closes in order, with each line that was answered in its place.
+Two topics limit themselves, one by retention and one by compaction; a third one fills the remaining space, and its
+owner deletes it, shortens its retention, or raises its start, in turn. After each of these every writer must make
+progress, and in the end the mount closes cleanly, with each acknowledged line in its place.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from topicfs.storage.disk.native import NativeFileSystem
 DUTIES = {"retention_check_interval_ms": 500, "cleaner_backoff_ms": 500, "initial_task_delay_ms": 500}
 SEGMENTS = "segment.bytes=1048576\nfile.delete.delay.ms=500\n"
 TIMEOUT_SECONDS = 120
-"""For a writer to get on after space was freed, however busy the machine is."""
+"""Timeout for a writer to make progress after space was freed, also on a busy machine."""
 REFUSALS = {errno.ENOSPC, errno.ENOENT, errno.ESTALE}
-"""The disk is full, or the topic was just deleted."""
+"""Errors of a full disk, and of a topic that was just deleted."""
 
 
 class Writer(threading.Thread):
-    """Appends blocks of lines as fast as it can; a refused block comes again."""
+    """Appends blocks of lines as fast as it can; a refused block is written again."""
 
     def __init__(self, path: Path, block: Callable[[int], bytes]) -> None:
         super().__init__(name=f"write {path}", daemon=True)
@@ -40,7 +40,7 @@ class Writer(threading.Thread):
         self.block = block
         self.stopping = threading.Event()
         self.taken = 0
-        """Blocks that were answered."""
+        """Number of blocks whose write returned."""
         self.refused = 0
         self.failure: OSError | None = None
 
@@ -56,7 +56,7 @@ class Writer(threading.Thread):
                 self.stopping.wait(0.01)
 
     def _was_deleted(self) -> bool:
-        """Whether EIO is that of a topic that is being deleted under its writer."""
+        """Return whether EIO means that the topic was deleted during the write."""
         status = (self.path.parents[2] / "@status").read_text()
         return (
             f"{'/'.join(self.path.parts[-3:])}: {'-'.join(self.path.parts[-3:-1])}: the topic was deleted"
@@ -83,7 +83,7 @@ def keyed(block: int) -> bytes:
 
 
 def keep_full(base: Path, *, seconds: float, kind: str = "tmpfs", size_mb: int = 64) -> Counter[str]:
-    """Keep a disk of `kind` full for so long, and until each way of freeing space was tried; what was counted. AssertionError."""
+    """Keep a disk full for `seconds` and until space was freed in every way; return counts. AssertionError."""
     base.mkdir(exist_ok=True)
     with small_disk(base, kind=kind, size_mb=size_mb) as disk:
         mount = Mount(base, directories=str(disk / "data"), allow_delete=True, engine=DUTIES)
@@ -139,7 +139,7 @@ def make(mount: Mount, topic: str, settings: str) -> None:
 
 
 def delete(mount: Mount) -> None:
-    """`rmdir`, and the same topic made again."""
+    """Remove the topic by `rmdir`, and create it again."""
     (mount.path / "greedy").rmdir()
 
     def is_made() -> bool:
@@ -157,7 +157,7 @@ def delete(mount: Mount) -> None:
 
 
 def shorten(mount: Mount) -> None:
-    """A retention of a few megabytes, and none again."""
+    """Set a retention of a few megabytes, and then none again."""
     config = mount.path / "greedy" / "config"
     write(config, "retention.bytes=4194304\n")
     size = mount.path / "greedy/0/status"
@@ -171,7 +171,7 @@ def shorten(mount: Mount) -> None:
 
 
 def raise_start(mount: Mount) -> None:
-    """Everything up to the newest record."""
+    """Raise the log start to the newest record."""
     partition = mount.path / "greedy" / "0"
     write(partition / "start", f"{(partition / 'latest').readlink()}\n")
 
@@ -182,7 +182,7 @@ def write(path: Path, line: str) -> None:
 
 
 def deleted_files_open(pid: int, disk: Path) -> int:
-    """Files of the disk that have no name any more and that the daemon holds open."""
+    """Return the number of the disk's deleted files that the daemon still has open."""
     count = 0
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(OSError):
@@ -211,7 +211,7 @@ def _wait(condition: Callable[[], bool], writers: list[Writer], what: str) -> No
 
 
 def _check_lines(log: Path, blocks: int) -> None:
-    """What is left of the lines is the newest of them, each once and in order."""
+    """Check that the remaining lines are the newest ones, each once and in order."""
     lines = log.read_bytes().splitlines()
     assert lines
     assert [b"%0999d" % number for number in range(blocks * 32 - len(lines), blocks * 32)] == lines

@@ -1,11 +1,11 @@
-"""`python -m tests.soak kills [--kills N] [--seed N]`: a process that owns a data directory is killed again and again.
+"""`python -m tests.soak kills [--kills N] [--seed N]`: a process that owns a data directory is killed repeatedly.
 
-The owner appends to two topics, a plain one and a compacted one, with a roll every few batches and every duty
-(checkpoints, retention, compaction) after each append, and closes in order after a while. It is killed at a random
-moment, or aimed: in front of its n-th rename, removal, truncation or opening of a file, wherever that is: in a recovery, a
-roll, a checkpoint, a compaction or a close. After each kill a copy of the directory is served and looked at: every
-record that was answered is there, once and in its place; retention takes nothing; `topicfs check` finds nothing. The
-next owner goes on with what the killed one left.
+The owner appends to a plain and a compacted topic, with a roll every few batches and all duties (checkpoints,
+retention, compaction) after each append, and finally closes cleanly. It is killed at a random moment, or just before
+its n-th rename, removal, truncation or opening of a file, which may be in a recovery, a roll, a checkpoint, a
+compaction or a close. After each kill a copy of the directory is opened and checked: every acknowledged record is
+there once, in its place; retention removes nothing; `topicfs check` finds nothing. The next owner continues with the
+directory of the killed one.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.model import Offset, Record
 
 APPENDS = 40
-"""Of one owner, if it lives: then it closes in order."""
+"""Appends of one owner before it closes cleanly, if it lives."""
 KEYS = 5
 TIMEOUT_SECONDS = 300
 AIMS = {"rename": "os.rename", "removal": "os.remove", "truncation": "os.truncate", "opening": "open"}
-"""What an owner does, and the name under which Python tells of it before it is done."""
+"""Operations at which an owner can die, and the audit events that Python raises just before them."""
 FARTHEST = {"rename": 400, "removal": 150, "truncation": 400, "opening": 2000}
-"""About as many as a life has."""
+"""Highest n for each operation: about as many as one owner makes."""
 CONFIG = EngineConfig(
     recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64)
 )
@@ -56,11 +56,11 @@ OVERRIDES = {
 }
 
 
-# The owner.
+# The owner's process.
 
 
 def own(data: Path) -> None:
-    """Work until it is killed, or done; a dot for each append that was answered by both topics."""
+    """Work until killed or done; print a dot for each append that both topics acknowledged."""
     engine = open_engine(data, config=CONFIG)
     for name, overrides in OVERRIDES.items():
         if name not in engine.topics():
@@ -78,12 +78,12 @@ def own(data: Path) -> None:
 
 
 def record(offset: Offset) -> Record:
-    """What stands at an offset of either topic."""
+    """Return the record that both topics have at an offset."""
     return Record(offset, system_clock(), b"key %d" % (offset % KEYS), b"value %d" % offset)
 
 
 def die_at(kind: str, number: int) -> None:
-    """End this process, as by kill -9, before its so many-th action of a kind."""
+    """Kill this process, as with kill -9, before the n-th operation of a kind."""
     left = [number]
 
     def look(event: str, arguments: tuple[object, ...]) -> None:
@@ -95,23 +95,23 @@ def die_at(kind: str, number: int) -> None:
     sys.addaudithook(look)
 
 
-# Whoever kills it.
+# The process that kills.
 
 
 @dataclass
 class Kills:
-    """What came of them."""
+    """The results of all kills."""
 
     killed: Counter[str] = field(default_factory=Counter)
-    """By what the kill was aimed at."""
+    """Number of kills, by the operation they were aimed at."""
     stage: Counter[str] = field(default_factory=Counter)
-    """While the owner was opening, working or closing; or not at all."""
+    """Number of kills while the owner was opening or working, and of owners that lived."""
     answered: int = 0
-    """Appends."""
+    """Number of acknowledged appends."""
 
 
 def run_kills(base: Path, count: int, seed: int) -> Kills:
-    """Kill so many owners of a directory below `base`, one after the other, and more until one has answered (blocking). AssertionError."""
+    """Kill `count` owners below `base`, and more until one has acknowledged something (blocking). AssertionError."""
     chance, kills, data, answered = random.Random(seed), Kills(), base / "data", 0
     while kills.killed.total() < count or not kills.answered:
         aim = chance.choice(["moment", *AIMS])
@@ -126,7 +126,7 @@ def run_kills(base: Path, count: int, seed: int) -> Kills:
             kills.stage["lived"] += 1
         look_at_a_copy(data, base / "copy", answered)
         if kills.killed.total() % 25 == 0 and code == -signal.SIGKILL:
-            # Small enough to be read each time, and from a new beginning too.
+            # Start with a new directory before reading it each time takes too long.
             shutil.rmtree(data)
             answered = 0
     return kills
@@ -139,9 +139,9 @@ def stage_of(told: bytes) -> str:
 
 
 def run_owner(data: Path, aim: str, chance: random.Random) -> tuple[bytes, int]:
-    """What it told, and how it ended."""
+    """Run an owner; return its output and its exit status."""
     number = 0 if aim == "moment" else chance.randint(1, FARTHEST[aim])
-    # Aimed at the near ones more often: at the opening, which is recovery.
+    # Prefer small numbers, which are in the recovery at the start.
     number = number // 10 + 1 if aim != "moment" and chance.random() < 0.3 else number
     command = [
         sys.executable,
@@ -167,7 +167,7 @@ def run_owner(data: Path, aim: str, chance: random.Random) -> tuple[bytes, int]:
 
 
 def look_at_a_copy(data: Path, copy: Path, answered: int) -> None:
-    """Serve it as whoever comes next would, and hold it against what was answered."""
+    """Open a copy as the next owner would, and compare it with the acknowledged records."""
     if not data.exists():
         assert not answered
         return
@@ -212,7 +212,7 @@ def _expected(end_offset: int) -> list[tuple[int, tuple[bytes, bytes]]]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Be the owner, or kill many of them."""
+    """Act as the owner, or kill many owners."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which kills")

@@ -1,8 +1,8 @@
-"""What programs do to a mount: `python -m tests.soak.loads NAME MOUNT PARTITION FILE`, until the mount is gone.
+"""Programs that use a mount: `python -m tests.soak.loads NAME MOUNT PARTITION FILE`, until the mount ends.
 
-Each makes the file as soon as it has counted something of everything that it counts: before that its mount has lived too
-short to show anything. In the end it prints what it saw as one JSON line. A load writes to a partition of its own alone, line 0, 1, 2 …, so that
-what has to be in a log, and in what order, is known without asking anyone.
+Each program makes FILE once each of its counters is above zero: a mount that ends earlier proves nothing. In the end
+it prints its counts as one JSON line. A load that writes has its own partition and writes line 0, 1, 2 …, so that the
+content and order of the log are known.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from pathlib import Path
 from tests.doubles.waiting import wait_until
 
 GONE = {errno.ENOTCONN, errno.ENOENT, errno.ECONNABORTED, errno.ESTALE, errno.EIO}
-"""What calls say once the mount has ended, or while it does."""
+"""Errors of calls after, or during, the end of the mount."""
 BLOCKED_THREADS = 100
 TIMEOUT_SECONDS = 200
-"""For the first line of a partition, however busy the machine is."""
+"""Timeout for the first line of a partition, also on a busy machine."""
 Seen = dict[str, float]
-"""What a load counted; `written` and `tried` are numbers of lines, names in `_s` are seconds."""
+"""The counts of a load; `written` and `tried` are numbers of lines, names ending in `_s` are seconds."""
 
 
 class WrongError(AssertionError):
-    """A file did not say what it must."""
+    """A file had the wrong content."""
 
 
 class Begun:
@@ -50,7 +50,7 @@ class Begun:
 
 
 def wants_going_on(mount: Path) -> bool:
-    """Whether the mount stands; a call that failed for another reason is an error."""
+    """Return whether the mount still exists; any other failure of a call is an error."""
     return any(
         line.split(" ")[4] == str(mount) for line in Path("/proc/self/mountinfo").read_text().splitlines()
     )
@@ -59,7 +59,7 @@ def wants_going_on(mount: Path) -> bool:
 def write_lines(
     mount: Path, partition: str, begun: Begun, *, flags: int = 0, pause_seconds: float = 0.05
 ) -> Seen:
-    """Append in bursts, with writes of all sizes that end anywhere in a line; now and then fsync, or open again."""
+    """Append in bursts with writes of all sizes that may end within a line; sometimes fsync or reopen."""
     chance, written, tried, syncs = random.Random(partition), 0, 0, 0
     path = mount / partition / "log"
     try:
@@ -85,17 +85,17 @@ def write_lines(
 
 
 def lines_of(chance: random.Random) -> int:
-    """How many lines a write has: mostly few, seldom many; an hour of many would fill the disk."""
+    """Return the number of lines in a write: mostly small, because hours of large ones would fill the disk."""
     return 20_000 if chance.random() < 0.002 else chance.choice((1, 1, 1, 5, 100))
 
 
 def write_durably(mount: Path, partition: str, begun: Begun) -> Seen:
-    """The same with O_SYNC: each write waits in a thread for the disk."""
+    """Append with O_SYNC: each write waits for the disk in a thread."""
     return write_lines(mount, partition, begun, flags=os.O_SYNC, pause_seconds=0.2)
 
 
 def write_from_a_shell(mount: Path, partition: str, begun: Begun) -> Seen:
-    """`echo n >> log`, each an open and a close; the shell says how far it came."""
+    """Append with `echo n >> log`, which opens and closes the file; the shell prints the number of its last line."""
     script = (
         'n=0; while echo $n >> "$0"; do n=$((n + 1)); [ -e "$1" ] || : > "$1"; done 2> /dev/null; echo $n'
     )
@@ -106,7 +106,7 @@ def write_from_a_shell(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Open, read and close records and ranges by offset, names that are not there, and the status page."""
+    """Open, read and close records and ranges by offset, missing names, and the status page."""
     chance, opened = random.Random(partition), 0
     directory = mount / partition
     try:
@@ -129,10 +129,10 @@ def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def newest(directory: Path) -> int:
-    """The last line's number; waits for the first line."""
+    """Return the number of the last line, after waiting for the first."""
 
     def has_lines() -> bool:
-        (directory / "status").read_bytes()  # Fails once the mount is gone.
+        (directory / "status").read_bytes()  # Fails if the mount has ended.
         return os.path.lexists(directory / "latest")
 
     wait_until(has_lines, "a line is written", timeout_seconds=TIMEOUT_SECONDS)
@@ -146,7 +146,7 @@ def expect(path: Path, content: bytes) -> None:
 
 
 def read_streams(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Read a log from its beginning to its end, again and again."""
+    """Read a log from beginning to end, repeatedly."""
     streamed, path = 0, mount / partition / "log"
     try:
         while True:
@@ -168,7 +168,7 @@ def read_streams(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def follow_lines(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Follow a busy partition: from the first line seen on none is missing."""
+    """Follow a busy partition: after the first line no line may be missing."""
     path, expected, followed = mount / partition / "follow", None, 0
     try:
         with path.open("rb", buffering=0) as follow:
@@ -189,7 +189,7 @@ def follow_lines(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Wait in poll(2) on `follow`, and read without blocking what it announced."""
+    """Wait for `follow` with poll(2), and read the announced lines without blocking."""
     polled = 0
     try:
         descriptor = os.open(mount / partition / "follow", os.O_RDONLY | os.O_NONBLOCK)
@@ -206,7 +206,7 @@ def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
-    """A hundred threads that wait in `follow`, each in a read of its own, all woken by each line that comes."""
+    """Let a hundred threads wait in reads of `follow`; each new line wakes them all."""
     woken, errors, lock = [0], [], threading.Lock()
 
     def wait() -> None:
@@ -240,7 +240,7 @@ def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def signal_readers(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Readers that wait for what never comes, and are told to end: how long the slowest took."""
+    """Interrupt readers that wait in vain, and measure how long the slowest one takes to end."""
     chance, ended, slowest_seconds = random.Random(partition), 0, 0.0
     while wants_going_on(mount):
         words = chance.choice((["cat", "follow"], ["head", "-n", "1", "follow"], ["grep", "x", "follow"]))
@@ -264,7 +264,7 @@ def signal_readers(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def list_directories(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Walk the whole tree and ask for everything's attributes."""
+    """Walk the whole tree and read all attributes."""
     del partition
     listed = 0
     while wants_going_on(mount):
@@ -279,7 +279,7 @@ def list_directories(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def probe(mount: Path, partition: str, begun: Begun) -> Seen:
-    """How long others are kept waiting: stat of something that the kernel does not remember."""
+    """Measure how long a read of `@status` takes during the other loads."""
     del partition
     slowest_seconds = 0.0
     took: list[float] = []
@@ -298,7 +298,7 @@ def probe(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def check_gone(error: OSError) -> None:
-    """Raise what is no consequence of the mount's end."""
+    """Raise `error` unless the mount's end explains it."""
     if error.errno not in GONE:
         raise error
 
@@ -322,6 +322,6 @@ LOADS: dict[str, Callable[[Path, str, Begun], Seen]] = {
 
 if __name__ == "__main__":
     name, where, which, sign = sys.argv[1:]
-    # A shell starts what runs behind it with SIGINT ignored, and readers would not end by it.
+    # A shell starts background processes with SIGINT ignored, and readers would not end by it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout.write(json.dumps(LOADS[name](Path(where), which, Begun(Path(sign)))) + "\n")

@@ -1,10 +1,10 @@
-"""`python -m tests.soak mirror [--kills N] [--seed N] [--brokers 3]`: a mirror is killed again and again, and goes on.
+"""`python -m tests.soak mirror [--kills N] [--seed N] [--brokers 3]`: a mirror is killed repeatedly, and continues.
 
-Its source is busy: records come to a plain topic, a transactional one, one that is compacted and one whose records soon
-expire; a transaction stays open for long, records are deleted, a topic gets partitions, and one is deleted and made
-again. With three brokers two of them are stopped and killed in turn, so that partitions change their leaders. In the end
-a last run copies the rest: every batch of the source is in the copy at its own offset, byte for byte, what one broker's
-files and the copy's have in common is the same, and `topicfs check` finds nothing.
+Its source is busy: records are written to a plain, a transactional, a compacted and a quickly expiring topic; a
+transaction stays open for long, records are deleted, a topic gets partitions, and one is deleted and created again.
+With three brokers two of them are stopped and killed in turn, so that leaders change. A last run then copies the
+rest: the copy has every batch of the source at its offset, byte for byte, files that both have are equal, and
+`topicfs check` finds nothing.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ TOPICS = {
     "remade": {},
 }
 USUAL = frozenset({"plain", "transaction", "keyed"})
-"""What comes to the source in any run, however short."""
+"""Steps that even the shortest run must take."""
 REPLICAS = ((2, 3, 1), (3, 1, 2))
-"""Of three brokers, for topics in turn: none is led by the controller, which has to stay alive."""
+"""Replicas of topics in turn, with three brokers; the controller leads none, since it has to stay alive."""
 
 
 class Load(threading.Thread):
-    """What comes to the brokers until `stop` is set; an error is raised by `join_or_raise`."""
+    """Writes to the brokers until `stop` is set; `join_or_raise` raises its error."""
 
     def __init__(self, client: Client, chance: random.Random, brokers: Sequence[Broker]) -> None:
-        """`brokers` are those that may be away for a while, if any."""
+        """`brokers` are the brokers that may stop, if any."""
         super().__init__(daemon=True)
         self.stop = threading.Event()
         self.done: Counter[str] = Counter()
@@ -75,7 +75,7 @@ class Load(threading.Thread):
         try:
             while not self.stop.is_set():
                 step = self._chance.choice(steps)
-                # Where leaders move a client's call may fail; the brokers alone know what came of it.
+                # A client's call may fail while leaders change; only the brokers know its outcome.
                 with suppress(*((KafkaException, TimeoutError) if self._brokers else ())):
                     step()
                     self.done[step.__name__.removeprefix("_")] += 1
@@ -86,7 +86,7 @@ class Load(threading.Thread):
             self._error = error
 
     def wait_for(self, steps: frozenset[str]) -> None:
-        """Wait until each of these steps was done, or the thread ended with an error."""
+        """Wait until all of these steps were done, or the thread failed."""
         done = f"{', '.join(steps)} were done"
         wait_until(
             lambda: steps <= self.done.keys() or not self.is_alive(),
@@ -131,7 +131,7 @@ class Load(threading.Thread):
             raise
 
     def _hold(self) -> None:
-        """End the transaction that was left open, or begin one: what comes meanwhile is not decided before it ends."""
+        """End the open transaction, or begin one, which leaves all later records undecided."""
         self._held = not self._held
         try:
             if self._held:
@@ -147,11 +147,11 @@ class Load(threading.Thread):
             raise
 
     def _let_go(self) -> None:
-        """End the transaction that is still open, if the coordinator has not done so because it took too long."""
+        """End the open transaction, unless the coordinator has already done so after its timeout."""
         try:
             self._holding.abort_transaction(30)
         except KafkaException:
-            self._made("holding")  # What is open under that id is aborted.
+            self._made("holding")  # Aborts an open transaction with that id.
 
     def _keyed(self) -> None:
         records = [one if self._chance.random() < 0.8 else Outgoing(None, one.key) for one in self._some()]
@@ -183,7 +183,7 @@ class Load(threading.Thread):
         self._client.produce("plain", self._some(), partition=count - 1)
 
     def _move(self) -> None:
-        """Let a broker be away for a moment, with a warning or without."""
+        """Stop or kill a broker for a moment."""
         broker = self._chance.choice(self._brokers)
         (broker.stop if self._chance.random() < 0.5 else broker.kill)()
         try:
@@ -194,7 +194,7 @@ class Load(threading.Thread):
 
 
 def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int) -> Counter[str]:
-    """Mirror the brokers into `home`, ending each mirror but the last by kill -9; return what was done meanwhile."""
+    """Mirror the brokers into `home`, and kill each mirror but the last; return what was done meanwhile."""
     client, chance, copy = Client(brokers[0].bootstrap_server), random.Random(seed), home / "copy"
     several = len(brokers) > 1
     for (name, settings), replicas in zip(TOPICS.items(), cycle(REPLICAS), strict=False):
@@ -213,7 +213,7 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
         load.wait_for(USUAL)
     finally:
         load.join_or_raise()
-    for broker in brokers[1:]:  # Those that the load's thread started end with it.
+    for broker in brokers[1:]:  # Brokers that were started by the load's thread end with it.
         broker.kill()
         broker.start()
     led = "brokers that were away lead their partitions again"
@@ -225,7 +225,7 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
 
 
 def _leaders_by_broker(brokers: Sequence[Broker]) -> dict[int, dict[str, list[int]]]:
-    """Return the leaders of each topic's partitions as each broker tells them; -1 is none."""
+    """Return the leaders of each topic's partitions according to each broker; -1 means none."""
     found = {}
     for broker in brokers:
         told = Client(broker.bootstrap_server).admin.list_topics(timeout=30).topics
@@ -261,13 +261,13 @@ def compare(client: Client, brokers: Sequence[Broker], copy: Path) -> None:
                 assert theirs == read_records(ours), name
                 start = ours.log_start_offset
                 assert _batches(leader, start) == _batches(copy / name, start), name
-                if len(brokers) == 1:  # Replicas roll their segments at offsets of their own.
+                if len(brokers) == 1:  # Replicas roll segments at different offsets.
                     compared += _compare_files(leader, copy / name)
     assert compared > 0 or len(brokers) > 1, "no log file was compared"
 
 
 def _batches(directory: Path, start: int) -> dict[int, bytes]:
-    """Return the batches of a log from an offset on, by their base offsets."""
+    """Return a log's batches from an offset on, by their base offsets."""
     found: dict[int, bytes] = {}
     for path in sorted(directory.glob("*.log")):
         data = path.read_bytes()
@@ -285,8 +285,8 @@ def _newest(records: list[Record]) -> dict[bytes | None, Record]:
 def _compare_files(theirs: Path, ours: Path) -> int:
     """Compare the files that both have, and return their number.
 
-    It may be none: a broker whose records were all deleted goes on in a new file that begins where its log starts,
-    while the copy keeps the file that this start lies in.
+    It may be 0: after all its records are deleted, a broker continues in a new file that begins at its log start,
+    while the copy keeps the file in which this start lies.
     """
     names = {path.name for path in ours.glob("*.log")} & {path.name for path in theirs.glob("*.log")}
     for name in names:

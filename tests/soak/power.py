@@ -1,10 +1,10 @@
-"""`python -m tests.soak power [--losses N] [--seed N]`: replicas whose machine loses power again and again, at any change.
+"""`python -m tests.soak power [--losses N] [--seed N]`: a machine with replicas loses power repeatedly, at any change.
 
-An engine over two or three simulated disks appends, flushes, rolls, elects and moves replicas, while single disks fail,
-fill up and come back. The power goes before a change of any of the disks, in the middle of whatever is done, also while
-the engine is being opened after the loss before. Each disk keeps what was flushed and a random share of the rest. Then
-every line that was flushed is there, every line is there once and in its order, nothing that was lost comes back, and
-once all replicas are in sync their files are equal byte for byte.
+An engine over two or three simulated disks appends, flushes, rolls, elects and moves replicas, while single disks
+fail, fill up and recover. The power fails before a random change of any disk, also while the engine is opened after
+the previous failure. Each disk keeps what was flushed and a random share of the rest. Then every flushed line is
+there, every line is there at most once and in order, no lost line comes back, and once all replicas are in sync their
+files are equal.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import StorageError
 
 LIFE_STEPS = 400
-"""Changes of a disk after which the power goes, at most: about thirty appends with all that belongs to them."""
+"""Most changes of the disks before a power failure: about thirty appends."""
 OPENING_STEPS = 150
-"""The same where it goes again while the engine is being opened."""
+"""Most changes before a power failure while the engine is opened."""
 LIVES = 8
-"""Losses of power after which other, empty disks are taken."""
+"""Number of power failures before the run continues with new disks."""
 
 
 @dataclass
 class Losses:
-    """What came of them."""
+    """The results of a run."""
 
     working: int = 0
-    """Losses of power while the engine worked."""
+    """Number of power failures while the engine worked."""
     opening: int = 0
-    """Losses of power while it was opened."""
+    """Number of power failures while it was opened."""
     answered: int = 0
-    """Lines whose append returned."""
+    """Number of lines whose append returned."""
     flushed: int = 0
-    """Lines that were on disk when the power went."""
+    """Number of lines that were on disk when the power failed."""
 
     @property
     def total(self) -> int:
@@ -53,21 +53,21 @@ class Losses:
 
 @dataclass
 class Expectation:
-    """The lines that must be there."""
+    """The lines that must be in the topic."""
 
     lines: list[str] = field(default_factory=list)
-    """In their order."""
+    """All lines in order."""
     flushed: int = 0
-    """So many of them are on disk."""
+    """How many of `lines` are on disk."""
     open: set[str] = field(default_factory=set)
-    """Lines that may be there or not: their append raised, or they were not flushed when the power went."""
+    """Lines that may be missing: their append raised, or they were not flushed before the power failed."""
 
     def lose_power(self) -> None:
         self.open |= set(self.lines[self.flushed :])
         self.lines = self.lines[: self.flushed]
 
     def meet(self, found: list[str]) -> None:
-        """Compare with what is there; from now on that is what must be there. AssertionError."""
+        """Compare with the lines `found`, which must be there from now on. AssertionError."""
         assert len(found) == len(set(found)), f"twice: {found}"
         certain = [line for line in found if line not in self.open]
         assert self.lines == certain, f"{self.lines} and not {certain}, of {found}"
@@ -77,7 +77,7 @@ class Expectation:
 
 
 class Machine:
-    """A machine with replicas, whose power goes."""
+    """A machine with replicas that loses power."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -87,7 +87,7 @@ class Machine:
         )
         overrides = {"min.insync.replicas": str(self.chance.randint(1, 2))}
         self.keyed = self.chance.random() < 0.3
-        """True for a topic that may be compacted, and is not yet: holes in it are not at once a loss."""
+        """True for a topic that may be compacted later: a gap in its offsets is not yet a loss."""
         if self.keyed:
             overrides |= {"cleanup.policy": "compact", "min.compaction.lag.ms": str(10**12)}
         self.all.engine.create_topic("orders", overrides=overrides)
@@ -96,10 +96,10 @@ class Machine:
         self.number = 0
         self.broken: set[int] = set()
         self.failed = False
-        """True if a disk has failed since the power came."""
+        """True if a disk has failed since the power returned."""
 
     def live(self) -> None:
-        """Work until the power goes, at any change of any disk."""
+        """Work until the power fails at a random change of a disk."""
         self.all.supply.steps_left = int(self.chance.triangular(0, LIFE_STEPS, 0))
         with suppress(Killed):
             while True:
@@ -107,7 +107,7 @@ class Machine:
         self._lose_power()
 
     def open(self) -> int:
-        """Open the engine, now and then at the second or third attempt; return how many more losses that took."""
+        """Open the engine, sometimes after further power failures; return their number."""
         losses = 0
         while self.chance.random() < 0.4:
             self.all.supply.steps_left = self.chance.randrange(OPENING_STEPS)
@@ -129,7 +129,7 @@ class Machine:
         self.expected.lose_power()
 
     def look(self) -> None:
-        """Compare all lines, and the files of all replicas once they are in sync."""
+        """Compare all lines, and once the replicas are in sync all their files."""
         self._meet()
         for number in range(1, len(self.all.roots) + 1):
             self.all.disk(number).heal()
@@ -142,7 +142,7 @@ class Machine:
         assert state.moving is None
         assert dict.fromkeys(sorted(state.assigned), "live") == self.all.names()
         self._meet()
-        self.all.engine.close()  # Unused slots of indexes are cut off.
+        self.all.engine.close()  # Cuts off unused slots of indexes.
         first, *others = [self.all.files(number) for number in state.assigned]
         for other in others:
             differ = sorted(name for name in first | other if first.get(name) != other.get(name))
@@ -173,7 +173,7 @@ class Machine:
     def _append(self) -> None:
         lines = [f"line {self.number + n}" for n in range(self.chance.randint(1, 3))]
         self.number += len(lines)
-        # Whatever ends the call, they may be there.
+        # Whatever happens to the call, these lines may be appended.
         self.expected.open |= set(lines)
         try:
             if self.keyed:
@@ -234,13 +234,14 @@ class Machine:
             self.all.disk(number).heal()
 
     def _restart(self) -> None:
-        # A flush that failed leaves pages in the cache that pass for written: only who saw it writes them again.
+        # A failed flush leaves pages that the cache believes written; only this engine knows to write them
+        # again.
         if not self.failed:
             self.all.reopen()
 
 
 def run_losses(count: int, seed: int) -> Losses:
-    """Lose power so many times, on one machine after the other (blocking). AssertionError names the machine's seed."""
+    """Cause `count` power failures on one machine after another (blocking). AssertionError names the machine's seed."""
     losses = Losses()
     while losses.total < count:
         machine = Machine(seed)
@@ -259,7 +260,7 @@ def run_losses(count: int, seed: int) -> Losses:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Lose power many times."""
+    """Cause many power failures."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak power", description=__doc__)
     parser.add_argument("--losses", type=int, default=2000, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which")

@@ -1,14 +1,14 @@
-"""`python -m tests.soak queries --kills 20 --seed 1`: kill a streaming query's driver, and a daemon, again and again.
+"""`python -m tests.soak queries --kills 20 --seed 1`: kill a streaming query's driver, and a daemon, repeatedly.
 
-Twice: the data directory owned by the writer for the moment of each commit; and by a mount's daemon, through which a
-person appends at the same time. Killed (SIGKILL) is the driver with its JVM or, mounted, the daemon under it: at random
-times, and as soon as a write is staged, handed in, being appended. Some drivers have tasks that fail after writing.
-After every kill nothing is doubled and nothing committed is missing; at the end each input is there once.
+It runs twice: the writer owns the data directory during each commit; and a mount's daemon owns it, through which a
+user appends at the same time. It kills (SIGKILL) the driver with its JVM or, if mounted, the daemon: at random times,
+and while a write is staged, requested or being appended. Some drivers have tasks that fail after writing. After every
+kill no row is there twice and no committed row is missing; in the end each input is there once.
 
-`--form copies`: queries from topic to topic whose Python processes are killed, too, beside compactions, retention, slow
-owners and checkpoints that are put back (`copies`).
+`--form copies`: queries from topic to topic whose Python processes are killed, too, during compactions, retention,
+slow owners and resets of checkpoints (`copies`).
 
-`--form recreated --seconds 300`: a query while its topics are deleted and made again and its checkpoint is put back
+`--form recreated --seconds 300`: a query while its topics are deleted and created again and its checkpoint is reset
 (`recreated_topics`).
 """
 
@@ -28,17 +28,17 @@ from tests.pipeline.crashes import LINES, Moment, Scene
 from tests.soak import copies, recreated_topics
 
 LONGEST_START_SECONDS = 15.0
-"""A kill at any time may come before the driver's first commit."""
+"""Longest random time before a kill, which may come before the driver's first commit."""
 
 
 @dataclass
 class Summary:
-    """What happened."""
+    """The results of a run."""
 
     form: str
     victims: Counter[str] = field(default_factory=Counter)
     caught: Counter[str] = field(default_factory=Counter)
-    """What showed of writes right after a kill."""
+    """States of writes found right after a kill."""
     flaky_drivers: int = 0
     micro_batches: int = 0
     records: int = 0
@@ -57,7 +57,7 @@ class Summary:
 
 
 def soak(scene: Scene, *, kills: int, chance: random.Random, form: str) -> Summary:
-    """Kill so often, and run to the end; raises AssertionError where something is doubled, lost or left."""
+    """Kill `kills` times and run to the end; raises AssertionError if rows are doubled or lost, or files are left."""
     summary, begun = Summary(form), time.monotonic()
     witness = scene.folder / "failed"
     for _ in range(kills):
@@ -93,7 +93,7 @@ def _kill_once(scene: Scene, chance: random.Random, summary: Summary, witness: P
         scene.kill_daemon()
         summary.victims["daemon"] += 1
         _note(scene, summary)
-        # For a while the driver is alone: what it finds begun it goes on with itself.
+        # For a while the driver is alone, and finishes writes that were begun.
         scene.until_moment(Moment.ANY, chance)
         scene.remount()
     else:

@@ -1,8 +1,8 @@
-"""A stream from topic to topic while both are deleted and made again and its checkpoint is put back, beside a model of it.
+"""A stream from topic to topic, compared with a model, while both topics are recreated and its checkpoint is reset.
 
-What the model says: with failOnDataLoss a run over a source that was made again fails and changes nothing, without it the new
-topic is read from its beginning; each record of the source as it is now comes into the target as it is now once; a
-checkpoint that was put back brings nothing twice and passes over nothing without an error.
+According to the model, with failOnDataLoss a run over a recreated source fails and changes nothing; without it, the
+new topic is read from its beginning. Each record of the current source is copied to the current target once. A reset
+checkpoint copies nothing twice, and skips nothing without an error.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ MAX_LINES = 40
 
 
 class Model:
-    """What must be in the target, and what a run has still to bring."""
+    """The lines that the target must have, and those that a run still has to copy."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
         self.pending: list[str] = []
         self.begun = False
-        """The checkpoint knows the source."""
+        """True if the checkpoint has offsets of the source."""
         self.recreated = False
-        """The source is another one than the checkpoint knows."""
+        """True if the source was recreated since then."""
 
     def recreate(self) -> None:
-        """The source was."""
+        """Note that the source was recreated."""
         self.pending = []
         self.recreated = self.begun
 
     def ran(self) -> None:
-        """To its end."""
+        """Note that the query ran to its end."""
         self.written += self.pending
         self.pending, self.begun, self.recreated = [], True, False
 
@@ -69,7 +69,7 @@ class Stream:
         engine.close()
 
     def step(self) -> None:
-        """Do one thing, and look whether all is as the model says (AssertionError)."""
+        """Do one random thing, and compare the topics with the model (AssertionError)."""
         action = self._chance.choices(
             [self._append, self._remake_source, self._remake_target, self._keep, self._put_back],
             [6, 2, 1, 2, 2],
@@ -116,9 +116,9 @@ class Stream:
             self._batches_since_backup = 0
 
     def _put_back(self) -> None:
-        """Run a checkpoint that is behind and reads other rows than before; then the newest again.
+        """Run an older checkpoint that reads other rows than before, and then the newest one again.
 
-        One micro-batch behind, and with nothing new to read, it would bring the same rows again.
+        A checkpoint one micro-batch older, with nothing new to read, would legitimately copy the same rows again.
         """
         behind = 1 if self._model.pending else 2
         if (self._batches_since_backup or 0) < behind or self._model.recreated:
@@ -156,7 +156,7 @@ class Stream:
         self._model.ran()
 
     def _error(self, *, strict: bool) -> str:
-        """Run the query to its end; what it says against that."""
+        """Run the query to its end; return its error."""
         source = self._spark.readStream.format("topicfs").option("path", str(self._data))
         source = source.option("subscribe", "source").option("startingOffsets", "earliest")
         source = source.option("failOnDataLoss", str(strict).lower())
@@ -178,13 +178,13 @@ class Stream:
 
 
 def session() -> Any:
-    """A Spark session of this process, whose workers run this Python."""
+    """A Spark session of this process, whose workers use this Python."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return start_session("local[2]", {})
 
 
 def soak(*, seconds: float, seed: int) -> str:
-    """Go on for so long; what was done (AssertionError, and then everything is kept)."""
+    """Take steps for `seconds`; return what was done (on AssertionError all files are kept)."""
     folder, begun, steps = Path(tempfile.mkdtemp(prefix="topicfs-recreated-")), time.monotonic(), 0
     spark = session()
     stream = Stream(spark, folder, random.Random(seed))

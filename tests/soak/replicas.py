@@ -1,10 +1,10 @@
-"""`python -m tests.soak replicas [--kills N] [--seed N]`: a mount over replicas is killed again and again.
+"""`python -m tests.soak replicas [--kills N] [--seed N]`: a mount over replicas is killed repeatedly.
 
-Four shells append and two programs follow a topic with a replica in each of two or three directories, or in two of
-three, while the disk of one of them fills up or fails for a while, or a replica moves. The daemon is killed at a random moment, or aimed: in front of its n-th rename,
-removal, truncation or opening of a file, wherever that is: in a start, a roll, an election or a return. After each kill
-every line whose append returned is there, once and in its order; what a follower was given is there, without a gap; and
-once the replicas are in sync their files are equal byte for byte.
+Four shells append to a topic and two programs follow it. It has a replica in each of two or three directories, or in
+two of three, while the disk of one fills up or fails for a while, or a replica moves. The daemon is killed at a
+random moment, or just before its n-th rename, removal, truncation or opening of a file, which may be in a start, a
+roll, an election or a return. After each kill every line whose append returned is there once and in order; the lines
+that a follower got are there without a gap; and once the replicas are in sync their files are equal.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from tests.soak.kills import AIMS
 
 SHELLS, FOLLOWERS = 4, 2
 LIVES = 25
-"""Kills after which other, empty directories are taken: small enough to be read each time."""
+"""Number of kills before the run continues with empty directories, because each check reads all lines."""
 FARTHEST = {"rename": 200, "removal": 60, "truncation": 100, "opening": 1000}
-"""About as many as a life has."""
+"""Highest n for each operation: about as many as one daemon makes."""
 SHELL = 'n=0; while echo "$WHO $n" >> "$LOG"; do n=$((n + 1)); done 2> "$ERRORS"; echo $n'
 GONE = (
     "Transport endpoint is not connected",
     "Software caused connection abort",
     "No such file or directory",
 )
-"""What a shell is told once the daemon is dead."""
+"""Errors that a shell prints once the daemon is dead."""
 TIMEOUT_SECONDS = 120
 
 
 @dataclass
 class Kills:
-    """What came of them."""
+    """The results of all kills."""
 
     killed: Counter[str] = field(default_factory=Counter)
-    """By what the kill was aimed at."""
+    """Number of kills, by the operation they were aimed at."""
     stage: Counter[str] = field(default_factory=Counter)
-    """While the daemon started or served."""
+    """Number of kills while the daemon started and while it served."""
     disturbed: Counter[str] = field(default_factory=Counter)
-    """Lives in which a disk failed or a replica moved, by how."""
+    """Number of lives in which a disk failed or a replica moved, by kind."""
     answered: int = 0
-    """Lines whose append returned."""
+    """Number of lines whose append returned."""
     followed: int = 0
-    """Lines that followers were given."""
+    """Number of lines that followers got."""
 
 
 class KilledMount:
-    """A mount over directories that replicate, and what has to be in its topic."""
+    """A mount over replicated directories, and the lines that its topic must have."""
 
     def __init__(self, base: Path, directories: int, replicas: int, chance: random.Random) -> None:
         base.mkdir()
@@ -72,20 +72,20 @@ class KilledMount:
         )
         self._replicas = replicas
         self.lines: list[str] = []
-        """All of them, as they were found last."""
+        """All lines in the order in which they were last found."""
         self._life = 0
 
     def live(self, kills: Kills) -> None:
-        """Start, compare with what must be there, append and follow until the daemon is killed. AssertionError."""
+        """Start, compare with the expected lines, append and follow until the daemon is killed. AssertionError."""
         aim = self._chance.choice(["moment", "moment", *AIMS])
         if not self._start(aim):
             kills.killed[aim] += 1
             kills.stage["starting"] += 1
             return
-        with suppress(OSError):  # It may be dead already.
+        with suppress(OSError):  # The daemon may be dead already.
             (self.mount.path / "orders").mkdir(exist_ok=True)
         with self._follow() as followers, self._append() as shells:
-            with suppress(OSError):  # It may be dead already.
+            with suppress(OSError):  # The daemon may be dead already.
                 self._wait_until_in_sync()
             kills.disturbed[self._disturb()] += 1
             with suppress(OSError):
@@ -109,7 +109,7 @@ class KilledMount:
         self.mount.clean_up()
 
     def close_in_order(self) -> None:
-        """Start and end as a user does; what was there is there."""
+        """Start and end cleanly; the expected lines must be there."""
         self.mount.start()
         self._wait_until_in_sync()
         assert self.lines == self._read()
@@ -117,7 +117,7 @@ class KilledMount:
         self.mount.clean_up()
 
     def _stop(self) -> None:
-        """Unmount; then unused slots of indexes are cut off, and the replicas are equal byte for byte."""
+        """Unmount, which cuts off unused index slots; the replicas are then equal byte for byte."""
         assert 0 == self.mount.stop()
         if self.lines:
             self._check_equal()
@@ -125,7 +125,7 @@ class KilledMount:
         assert "Traceback" not in logs, logs
 
     def _start(self, aim: str) -> bool:
-        """Start the daemon; False where it was killed before it served."""
+        """Start the daemon; return False if it was killed before it served."""
         self._life += 1
         if aim != "moment":
             number = self._chance.randint(1, FARTHEST[aim])
@@ -177,7 +177,7 @@ class KilledMount:
             yield followers
 
     def _disturb(self) -> str:
-        """Let the disk of one directory fail or fill up, in half of the lives."""
+        """In half of the lives, let the disk of one directory fail or fill up."""
         kind = self._chance.choice(("nothing", "nothing", "EIO", "ENOSPC"))
         if kind != "nothing":
             place = self._chance.choice(self.directories)
@@ -185,7 +185,7 @@ class KilledMount:
         return kind
 
     def _move(self) -> bool:
-        """Have a replica move, where there is a directory without one, in most of the lives; return whether it does."""
+        """In most lives, if a directory has no replica, move one there; return whether a move began."""
         path = self.mount.path / "orders" / "replicas"
         places = [line.split()[3] for line in path.read_text().splitlines() if "arriving" not in line]
         others = [one for one in map(str, self.directories) if one not in places]
@@ -195,7 +195,7 @@ class KilledMount:
         return True
 
     def _kill(self, aim: str, shells: Sequence[subprocess.Popen[str]]) -> None:
-        """Kill the daemon after a while, unless it dies before, where it was aimed at. Shells go on until then."""
+        """Kill the daemon after a while, unless it dies at its aimed operation. The shells run until then."""
         daemon = self.mount.daemon
         assert daemon is not None
         lives_seconds = 0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5
@@ -219,7 +219,7 @@ class KilledMount:
             assert any(words in text for words in GONE), text
 
     def _check(self, counts: list[int], seen: list[str]) -> None:
-        """What was there before is there, and of this life what was answered; of what was seen nothing is missing."""
+        """Check that earlier lines and this life's acknowledged lines are there, and all lines that followers got."""
         self._wait_until_in_sync()
         found = self._read()
         before, new = found[: len(self.lines)], found[len(self.lines) :]
@@ -228,7 +228,7 @@ class KilledMount:
             who = f"{self._life}.{number}"
             mine = [line for line in new if line.startswith(f"{who} ")]
             expected = [f"{who} {n}" for n in range(answered)]
-            # The one that was under way may be there, too.
+            # The line whose append was in progress may be there, too.
             assert mine in (expected, [*expected, f"{who} {answered}"]), (
                 f"{who}: {answered} answered, {len(mine)} there"
             )
@@ -278,7 +278,7 @@ def _files(partition: Path) -> dict[str, bytes]:
 
 @contextmanager
 def _ended(processes: Iterator[subprocess.Popen[str]]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Leave none of the processes behind."""
+    """Kill the processes that remain at the end."""
     started = list(processes)
     try:
         yield started
@@ -289,7 +289,10 @@ def _ended(processes: Iterator[subprocess.Popen[str]]) -> Iterator[list[subproce
 
 
 def run_kills(base: Path, count: int, seed: int) -> Kills:
-    """Kill so many daemons, over two and three directories in turns, and more until a line was answered and followed (blocking). AssertionError."""
+    """Kill `count` daemons over two and three directories in turn (blocking). AssertionError.
+
+    Continues until a line was acknowledged and followed.
+    """
     chance, kills, place = random.Random(seed), Kills(), 0
     while kills.killed.total() < count or not (kills.answered and kills.followed):
         home = base / str(place)
@@ -307,7 +310,7 @@ def run_kills(base: Path, count: int, seed: int) -> Kills:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Kill many of them."""
+    """Kill many daemons."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak replicas", description=__doc__)
     parser.add_argument("--kills", type=int, default=500, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which kills")

@@ -1,6 +1,7 @@
-"""`python -m tests.soak scrub`: random bits of one copy of a replicated topic flip, readers notice nothing, a scrub heals all.
+"""`python -m tests.soak scrub`: flip random bits in one replica; readers notice nothing, and a scrub heals everything.
 
-The short form is in `tests/soak/test_scrub.py`, and a real broker reads the files in `tests/interop/test_scrubbed_files.py`.
+The short form is in `tests/soak/test_scrub.py`, and a real broker reads the files in
+`tests/interop/test_scrubbed_files.py`.
 """
 
 from __future__ import annotations
@@ -32,30 +33,30 @@ HEADER_BITS = 61 * 8
 
 
 class Sizes(NamedTuple):
-    """How much is written, and how much of it is damaged."""
+    """How much is written and damaged."""
 
     log_bytes: int
     segment_bytes: int
     flips: int
-    """In each segment's log; and one in each index of each segment."""
+    """Flipped bits in each segment's log; each index of a segment gets one."""
 
 
 class Done(NamedTuple):
-    """What a run did."""
+    """The results of a run."""
 
     records: int
     flipped: int
     read_right: int
-    """Records that were read while the files were damaged, each compared with what was written."""
+    """Number of records read while the files were damaged, each equal to what was written."""
     counts: ScrubCounts
     left: list[str]
-    """What the scrub or a check found afterwards and was not healed."""
+    """Findings of the scrub or a later check that were not healed."""
     unequal: list[str]
-    """Files that are not the other replica's, byte for byte."""
+    """Files that differ from the other replica's."""
 
 
 def open_both(directory: Path, sizes: Sizes) -> ReplicatedEngine:
-    """Open two data directories that replicate, in which readers have healed what they asked for."""
+    """Open two replicated data directories, whose readers heal what they read."""
     config = EngineConfig(
         replication_factor=2, topic_defaults=TopicConfig(internal_segment_bytes=sizes.segment_bytes)
     )
@@ -63,7 +64,7 @@ def open_both(directory: Path, sizes: Sizes) -> ReplicatedEngine:
 
 
 def write(engine: ReplicatedEngine, sizes: Sizes) -> int:
-    """Fill the topic; return how many records it has."""
+    """Fill the topic; return its number of records."""
     engine.create_topic("orders")
     partition, number = engine.replicated(ORDERS), 0
     while partition.status().log_bytes < sizes.log_bytes:
@@ -77,14 +78,14 @@ def write(engine: ReplicatedEngine, sizes: Sizes) -> int:
 
 
 def flip(engine: ReplicatedEngine, replica: int, sizes: Sizes, random: Random) -> int:
-    """Flip bits of one replica: anywhere in batches, in headers, and in the used slots of indexes; return how many."""
+    """Flip bits of one replica in batches, headers and used index slots; return their number."""
     log = engine.controller.logs(ORDERS)[replica]
     bits: set[tuple[Path, int]] = set()
     for segment in log.chain.segments:
         size = log.parts.state.end.bytes_of(segment)
         for number in range(sizes.flips if size else 0):
             bit = random.randrange(8 * size)
-            if number % 2:  # Headers are small: they would nearly never be hit.
+            if number % 2:  # Random positions would almost never be in headers, which are small.
                 batch = segment.find_batch(random.randrange(segment.base_offset, log.log_end_offset), size)
                 bit = 8 * (batch.position if batch else 0) + random.randrange(HEADER_BITS)
             bits.add((segment.log.path, bit))
@@ -105,7 +106,7 @@ def _flip(path: Path, bit: int) -> None:
 
 
 def read_all(engine: ReplicatedEngine, records: int, random: Random) -> int:
-    """Read everything in order, then from random offsets; return how many records were right. AssertionError for any other."""
+    """Read everything in order and from random offsets; return the number of records. AssertionError: a wrong one."""
     found = _read_from(engine, 0, records, 1 << 20)
     assert records == found, f"{found} of {records} records"
     for _ in range(200):
@@ -127,7 +128,7 @@ def _read_from(engine: ReplicatedEngine, offset: int, end: int, max_bytes: int) 
 
 
 def scrubbed(engine: ReplicatedEngine) -> tuple[ScrubCounts, list[str]]:
-    """Scrub everything; return the counts, and what was not healed."""
+    """Scrub everything; return the counts and the unhealed findings."""
     left: list[str] = []
 
     def tell(found: ScrubFinding) -> None:
@@ -139,14 +140,14 @@ def scrubbed(engine: ReplicatedEngine) -> tuple[ScrubCounts, list[str]]:
 
 
 def checked(directory: Path) -> Iterator[str]:
-    """Yield what a check of both directories finds."""
+    """Yield the findings of a check of both directories."""
     for name in ("a", "b"):
         for finding in DirectoryCheck(directory / name, NativeFileSystem(read_only=True)).findings():
             yield str(finding)
 
 
 def unequal(directory: Path) -> list[str]:
-    """Return the names of the partition's files that are not the same in both directories."""
+    """Return the names of the partition's files that differ between the directories."""
     both = [directory / name / str(ORDERS) for name in ("a", "b")]
     names = {path.name for each in both for path in each.iterdir()}
     _, different, missing = filecmp.cmpfiles(*both, names, shallow=False)
@@ -169,14 +170,14 @@ def run(directory: Path, sizes: Sizes, *, seed: int) -> Done:
 
 
 def _read_by_brokers(directory: Path, records: int) -> Iterator[str]:
-    """Give each directory to a broker of its own; yield what each read."""
+    """Give each directory to its own broker; yield errors in what each reads."""
     for name in ("a", "b"):
         found = read_by_broker(directory / name, directory / f"broker-{name}", find_java(), records)
         yield f"{found} records read right by a broker that took {name} over"
 
 
 def main() -> None:
-    """Run it with the sizes asked for."""
+    """Run with the requested sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log")
     parser.add_argument("--flips", type=int, default=1000, help="in each segment of 128 MiB")

@@ -1,4 +1,4 @@
-"""The short form of the soak of appends in flight."""
+"""The short form of the soak test of appends in flight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.soak.appends import append_while_leaders_go
 @pytest.mark.java
 @pytest.mark.fuse
 def test_files_are_whole_while_leaders_go(tmp_path: Path) -> None:
-    """Once and in order, of each `cat` that ended well."""
+    """While leaders change, each file whose `cat` succeeded is in its partition once and in order."""
     try:
         java = find_java()
     except UnavailableError as error:

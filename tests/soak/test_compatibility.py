@@ -1,4 +1,4 @@
-"""The short form of the session with brokers of several releases: with the one that all tests have."""
+"""The short form of the session with several Kafka releases: only with the tests' own release."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from tests.soak.copies import FORMS, run_scene
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.fuse
-@pytest.mark.timeout(900)  # two sessions of their own, however busy the machine
+@pytest.mark.timeout(900)  # Starts two Spark sessions, also on a busy machine.
 def test_a_query_from_topic_to_topic_copies_each_row_once(tmp_path: Path) -> None:
-    """Whichever of its processes is killed, beside a compaction, each row of the source is appended to the target once."""
+    """Each row of the source is appended to the target once, whichever process is killed, even during a compaction."""
     counts = run_scene(tmp_path / "scene", FORMS[0], 3, random.Random(2)).counts
     assert set() == {name for name in ("looks", "micro-batches", "rows") if not counts[name]}

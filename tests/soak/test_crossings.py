@@ -1,4 +1,4 @@
-"""The short form of the machine in which features meet, and its own parts."""
+"""The short form of the soak test that combines features, and tests of its parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 60
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Recovery warns of what each kill left."""
+    """Silence the warnings that recovery logs after each kill."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -29,14 +29,14 @@ def quiet() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_features_that_meet_keep_every_promise(seed: int) -> None:
-    """After each random step records, bounds, producers and lookups by time are those of the model."""
+    """After each random step, records, offsets, producers and lookups by time equal the model's."""
     failure = run_seed(seed, range(STEPS))
     assert failure is None, failure.report()
 
 
 @pytest.mark.slow
 def test_a_seed_gives_the_same_steps_again() -> None:
-    """All choices and all answers follow from the seed, so that a failure can be run again."""
+    """All choices and results follow from the seed, so that a failure can be repeated."""
     first: list[str] = []
     second: list[str] = []
     run_seed(4, range(STEPS), log=first)
@@ -45,7 +45,7 @@ def test_a_seed_gives_the_same_steps_again() -> None:
 
 
 def test_steps_are_read_as_they_are_spelled() -> None:
-    """The numbers of a failure's command are those of its steps."""
+    """The step numbers in a failure's command are read back unchanged."""
     assert "0-2,5,7-8" == spelled([0, 1, 2, 5, 7, 8])
     assert [0, 1, 2, 5, 7, 8] == read_steps("0-2,5,7-8")
 
@@ -64,7 +64,7 @@ def records(*pairs: tuple[bytes, bytes | None]) -> list[Record]:
     ],
 )
 def test_the_model_notices_what_is_wrong(shown: list[int], cause: str) -> None:
-    """A record that is lost, doubled or made up is reported."""
+    """The model reports a lost, doubled or invented record."""
     model = PartitionModel("a-0")
     model.place(Batch(records((b"k", b"1"), (b"k", b"2"), (b"l", b"3"))), None)
     every = records((b"k", b"1"), (b"k", b"2"), (b"l", b"3"), (b"m", b"4"))
@@ -73,7 +73,7 @@ def test_the_model_notices_what_is_wrong(shown: list[int], cause: str) -> None:
 
 
 def test_compaction_may_take_all_but_the_newest_of_a_key() -> None:
-    """What a compaction may have seen is missing only if a newer record has its key, and it does not come back."""
+    """Compaction may remove a record only if a newer one has its key, and a removed record does not come back."""
     model = PartitionModel("a-0")
     every = records((b"k", b"1"), (b"k", b"2"))
     model.place(Batch(every), None)
@@ -87,7 +87,7 @@ def test_compaction_may_take_all_but_the_newest_of_a_key() -> None:
 
 
 def test_a_process_dies_in_the_middle_of_a_write(tmp_path) -> None:
-    """A part of the bytes is written, and nothing can be changed afterwards."""
+    """A death within a write leaves a part of its bytes, and prevents all later changes."""
     disk = MortalDirectory(ManualClock(), Random(1))
     file = disk.open(tmp_path / "file", create=True)
     file.append(b"first")

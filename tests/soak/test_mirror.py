@@ -1,4 +1,4 @@
-"""The short form of the mirror's soak."""
+"""The short form of the mirror's soak test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.soak.mirror import USUAL, kill_mirrors
 
 @pytest.mark.java
 def test_a_mirror_that_is_killed_goes_on(tmp_path: Path) -> None:
-    """Beside transactions, compaction, retention, deleted records, new partitions and a topic that is made again."""
+    """A killed mirror continues despite transactions, compaction, retention, deletions and recreated topics."""
     try:
         java = find_java()
     except UnavailableError as error:

@@ -1,4 +1,4 @@
-"""The short forms of killing mounts over replicas, and of losing power, again and again."""
+"""The short forms of repeatedly killing mounts over replicas, and of repeated power failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.soak.replicas import run_kills
 @pytest.mark.fuse
 @pytest.mark.slow
 def test_mounts_over_replicas_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    """Every line that was answered is there once, followers were given what is there, and replicas are equal."""
+    """Every acknowledged line is there once, followers got only lines that are there, and replicas are equal."""
     kills = run_kills(tmp_path, 6, seed=3)
     assert 6 <= kills.killed.total()
     assert kills.answered
@@ -21,7 +21,7 @@ def test_mounts_over_replicas_that_are_killed_lose_nothing(tmp_path: Path) -> No
 
 
 def test_replicas_whose_machine_loses_power_keep_what_was_flushed() -> None:
-    """At any change of any disk, also while the engine is opened; replicas are equal again afterwards."""
+    """Flushed lines survive a power failure at any change, even while the engine is opened; replicas become equal."""
     losses = run_losses(50, seed=1)
     assert losses.working
     assert losses.opening

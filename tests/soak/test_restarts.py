@@ -1,4 +1,4 @@
-"""The short form of starting replicas with some of their directories again and again."""
+"""The short form of restarting replicas without some of their directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIVES = 6
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Recovery warns of what each kill left."""
+    """Silence the warnings that recovery logs after each kill."""
     logging.disable()
     yield
     logging.disable(logging.NOTSET)
@@ -56,14 +56,14 @@ def quiet() -> Iterator[None]:
     ],
 )
 def test_lives_that_failed_once_lose_nothing(seed: int, lives: Sequence[int], segments: bool) -> None:
-    """What a long run found stays repaired."""
+    """Lives that once failed in a long run now lose nothing."""
     failure = run_lives(seed, lives, segments=segments)
     assert failure is None, failure.report()
 
 
 @pytest.mark.slow
 def test_replicas_that_start_with_some_of_their_directories_lose_nothing() -> None:
-    """A record is on a disk, or saved, or its loss was agreed to; refusals name the command that resolves them."""
+    """Each record is on a disk, saved, or given up by a command; each refusal names the command that resolves it."""
     counts: Counter[str] = Counter()
     for seed in SEEDS:
         failure = run_lives(seed, range(LIVES), counts=counts, segments=False)

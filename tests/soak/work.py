@@ -1,8 +1,8 @@
-"""`python -m tests.soak work [--records N] [--seconds N] [--workers N] [--jobs N] [--seed N]`: workers are killed at random.
+"""`python -m tests.soak work [--records N] [--seconds N] [--workers N] [--jobs N] [--seed N]`: kill workers at random.
 
-`topicfs work` runs a command for each record of a queue, through a mount. Each command takes a while, longer than a lease
-lasts unless it is renewed. Workers are ended by kill -9 at random moments, and others begin in their place. In the end each
-record was done, by one command alone unless the worker of an earlier one was killed, and nothing is left in the queue.
+`topicfs work` runs a command for each record of a queue through a mount. Each command takes longer than a lease that
+is not renewed. Workers are killed with kill -9 at random moments and replaced. In the end each record was done, by
+one command alone unless the worker of an earlier one was killed, and the queue is empty.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class WorkedQueue:
         self._mount.clean_up()
 
     def begin(self) -> None:
-        """Begin one more worker."""
+        """Start another worker."""
         self._workers.append(self._work(*self._options))
 
     def kill(self, chance: random.Random) -> None:
-        """End a worker by kill -9, and begin another one. What it had started runs on."""
+        """Kill a worker with kill -9, and start another one. The command of the killed worker goes on."""
         worker = self._workers.pop(chance.randrange(len(self._workers)))
         worker.kill()
         worker.wait()
@@ -67,16 +67,16 @@ class WorkedQueue:
         self.begin()
 
     def is_done(self) -> bool:
-        """Return whether each record was done. AssertionError if a worker ended."""
+        """Return whether each record was done. AssertionError if a worker has ended."""
         assert all(worker.poll() is None for worker in self._workers), "a worker ended"
         return len({offset for what, offset, _ in self._runs() if what == "end"}) == self._records
 
     def end(self) -> Counter[str]:
-        """End the workers, check what was done, and return how often (AssertionError)."""
+        """End the workers, check the results, and return how often each thing happened (AssertionError)."""
         for worker in self._workers:
             worker.send_signal(signal.SIGTERM)
         statuses = {worker.wait() for worker in self._workers}
-        assert statuses <= {0, -signal.SIGTERM}, statuses  # The latter of one that had hardly begun.
+        assert statuses <= {0, -signal.SIGTERM}, statuses  # SIGTERM ends a worker that has only just started.
         assert 0 == self._work(*self._options, "--drain").wait(), "the rest could not be done"
         began = [(offset, worker) for what, offset, worker in self._runs() if what == "begin"]
         living = Counter(offset for offset, worker in began if worker not in self.killed)
@@ -96,7 +96,7 @@ class WorkedQueue:
 def kill_workers(
     base: Path, *, records: int, seconds: float, workers: int, jobs: int, seed: int
 ) -> Counter[str]:
-    """Do all records while workers are killed, on average one in each duration of a command; return the counts."""
+    """Do all records while workers are killed, about one in the time of each command; return the counts."""
     chance = random.Random(seed)
     with WorkedQueue(base, records=records, seconds=seconds, jobs=jobs) as queue:
         for _ in range(workers):

@@ -14,7 +14,7 @@ from tests.soak.crossings.run import read_steps, run_seed, shrink
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run seeds one after the other, until the time is up or one fails."""
+    """Run one seed after another until the time is up or one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak crossings", description=text)
     parser.add_argument("--seconds", type=float, default=600, help="how long")
     parser.add_argument("--seed", type=int, default=1, help="the first seed; the next ones follow")
@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--shrink", type=float, default=60, help="seconds for finding fewer steps that fail")
     asked = parser.parse_args(words)
-    logging.disable()  # Recovery warns of what each kill left.
+    logging.disable()  # Recovery logs warnings after each kill.
     deadline, counts, seed = time.monotonic() + asked.seconds, Counts(), asked.seed
     while True:
         steps = read_steps(asked.only) if asked.only else range(asked.steps)

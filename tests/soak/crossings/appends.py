@@ -1,4 +1,4 @@
-"""Appends of all kinds: plain, by idempotent producers with repeats, in transactions, refused ones."""
+"""Appends of all kinds: plain, by idempotent producers with repeats, in transactions, and refused ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEYS = (b"a", b"b", b"c", b"", b"key of more bytes", None)
 
 
 def pick(crossing: Crossing, chance: Random) -> tuple[TopicModel, PartitionModel, Partition] | None:
-    """Return a random partition; None without one."""
+    """Return a random partition; None if there is none."""
     found = crossing.partitions()
     return chance.choice(found) if found else None
 
@@ -41,12 +41,12 @@ def append_plain(crossing: Crossing, chance: Random) -> str:
 
 
 def append_of_producer(crossing: Crossing, chance: Random) -> str:
-    """Append a batch of an idempotent producer: the next one, a repeat, one behind a gap or of an old epoch."""
+    """Append a batch of an idempotent producer: the next one, a repeat, one after a gap, or one of an old epoch."""
     return _append_of(crossing, chance, chance.choice(IDEMPOTENT), transactional=False)
 
 
 def append_in_transaction(crossing: Crossing, chance: Random) -> str:
-    """Append a batch to a producer's transaction, which may begin with it."""
+    """Append a batch to a producer's transaction, and begin the transaction if necessary."""
     return _append_of(crossing, chance, chance.choice(TRANSACTIONAL), transactional=True)
 
 
@@ -84,7 +84,7 @@ def _again(batch: Batch) -> list[Record]:
 
 
 def end_transaction(crossing: Crossing, chance: Random) -> str:
-    """Append a coordinator's marker: of an open transaction, or now and then again or with a newer epoch."""
+    """Append a coordinator's marker for an open transaction, sometimes repeatedly or with a newer epoch."""
     target = pick(crossing, chance)
     if target is None:
         return "no partition"
@@ -113,7 +113,7 @@ def append(
     batches: list[Batch],
     target: tuple[TopicModel, PartitionModel, Partition] | None = None,
 ) -> str:
-    """Append clients' batches, and compare the answer with what may be answered (AssertionError)."""
+    """Append clients' batches, and compare the result with the allowed results (AssertionError)."""
     target = target or pick(crossing, chance)
     if target is None:
         return "no partition"
@@ -144,11 +144,11 @@ def _append(
     parts = [encoded(batch, codec) for batch in batches]
     must, may = refusals(batches, parts, config, crossing.clock.now)
     if encoded_here and config.compression_type != "producer" and RecordTooLargeError in must:
-        # A batch of this process may be compressed before its size counts.
+        # This process may compress a batch before its size is checked.
         must, may = must - {RecordTooLargeError}, may | {RecordTooLargeError}
     stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     model.append_time = crossing.clock.now if stamps else None
-    # A repeat is left out; after it only the next batch is new.
+    # A repeat is not appended; after it only the next batch is new.
     choices = [batches] if answers.taken else []
     choices += [batches[1:]] if answers.repeats else []
     model.in_flight = choices[0] if choices else []
@@ -182,7 +182,7 @@ def _append(
 def refusals(
     batches: list[Batch], parts: list[bytearray], config: TopicConfig, now: int
 ) -> tuple[set[type[StorageError]], set[type[StorageError]]]:
-    """Return the errors of which one must be raised, whoever the producer is, and those that may be."""
+    """Return the errors of which one must be raised for any producer, and the errors that may be raised."""
     must: set[type[StorageError]] = set()
     may: set[type[StorageError]] = set()
     converts = config.compression_type != "producer"
@@ -207,7 +207,7 @@ def refusals(
 
 
 def encoded(batch: Batch, codec: Codec) -> bytearray:
-    """Return a batch as its producer, or a coordinator, sends it."""
+    """Return a batch as its producer or coordinator encodes it."""
     if batch.is_marker:
         return encode_marker(
             EndTransactionMarker(ControlType.COMMIT if batch.commit else ControlType.ABORT, 0),
@@ -226,7 +226,7 @@ def encoded(batch: Batch, codec: Codec) -> bytearray:
 
 
 def draw_records(crossing: Crossing, chance: Random) -> list[Record]:
-    """Return one to five records whose times are in no order."""
+    """Return one to five records with unordered times."""
     compacted = chance.random() < 0.9
     return [
         Record(

@@ -1,4 +1,4 @@
-"""What readers get of a partition: by each isolation level, from any offset and by time."""
+"""Read a partition in every way: by isolation level, from any offset, and by time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 
 def read_all(partition: Partition, start: int, isolation: Isolation) -> list[Record]:
-    """Return the records from the log start on, as a consumer filters them by what the fetch says of aborts."""
+    """Return the records from the log start on, filtered like a consumer by the aborted transactions of the fetch."""
     assert start == partition.log_start_offset
     return read_records(partition, isolation)
 
 
 def read_from(partition: Partition, start: int, isolation: Isolation, max_bytes: int) -> list[Record]:
-    """Return the records from `start` on in reads of about `max_bytes`, as the codec filters them."""
+    """Return the records from `start` on in reads of about `max_bytes`, filtered by the codec."""
     offset = Offset(start)
     found: list[Record] = []
     while len((fetched := partition.read(offset, max_bytes=max_bytes, isolation=isolation)).data):

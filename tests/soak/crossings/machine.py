@@ -1,4 +1,4 @@
-"""The machine: an engine over a real directory, which is killed and opened again, and the models of its partitions."""
+"""The machine: an engine over a real directory that is killed and reopened, and the models of its partitions."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from topicfs.storage.manager import Machine as EngineMachine
 from topicfs.storage.model import Isolation
 
 LATEST_TIME = 4 * 10**12
-"""The year 2096: file systems keep times up to then and longer."""
+"""The year 2096: file systems can store times at least until then."""
 KEPT_FOREVER = {"retention.ms": "-1"}
 
 
 @dataclass(eq=False)
 class TopicModel:
-    """A topic as it must be."""
+    """A topic and the models of its partitions."""
 
     name: str
     overrides: dict[str, str]
     partitions: list[PartitionModel]
     largest_delay: int = 0
-    """Largest file.delete.delay.ms that it has had."""
+    """Largest file.delete.delay.ms that the topic has had."""
 
     def config(self) -> TopicConfig:
         return TopicConfig.from_overrides(self.overrides, TopicConfig(segment_index_bytes=1_200))
@@ -45,28 +45,28 @@ class TopicModel:
 
 @dataclass
 class Interrupted:
-    """The changes of topics that a kill interrupts: each was made or not."""
+    """Changes of topics that a kill interrupted, and that may or may not have been made."""
 
     created: TopicModel | None = None
     deleted: str | None = None
     extended: tuple[str, int] | None = None
-    """A topic, and the number of its partitions afterwards."""
+    """A topic, and its number of partitions after the change."""
     altered: tuple[str, dict[str, str]] | None = None
-    """A topic, and its overrides afterwards."""
+    """A topic, and its overrides after the change."""
 
 
 @dataclass
 class Counts:
-    """What came of the steps."""
+    """The results of the steps."""
 
     steps: dict[str, int] = field(default_factory=dict)
     kills: dict[str, int] = field(default_factory=dict)
-    """By the change that was interrupted."""
+    """Number of kills, by the interrupted change."""
     records: int = 0
     compacted: int = 0
-    """Records that compaction took."""
+    """Number of records that compaction removed."""
     deleted: int = 0
-    """Records that retention or DeleteRecords took."""
+    """Number of records that retention or DeleteRecords removed."""
     refusals: dict[str, int] = field(default_factory=dict)
 
     def count(self, counter: dict[str, int], name: str) -> None:
@@ -74,7 +74,7 @@ class Counts:
 
 
 class Crossing:
-    """One directory with its engine and its models."""
+    """A directory with its engine and its models."""
 
     engine: EmbeddedEngine
     disk: MortalDirectory
@@ -95,7 +95,7 @@ class Crossing:
         """Largest file.delete.delay.ms of the topics that were deleted since the engine was opened."""
         self.open()
 
-    # The engine's life.
+    # Opening and closing.
 
     def open(self) -> None:
         """Open the engine. Raises Killed if the disk's countdown ends before the engine is open."""
@@ -118,12 +118,12 @@ class Crossing:
         self.check_directory(self.data)
 
     def reopen(self) -> None:
-        """Open the directory that was closed in order; nothing has changed."""
+        """Reopen the directory after a clean close; nothing has changed."""
         self.open()
         self._reload(after_kill=False)
 
     def recover(self) -> None:
-        """Open the directory of a process that was killed, after as many further kills as come."""
+        """Reopen the directory after a kill, perhaps after further kills."""
         self.counts.count(self.counts.kills, self.disk.last_change.partition(" ")[0])
         self.leave()
         while True:
@@ -140,14 +140,14 @@ class Crossing:
         self._reload(after_kill=True)
 
     def leave(self) -> None:
-        """Drop the engine of a process that was killed: its lock goes, and the lock's file stays."""
+        """Drop a killed engine: release its lock, but keep the lock's file."""
         for directory in self.engine._directories.all:
             directory.release()
         if self.data.exists():
             (self.data / ".lock").touch()
 
     def _reload(self, *, after_kill: bool) -> None:
-        """Compare what was opened with the models, and settle what a kill interrupted (AssertionError)."""
+        """Compare the opened partitions with the models, after resolving what a kill interrupted (AssertionError)."""
         if after_kill:
             self._settle_topics()
         assert set(self.topics) == set(self.engine.topics()), (
@@ -167,7 +167,7 @@ class Crossing:
         self.delay_of_deleted = 0
 
     def _settle_topics(self) -> None:
-        """Decide by what is there whether an interrupted change of topics was made."""
+        """Find out whether an interrupted change of topics was made."""
         there, maybe = self.engine.topics(), self.interrupted
         if maybe.deleted is not None and maybe.deleted not in there:
             self.topics.pop(maybe.deleted, None)
@@ -183,10 +183,10 @@ class Crossing:
             if dict(there[name].overrides) == overrides:
                 self.topics[name].overrides = overrides
 
-    # What there is.
+    # Queries.
 
     def partitions(self, engine: Engine | None = None) -> list[tuple[TopicModel, PartitionModel, Partition]]:
-        """Return each partition with its models."""
+        """Return each partition with its topic's and its own model."""
         found = engine or self.engine
         return [
             (topic, model, found.partition(topic.name, number))
@@ -206,7 +206,7 @@ class Crossing:
         assert not self.engine.warnings, f"{self.engine.warnings}"
 
     def compare_with(self, engine: Engine, chance: Random, *, exact_start: bool) -> None:
-        """Compare what an engine shows with the models; `exact_start`: it owns the directory (AssertionError)."""
+        """Compare an engine with the models; `exact_start`: it owns the directory (AssertionError)."""
         assert set(self.topics) == set(engine.topics()), f"{set(self.topics)} and {set(engine.topics())}"
         for topic in self.topics.values():
             found = engine.topic(topic.name)
@@ -223,7 +223,7 @@ class Crossing:
             self.counts.compacted += model.gone - before[1]
 
     def check_directory(self, directory: Path) -> None:
-        """Check a directory that nobody owns (AssertionError)."""
+        """Check a directory that is not open (AssertionError)."""
         found = [str(one) for one in DirectoryCheck(directory, NativeFileSystem(read_only=True)).findings()]
         assert not found, f"check found {found}"
 

@@ -1,4 +1,4 @@
-"""A partition as a list of records, and the rules by which one of them may be missing. Nothing here knows of files."""
+"""A model of a partition: a list of records, and the rules by which records may be missing. It knows no files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 @dataclass(eq=False)
 class Batch:
-    """A batch as its producer sent it, and where it is."""
+    """A batch as its producer sent it, and its base offset."""
 
     records: list[Record]
-    """Their offsets count from 0; a marker has one, which readers do not see."""
+    """Records with offsets from 0 on; a marker has one, which readers do not see."""
     producer_id: int = -1
     epoch: int = -1
     sequence: int = -1
     transactional: bool = False
     commit: bool | None = None
-    """Of a marker: how its transaction ended."""
+    """For a marker: True for a commit, False for an abort."""
     base_offset: int = -1
     outcome: bool | None = None
-    """Of a transaction's data: True after its commit, False after its abort."""
+    """For a transaction's data: True after its commit, False after its abort, None while it is open."""
 
     @property
     def is_marker(self) -> bool:
@@ -47,49 +47,49 @@ class Batch:
 
 @dataclass(eq=False)
 class Kept:
-    """A record of the log, and what may have become of it."""
+    """A record of the log, and whether it may be missing."""
 
     record: Record
     batch: Batch
     cleanable: bool = False
     """True if a compaction may have seen it."""
     horizon: float = math.inf
-    """Earliest time at which a compaction may remove it if its value is null."""
+    """Earliest time at which compaction may remove the record if its value is null."""
     gone: bool = False
-    """True if it was seen to be missing."""
+    """True if the record was found missing."""
 
 
 @dataclass(eq=False)
 class PartitionModel:
-    """A partition's acknowledged records, and the bounds that follow from them."""
+    """A partition's acknowledged records, and the offsets that follow from them."""
 
     name: str
     start: int = 0
     durable_start: int = 0
-    """A log start that no kill takes back."""
+    """A log start that is on disk, so that no kill moves it back."""
     end: int = 0
     batches: list[Batch] = field(default_factory=list)
-    """All that were written, the deleted ones too."""
+    """All batches ever written, including deleted ones."""
     kept: dict[int, Kept] = field(default_factory=dict)
-    """Records of clients by offset, from the durable log start on."""
+    """Clients' records by offset, from the durable log start on."""
     producers: Producers = field(default_factory=Producers)
     in_flight: list[Batch] = field(default_factory=list)
-    """Batches of the append that a kill interrupts."""
+    """Batches of the append in progress, which a kill may interrupt."""
     append_time: int | None = None
-    """The time that the log gives to the records in flight; None: they keep their own."""
+    """The time that the log gives to the records in progress; None if they keep their own."""
     requested_start: int | None = None
-    """Target of the DeleteRecords that a kill interrupts."""
+    """Target of the DeleteRecords in progress, which a kill may interrupt."""
     retained: Retained | None = None
-    """The retention that is being applied, or that a kill interrupts."""
+    """The retention in progress, which a kill may interrupt."""
     gone: int = 0
-    """Number of records that compaction took."""
+    """Number of records that compaction removed."""
     last_pass: float = -math.inf
     """Latest time at which a compaction may have run."""
 
-    # Writing.
+    # Appends.
 
     def place(self, batch: Batch, append_time: int | None) -> None:
-        """Put a batch at the end of the log."""
+        """Append a batch to the model."""
         batch.base_offset = self.end
         batch.records = [
             record._replace(
@@ -113,20 +113,20 @@ class PartitionModel:
                 batch.outcome = marker.commit
 
     def resolve_append(self, log_end: int) -> None:
-        """Take the batches of an interrupted append that are in the log, which are its first ones."""
+        """Append the first batches of an interrupted append, up to the log end that was found."""
         for batch in self.in_flight:
             if self.end < log_end:
                 self.place(batch, self.append_time)
         self.in_flight = []
         assert self.end == log_end, f"{self.name}: ends at {log_end}, {self.end} was acknowledged"
 
-    # Bounds.
+    # Offsets.
 
     def possible_stable_offsets(self, start: int, *, loaded: bool) -> set[int]:
         """Return the possible last stable offsets of a log that starts at `start`.
 
-        There are several only if the log may have forgotten a transaction, whose first records were deleted; `loaded`: another
-        engine loaded it from there.
+        There are several only if the log may have forgotten a transaction because its first records were deleted;
+        `loaded`: an engine has loaded the log from there.
         """
         options = []
         for since, certain in self.producers.open_since():
@@ -142,10 +142,10 @@ class PartitionModel:
             options.append({max(since, start), *(max(one, start) for one in fewer)})
         return {min((self.end, *combination)) for combination in product(*options)}
 
-    # Reading.
+    # Reads.
 
     def visible(self, start: int, end: int, isolation: Isolation) -> Iterator[tuple[int, Kept]]:
-        """Yield what a reader may see in [start, end)."""
+        """Yield the records that a reader may see in [start, end)."""
         for offset in range(start, end):
             one = self.kept.get(offset)
             if one and (isolation is Isolation.READ_UNCOMMITTED or one.batch.is_committed):
@@ -154,7 +154,7 @@ class PartitionModel:
     def compare(
         self, found: Iterable[Record], start: int, end: int, isolation: Isolation, *, active_base: int
     ) -> None:
-        """Compare what a reader got from [start, end) with what may be there (AssertionError)."""
+        """Compare a reader's records from [start, end) with those that may be there (AssertionError)."""
         expected = dict(self.visible(start, end, isolation))
         last = -1
         for record in found:
@@ -194,10 +194,10 @@ class PartitionModel:
             default=-1,
         )
 
-    # What the engine does by itself.
+    # Duties.
 
     def before_cleaning(self, config: TopicConfig, now: int, stable_offset: int) -> None:
-        """Mark what a compaction at `now` may see."""
+        """Mark the records that a compaction at `now` may process."""
         if not config.compacts:
             return
         self.last_pass = max(self.last_pass, now)
@@ -210,7 +210,7 @@ class PartitionModel:
                     one.horizon = min(one.horizon, now + config.delete_retention_ms)
 
     def move_start(self, start: int, log_bytes: int) -> None:
-        """Take a log start that a pass of retention, or an interrupted change, may have left (AssertionError)."""
+        """Accept a log start that retention or an interrupted change may have set (AssertionError)."""
         if self.requested_start is not None and start <= self.requested_start:
             self.start = max(start, self.start)
             return
@@ -225,13 +225,13 @@ class PartitionModel:
         self.start = max(start, self.start)
 
     def keep_start(self, durable: int) -> None:
-        """Take note that no kill takes back a log start of `durable`; what is below is gone for good."""
+        """Note that the log start `durable` is on disk; records below it never come back."""
         if durable > self.durable_start:
             self.durable_start = durable
             self.kept = {offset: one for offset, one in self.kept.items() if offset >= durable}
 
     def reload(self, start: int, now: int, expiration_ms: int) -> None:
-        """Take note that the log was loaded again, and begins at `start`."""
+        """Note that the log was loaded again, and begins at `start`."""
         assert self.durable_start <= start, (
             f"{self.name}: starts at {start}, {self.durable_start} was on disk"
         )
@@ -239,7 +239,7 @@ class PartitionModel:
         self.producers.reload(start, now, expiration_ms)
 
     def check_retention(self, segments: list[tuple[int, int]], config: TopicConfig, now: int) -> None:
-        """Check that the oldest of the segments, [base, end) each, is not one that had to go (AssertionError)."""
+        """Check that retention left no old segment at the beginning; `segments` are [base, end) (AssertionError)."""
         if not config.deletes or config.compacts or config.retention_ms < 0:
             return
         base, end = segments[0]
@@ -251,7 +251,7 @@ class PartitionModel:
 
 @dataclass(frozen=True)
 class Retained:
-    """The values that one retention pass decides by."""
+    """The settings and the time by which a retention pass decides."""
 
     config: TopicConfig
     now: int
@@ -263,9 +263,9 @@ class Retained:
         )
 
     def allows(self, record: Record, log_bytes: int, *, newest: Record) -> bool:
-        """Return whether it may delete records up to `newest`, `record` among them, and leave `log_bytes`.
+        """Return whether a pass may delete records up to `newest`, including `record`, and leave `log_bytes`.
 
-        What is too large goes first; of what is left then, what is too old goes, too.
+        Deletion by size comes first, then deletion by age.
         """
         config = self.config
         if not config.deletes:
@@ -276,6 +276,6 @@ class Retained:
         return config.retention_bytes >= 0 and enough
 
     def _is_too_old(self, record: Record) -> bool:
-        # A segment without any timestamp goes by the time of its file.
+        # A segment without timestamps is deleted by its file's modification time.
         age = self.now - record.timestamp
         return 0 <= self.config.retention_ms and (record.timestamp < 0 or age > self.config.retention_ms)

@@ -1,4 +1,4 @@
-"""The producers of a partition: which batches must be absorbed, refused or taken."""
+"""A model of a partition's producers: which batches are repeats, refused, or appended."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ REMEMBERED = 5
 
 @dataclass
 class Answers:
-    """The answers that a log may give to a batch."""
+    """The allowed results of appending a batch."""
 
     taken: bool = False
-    """It may be appended."""
+    """True if the batch may be appended."""
     repeats: list[int] = field(default_factory=list)
-    """Base offsets of batches that it may repeat."""
+    """Base offsets of earlier batches that the batch may repeat."""
     refusals: set[type[StorageError]] = field(default_factory=set)
 
 
 @dataclass(eq=False)
 class ProducerModel:
-    """One producer in one partition."""
+    """The state of a producer in a partition."""
 
     epoch: int = -1
     batches: list[Batch] = field(default_factory=list)
-    """Its newest data batches of this epoch, oldest first."""
+    """Newest data batches of the current epoch, oldest first."""
     earlier: list[Batch] = field(default_factory=list)
-    """All its data batches: one that was written again after its producer was forgotten is in the log twice."""
+    """All its data batches; one may be in the log twice if its producer was forgotten in between."""
     open_since: int | None = None
     last_timestamp: int = -1
     last_offset: int = -1
-    """Offset of its newest record."""
+    """Offset of the producer's newest record."""
     known: bool = True
-    """False: it may have been forgotten."""
+    """False if the log may have forgotten the producer."""
     remembered: int = REMEMBERED
-    """Number of batches that are remembered for certain, since the log was loaded."""
+    """Number of batches that the log certainly remembers since it was loaded."""
 
     @property
     def next_sequence(self) -> int:
@@ -59,13 +59,13 @@ class Producers:
     by_id: dict[int, ProducerModel] = field(default_factory=dict)
 
     def open_since(self) -> Iterator[tuple[int, bool]]:
-        """Yield the first offset of each open transaction, and whether the log knows of it for certain."""
+        """Yield the first offset of each open transaction, and whether the log certainly remembers it."""
         for one in self.by_id.values():
             if one.open_since is not None:
                 yield one.open_since, one.known
 
     def answers_to(self, batch: Batch) -> Answers:
-        """Return the answers to a data batch with a producer."""
+        """Return the allowed results of appending a producer's data batch."""
         known = self.by_id.get(batch.producer_id)
         if known is None:
             return Answers(taken=True)
@@ -105,7 +105,7 @@ class Producers:
         return Answers(refusals={OutOfOrderSequenceError})
 
     def apply(self, batch: Batch) -> None:
-        """Take note of a batch that is in the log."""
+        """Note that a batch is in the log."""
         if batch.producer_id < 0:
             return
         one = self.by_id.setdefault(batch.producer_id, ProducerModel())
@@ -126,13 +126,13 @@ class Producers:
             one.open_since = batch.base_offset
 
     def expire(self, now: int, expiration_ms: int) -> None:
-        """Take note that silent producers may have been forgotten."""
+        """Note that inactive producers may have expired."""
         for one in self.by_id.values():
             if one.open_since is None and now - one.last_timestamp >= expiration_ms:
                 one.known = False
 
     def reload(self, start: int, now: int, expiration_ms: int) -> None:
-        """Take note that the log was loaded again: snapshots keep one batch of each producer, and expired ones are left out."""
+        """Note that the log was loaded again: snapshots keep one batch of each producer, and no expired producers."""
         self.expire(now, expiration_ms)
         for one in self.by_id.values():
             one.remembered = min(one.remembered, 1)

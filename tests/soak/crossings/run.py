@@ -1,4 +1,4 @@
-"""Runs of the machine: the steps of a seed, what is reported of a failure, and fewer steps that fail as well."""
+"""Run the steps of a seed, report a failure, and find fewer steps that fail as well."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ACTIONS: dict[Callable[[Crossing, Random], str], int] = {
     upkeep.reopen_partition: 1,
     upkeep.refuse: 1,
 }
-"""The steps, and how often each comes."""
+"""The steps with their relative frequencies."""
 KILLED = 0.1
 """Share of the steps in which the engine is killed, if they change the disk often enough."""
 FARTHEST = 12.0
@@ -49,7 +49,7 @@ FARTHEST = 12.0
 
 @dataclass
 class Failure:
-    """A failure of a run, and what led to it."""
+    """A failure, and the steps that led to it."""
 
     seed: int
     steps: Sequence[int]
@@ -57,7 +57,7 @@ class Failure:
     error: str
 
     def report(self) -> str:
-        """Return the steps, the error and the command that runs them again."""
+        """Return the steps, the error and the command that repeats them."""
         return "\n".join(
             [
                 *self.log,
@@ -68,7 +68,7 @@ class Failure:
 
 
 def spelled(steps: Iterable[int]) -> str:
-    """Return numbers of steps with ranges, for example 0-3,7."""
+    """Return step numbers as ranges, for example 0-3,7."""
     ranges: list[list[int]] = []
     for step in steps:
         if ranges and step == ranges[-1][1] + 1:
@@ -79,7 +79,7 @@ def spelled(steps: Iterable[int]) -> str:
 
 
 def read_steps(text: str) -> list[int]:
-    """Return the numbers that `spelled` prints."""
+    """Parse the numbers that `spelled` prints."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -96,7 +96,7 @@ def run_seed(
     counts: Counts | None = None,
     log: list[str] | None = None,
 ) -> Failure | None:
-    """Run the steps of a seed, in a directory of their own; return the failure that ends them (blocking).
+    """Run the steps of a seed in a new directory; return the failure that ends them (blocking).
 
     `log` gets a line for each step.
     """
@@ -120,7 +120,7 @@ def run_seed(
 
 
 def take(crossing: Crossing, seed: int, step: int, log: list[str]) -> None:
-    """Take a step, all of whose choices follow from the seed and its number."""
+    """Do a step, all of whose choices follow from the seed and the number of the step."""
     chance = Random(f"{seed}/{step}")
     action = chance.choices([*ACTIONS], [*ACTIONS.values()])[0]
     crossing.chance = crossing.disk.chance = chance
@@ -139,7 +139,7 @@ def take(crossing: Crossing, seed: int, step: int, log: list[str]) -> None:
 
 
 def shrink(failure: Failure, *, switches: Switches = SWITCHES, seconds: float = 60) -> Failure:
-    """Return the same failure or another one of the seed after fewer steps, found by leaving steps out (blocking)."""
+    """Return this failure or another one of the seed with fewer steps, found by leaving steps out (blocking)."""
     deadline = time.monotonic() + seconds
     size = len(failure.steps) // 2
     while size and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Settings at both ends of their ranges, and the switches that keep the machine off known defects."""
+"""Extreme settings, and switches by which the machine avoids known defects."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from topicfs.storage.errors import InvalidConfigError
 
 INT_MAX, LONG_MAX, LONG_MIN = 2**31 - 1, 2**63 - 1, -(2**63)
 PREALLOCATED_BYTES = 1 << 21
-"""Largest segment that is preallocated: the room is taken on the real disk."""
+"""Largest segment that is preallocated, because preallocation uses space of the real disk."""
 
 
 @dataclass(frozen=True)
 class Switches:
-    """What the machine does; one that is off avoids a defect that is known and not fixed yet."""
+    """Switches of the machine; a switch is off to avoid a known defect that is not fixed yet."""
 
     extreme_numbers: bool = True
-    """Timestamps and settings in milliseconds next to the ends of 64 bits."""
+    """Use timestamps and settings in milliseconds near the limits of 64 bits."""
     tiny_indexes: bool = True
-    """segment.index.bytes of 4 to 11: no room for a whole entry of the time index."""
+    """Use segment.index.bytes of 4 to 11, in which no whole entry of the time index fits."""
     deleted_files_after_clock_back: bool = True
-    """`.deleted` files are expected to go though the clock was set back after the deletion."""
+    """Expect that `.deleted` files are removed even if the clock was set back after the deletion."""
     delete_records_of_aborted: bool = True
-    """DeleteRecords in partitions that have aborted transactions."""
+    """Use DeleteRecords in partitions with aborted transactions."""
 
 
 SWITCHES = Switches()
-"""Each is on once its defect is fixed."""
+"""All switches whose defects are fixed are on."""
 
 COMMON: dict[str, tuple[object, ...]] = {
     "internal.segment.bytes": (60, 300, 700, 2_000, 20_000, 1 << 20, INT_MAX),
@@ -69,7 +69,7 @@ EXTREME_TIMES = (2**63 - 1, 2**62, -(2**62), -(2**63))
 
 
 def engine_config(chance: Random) -> EngineConfig:
-    """Return settings of an engine: one loading thread, so that changes of the disk come in one order."""
+    """Return engine settings with one loading thread, so that changes of the disk have a fixed order."""
     return EngineConfig(
         recovery_threads=1,
         scrub_interval_hours=0,
@@ -82,7 +82,7 @@ def engine_config(chance: Random) -> EngineConfig:
 def draw_changes(
     chance: Random, count: int, overrides: dict[str, str], switches: Switches
 ) -> dict[str, str | None]:
-    """Return `count` alterations that are valid together with `overrides`, as far as TopicConfig knows."""
+    """Return `count` alterations that TopicConfig accepts together with `overrides`."""
     for _ in range(20):
         changes = {name: _draw(chance, name, switches) for name in chance.sample([*COMMON], count)}
         after = merged(overrides, changes)
@@ -97,7 +97,7 @@ def draw_changes(
 
 
 def merged(overrides: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
-    """Return overrides after an alteration."""
+    """Return the overrides after an alteration."""
     after = {**overrides, **changes}
     return {name: value for name, value in after.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""What happens to topics and to the engine: settings, deletions, the clock, duties, restarts, kills, other readers."""
+"""Steps that do not append: settings, deletions, the clock, duties, restarts, kills, and other readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DELETED = re.compile(r"(\.deleted|-delete)$")
 
 
 def create(crossing: machine.Crossing, chance: Random) -> str:
-    """Create a topic of one of a few names."""
+    """Create a topic, whose name is one of a few."""
     free = [name for name in NAMES if name not in crossing.topics]
     return _create(crossing, chance, chance.choice(free)) if free else "all names are taken"
 
@@ -49,7 +49,7 @@ def _create(crossing: machine.Crossing, chance: Random, name: str) -> str:
 
 
 def delete(crossing: machine.Crossing, chance: Random) -> str:
-    """Delete a topic; its logs take nothing afterwards."""
+    """Delete a topic; its open logs then refuse appends."""
     if not crossing.topics:
         return "no topic"
     name = chance.choice(sorted(crossing.topics))
@@ -97,11 +97,11 @@ def alter(crossing: machine.Crossing, chance: Random) -> str:
     return f"{topic.name}: {changes}"
 
 
-# Records that go.
+# Deleting records.
 
 
 def delete_records(crossing: machine.Crossing, chance: Random) -> str:
-    """Call DeleteRecords with an offset within the log, or now and then outside of it."""
+    """Call DeleteRecords with an offset within the log, sometimes outside of it."""
     target = pick(crossing, chance)
     if target is None:
         return "no partition"
@@ -143,7 +143,7 @@ def maintain(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def _begin_pass(crossing: machine.Crossing) -> None:
-    """Tell the models what a pass of all duties may do."""
+    """Tell the models which records a pass of all duties may remove."""
     now = crossing.clock()
     for topic, model, partition in crossing.partitions():
         config = topic.config()
@@ -153,8 +153,8 @@ def _begin_pass(crossing: machine.Crossing) -> None:
 
 
 def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
-    """Compare what a pass left of the log's beginning with the settings (AssertionError)."""
-    if crossing.disk.dead:  # Replacing segments takes any error for one of the disk.
+    """Compare the log starts after a pass with the settings (AssertionError)."""
+    if crossing.disk.dead:  # The engine treats any error while it replaces segments as a disk error.
         raise Killed(crossing.disk.last_change)
     for topic, model, partition in crossing.partitions():
         offsets = partition.offsets()
@@ -166,13 +166,13 @@ def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
             ranges = [(segment.base_offset, segment.end_offset) for segment in segments]
             model.check_retention(ranges, topic.config(), crossing.clock.now)
             _check_compaction(model, partition)
-            # The checkpoints were written before the last retention, of compacted logs.
+            # A compacted log's start may have moved after the checkpoints were written.
             if not topic.config().compacts:
                 model.keep_start(model.start)
 
 
 def _check_compaction(model: PartitionModel, partition: Partition) -> None:
-    """Check that what was compacted has one record of a key at most (AssertionError)."""
+    """Check that the compacted part of a log has at most one record for each key (AssertionError)."""
     first_dirty = partition.status().first_dirty_offset
     if first_dirty is None:
         return
@@ -193,7 +193,7 @@ def keep_log_starts(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def flush(crossing: machine.Crossing, chance: Random) -> str:
-    """Flush a log, roll it, or do what the flusher was handed."""
+    """Flush a log, roll it, or run the flusher's queued work."""
     kind = chance.choice(("flusher", "sync", "roll"))
     if kind == "flusher":
         return f"flusher: {crossing.flusher.run()}"
@@ -225,7 +225,7 @@ def jump(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def wait_for_removals(crossing: machine.Crossing, chance: Random) -> str:
-    """Let the delay of deleted files pass, counted from a look at them: all that are there go."""
+    """Advance the clock by the delay of deleted files; all that existed before must be gone."""
     maintain_everything(crossing)
     delay = max([crossing.delay_of_deleted, *[topic.largest_delay for topic in crossing.topics.values()]])
     before = deleted_files(crossing.data)
@@ -248,7 +248,7 @@ def maintain_everything(crossing: machine.Crossing) -> str:
 
 
 def deleted_files(data: Path) -> set[tuple[str, int]]:
-    """Return the names and inodes of what waits for its removal."""
+    """Return the names and inodes of the files and directories that wait for removal."""
     found = set()
     for directory, _names, files in os.walk(data):
         for name in [Path(directory).name, *files]:
@@ -258,18 +258,18 @@ def deleted_files(data: Path) -> set[tuple[str, int]]:
     return found
 
 
-# Restarts, kills and others who read.
+# Restarts, kills and other readers.
 
 
 def restart(crossing: machine.Crossing, chance: Random) -> str:
-    """Close the engine in order, check the directory, and open it again."""
+    """Close the engine cleanly, check the directory, and reopen it."""
     crossing.close()
     crossing.reopen()
     return ""
 
 
 def kill(crossing: machine.Crossing, chance: Random) -> str:
-    """Kill the engine between two changes; a read-only look at what is left shows what recovery will."""
+    """Kill the engine between two changes; a read-only engine then shows what recovery will."""
     crossing.disk.kill()
     crossing.leave()
     if chance.random() < 0.5:
@@ -278,7 +278,7 @@ def kill(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def look_beside(crossing: machine.Crossing, chance: Random) -> str:
-    """Open the directory read-only beside its owner: it shows the same records, and changes nothing."""
+    """Open the directory read-only next to its owner, which shows the same records and changes nothing."""
     before = listing(crossing.data)
     _look(crossing, crossing.data, chance)
     assert before == listing(crossing.data), "a read-only look changed something"
@@ -301,7 +301,7 @@ def _look(crossing: machine.Crossing, directory: Path, chance: Random) -> None:
 
 
 def open_image(crossing: machine.Crossing, chance: Random) -> str:
-    """Open a copy of the directory, as it is while its owner serves, and check it after a close."""
+    """Open a copy of the served directory, and check it after a close."""
     copy = crossing.image()
     engine = open_engine(
         copy,
@@ -315,13 +315,13 @@ def open_image(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def listing(directory: Path) -> list[tuple[str, int, int]]:
-    """Return names, sizes and times of everything below a directory."""
+    """Return names, sizes and times of all files below a directory."""
     paths = sorted(path for path in directory.rglob("*") if path.is_file())
     return [(str(path), status.st_size, status.st_mtime_ns) for path in paths for status in (path.stat(),)]
 
 
 def reopen_partition(crossing: machine.Crossing, chance: Random) -> str:
-    """Load an online partition again: it is as after a restart."""
+    """Load an online partition again; it then behaves as after a restart."""
     target = pick(crossing, chance)
     if target is None:
         return "no partition"
@@ -332,7 +332,7 @@ def reopen_partition(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def refuse(crossing: machine.Crossing, chance: Random) -> str:
-    """Ask for what must be refused: nothing changes."""
+    """Make a request that must be refused and change nothing."""
     for act in (
         lambda: crossing.engine.create_topic("not/a name"),
         lambda: crossing.engine.delete_topic("missing"),

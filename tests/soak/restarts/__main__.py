@@ -15,7 +15,7 @@ from tests.soak.restarts.run import run_lives, shrink
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run seeds one after the other, until the time is up or one fails."""
+    """Run one seed after another until the time is up or one fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak restarts", description=text)
     parser.add_argument("--seconds", type=float, default=600, help="how long")
     parser.add_argument("--seed", type=int, default=1, help="the first seed; the next ones follow")
@@ -26,7 +26,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--shrink", type=float, default=60, help="seconds for finding fewer lives that fail")
     parser.add_argument("--small-files", action="store_true", help="damage small files only, and no segments")
     asked = parser.parse_args(words)
-    logging.disable()  # Recovery warns of what each kill left.
+    logging.disable()  # Recovery logs warnings after each kill.
     deadline, seed = time.monotonic() + asked.seconds, asked.seed
     counts: Counter[str] = Counter()
     while True:

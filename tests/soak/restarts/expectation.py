@@ -1,4 +1,4 @@
-"""The records that must be there."""
+"""The records that the directories must have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Disks = Mapping[Path, Mapping[TopicPartition, Held]]
 
 
 def read_disks(paths: Iterable[Path], at: Mapping[Path, Path]) -> Disks:
-    """Read all logs; `at` has the present paths of directories whose disks are away."""
+    """Read all logs; `at` has the current paths of directories whose disks are away."""
     return {
         path: {partition: held(batches_in(at.get(path, path), partition)) for partition in PARTITIONS}
         for path in paths
@@ -29,31 +29,31 @@ def read_disks(paths: Iterable[Path], at: Mapping[Path, Path]) -> Disks:
 
 @dataclass
 class Expectation:
-    """The records that were appended, by partition and value."""
+    """The appended records, by partition and value."""
 
     acknowledged: dict[TopicPartition, Held] = field(
         default_factory=lambda: {partition: {} for partition in PARTITIONS}
     )
-    """Their append returned, or a reader was given them."""
+    """Records whose append returned, or that a reader got."""
     uncertain: set[bytes] = field(default_factory=set)
-    """Their append did not return: they are there or not."""
+    """Records whose append failed: they may exist or not."""
     deleted_below: dict[TopicPartition, int] = field(default_factory=dict)
-    """Offsets below these may be gone."""
+    """Offsets below which records may be deleted."""
     apart: dict[TopicPartition, set[bytes]] = field(default_factory=dict)
-    """Acknowledged records that this run does not show, because it goes on without directories that have them."""
+    """Acknowledged records that this life does not show, because directories that have them are missing."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)
-    """Directories whose copy is no replica: those that are kept after a fork, or after `topicfs.replicas` was lost, do not know it."""
+    """Directories whose copy is not a replica: the others, after a fork or a lost `topicfs.replicas`, do not know it."""
     told: dict[TopicPartition, dict[Path, int]] = field(default_factory=dict)
-    """Where logs began, as directories said before the start, of partitions in which one of them lost what says so."""
+    """Log starts that directories recorded before the start, of partitions for which a directory lost this record."""
     replaced: bool = False
-    """True once a disk was thrown away: it may have been the only one with a replica in sync."""
+    """True once a disk was replaced, which may have had the only in-sync replica."""
     saved: int = 0
-    """Records that are only in files that `resolve` saved."""
+    """Number of records that are only in files that `resolve` saved."""
     destroyed: int = 0
-    """Records whose last copies were damaged or thrown away."""
+    """Number of records whose last copies were damaged or thrown away."""
 
     def forget_destroyed(self, disks: Disks) -> None:
-        """Expect no record any more that is on no disk: the test removed it."""
+        """Forget records that are on no disk, because the test removed them."""
         for partition, records in self.acknowledged.items():
             there = _union(disks, partition)
             for value in [value for value in records if value not in there]:
@@ -61,14 +61,14 @@ class Expectation:
                 self.destroyed += 1
 
     def elected_unclean(self, partition: TopicPartition, start: int) -> None:
-        """Expect no more of a partition than a copy that was not in sync has, whose log began at `start` as it says."""
+        """Forget a partition's records after an unclean election of a copy whose log began at `start`."""
         self.acknowledged[partition].clear()
         self.deleted_below[partition] = max(self.deleted_below.get(partition, 0), start)
 
     def compare_start(
         self, engine: Engine, before: Disks, serving: Collection[Path], *, settled: bool
     ) -> None:
-        """Compare what an engine shows after a start with what was on the disks before (AssertionError).
+        """Compare what an engine shows after a start with the disks' earlier contents (AssertionError).
 
         `settled`: replicas have caught up since.
         """
@@ -88,9 +88,9 @@ class Expectation:
                 self.apart[partition].add(value)
                 missing = self._says_missing(engine, partition, offset)
                 if missing and not settled:
-                    continue  # A replica that is not in sync may have it, and gives it to the others.
+                    continue  # An out-of-sync replica may have the record, and will copy it to the others.
                 having = [path.name for path in serving if value in before[path][partition]]
-                if missing:  # One that cannot catch up, for it is damaged itself, keeps it.
+                if missing:  # A damaged replica that cannot catch up keeps the record.
                     replicas = engine.partition(*partition).status().replicas
                     having = [one.place for one in replicas if one.in_sync and Path(one.place).name in having]
                 assert not having, (
@@ -102,7 +102,7 @@ class Expectation:
                 )
 
     def compare(self, engine: Engine) -> None:
-        """Compare what an engine shows while it runs (AssertionError)."""
+        """Compare what a running engine shows (AssertionError)."""
         for partition in PARTITIONS:
             shown = self._read(engine, partition, every=False)
             if shown is None:
@@ -117,7 +117,7 @@ class Expectation:
                 ), f"{partition}: {value!r} at {offset} is not shown from {start} on"
 
     def compare_disks(self, before: Disks, after: Disks, saved: Collection[bytes]) -> None:
-        """Check that no acknowledged record is lost: each is on a disk, or was saved (AssertionError)."""
+        """Check that each acknowledged record is on a disk or was saved (AssertionError)."""
         for partition, records in self.acknowledged.items():
             surplus = self.surplus.get(partition, set())
             earlier = _union({path: one for path, one in before.items() if path not in surplus}, partition)
@@ -133,15 +133,15 @@ class Expectation:
                     assert deleted, f"{partition}: {value!r} at {offset} is gone from all disks"
 
     def _says_missing(self, engine: Engine, partition: TopicPartition, offset: int) -> bool:
-        """Return whether the status says that an offset is missing."""
+        """Return whether the status reports an offset as missing."""
         return any(offset in offsets for offsets in named_missing(engine, partition))
 
     def _may_be_deleted(self, partition: TopicPartition, offset: int, start: int) -> bool:
-        # Of two that went on independently one may have deleted it.
+        # After a fork, one of the two copies may have deleted the record.
         return (partition == RETAINED and offset < start) or offset < self.deleted_below.get(partition, 0)
 
     def _least_start(self, engine: Engine, partition: TopicPartition) -> int:
-        """Return how far a log may begin without saying that anything is missing: no replica in sync may know of it."""
+        """Return the highest log start that may go unreported: no in-sync replica may know a lower one."""
         limit = self.deleted_below.get(partition, 0)
         known = self.told.get(partition)
         if known is None:
@@ -150,7 +150,7 @@ class Expectation:
         return max(limit, min(known[Path(one.place)] for one in replicas if one.in_sync))
 
     def _read(self, engine: Engine, partition: TopicPartition, *, every: bool) -> Held | None:
-        """Return the records that are shown; None if the partition is offline, which it may be without `every` directory."""
+        """Return the visible records, or None for an offline partition; with `every` directory it must be online."""
         found = engine.partition(*partition)
         state = found.status().state
         if state != "online":
@@ -183,7 +183,7 @@ class Expectation:
         return shown
 
     def _read_records(self, engine: Engine, name: TopicPartition) -> list[tuple[bytes, int]]:
-        """Read all records; what cannot be read must be said to be missing (AssertionError, OSError)."""
+        """Read all records; unreadable ones must be reported as missing (AssertionError, OSError)."""
         partition, found = engine.partition(*name), []
         offset = start = partition.offsets().log_start_offset
         while True:
@@ -203,7 +203,7 @@ class Expectation:
 
 
 def named_missing(engine: Engine, partition: TopicPartition) -> list[range]:
-    """Return the offsets that the status says are missing in replicas in sync."""
+    """Return the offsets that the status reports as missing in in-sync replicas."""
     ranges = _MISSING.findall(engine.partition(*partition).status().missing or "")
     return [range(int(first), int(last) + 1) for first, last in ranges]
 
@@ -211,7 +211,7 @@ def named_missing(engine: Engine, partition: TopicPartition) -> list[range]:
 def compare_replicas(
     logs: Mapping[str, Batches], partition: TopicPartition, start: int, missing: Sequence[range]
 ) -> None:
-    """Replicas that are in sync have the same batches from the log start on, or say what is missing (AssertionError)."""
+    """Check that in-sync replicas have the same batches from the log start on, except missing ones (AssertionError)."""
     (first, batches), *others = logs.items()
     for name, other in others:
         ours = {base: data for base, data in batches.items() if base >= start}

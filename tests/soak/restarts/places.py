@@ -1,4 +1,4 @@
-"""The data directories: what their logs hold, what is damaged in them, and a disk on which they fail and processes die."""
+"""The data directories: their logs, damage to them, and a disk on which they fail and processes die."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from topicfs.storage.model import TopicPartition
 
 PLAIN = (TopicPartition("plain", 0), TopicPartition("plain", 1))
 RETAINED = TopicPartition("retained", 0)
-"""Its oldest records go when it grows too large."""
+"""The partition whose oldest records retention deletes."""
 PARTITIONS = (*PLAIN, RETAINED)
 HEADER_BYTES = 12
-"""Base offset and length, in front of each batch."""
+"""Size of the base offset and length at the start of each batch."""
 CHECKPOINTS = (
     names.RECOVERY_POINTS,
     names.LOG_START_OFFSETS,
@@ -35,18 +35,18 @@ CHECKPOINTS = (
     names.CLEAN_SHUTDOWN,
 )
 FLUSHED = {names.RECOVERY_POINTS, names.CLEAN_SHUTDOWN}
-"""They say what was on disk."""
+"""Files that record what was flushed."""
 SMALL_FILES = (names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS, *CHECKPOINTS)
 PARTITION_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 
 
 class FailingDirectory(MortalDirectory):
-    """The machine's disk, on which the process dies and directories fail."""
+    """The real disk, on which the process "dies" and directories fail."""
 
     def __init__(self, clock: Clock, chance: Random) -> None:
         super().__init__(clock, chance)
         self.broken: set[Path] = set()
-        """Data directories whose disks answer every call with an error."""
+        """Data directories whose disks fail every call."""
         self.changes = 0
 
     def dies(self, operation: str, path: Path) -> bool:
@@ -55,7 +55,7 @@ class FailingDirectory(MortalDirectory):
         return super().dies(operation, path)
 
     def check(self, path: Path) -> None:
-        """Raise OSError if a path is on a disk that fails."""
+        """Raise OSError if a path is on a failing disk."""
         if any(one == path or one in path.parents for one in self.broken):
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
@@ -74,15 +74,15 @@ class TestedDirectory:
 
     path: Path
     damaged: dict[Path, bytes] = field(default_factory=dict)
-    """The content that damaged files had, by their paths, until the directory serves again."""
+    """The original content of damaged files, by path, until the directory serves again."""
     torn: bool = False
-    """True once a segment was damaged: what says that it was on disk, and where the log began, stays sound from then on."""
+    """True once a segment was damaged; files that record what was flushed, and the log start, then stay undamaged."""
     forgot: set[str] = field(default_factory=set)
-    """Partitions whose leader epochs were damaged: they may have been the only ones that said where the log began."""
+    """Partitions whose leader epochs were damaged, which may have been the only record of the log start."""
 
     @property
     def away(self) -> Path:
-        """The path of the directory while its disk is away."""
+        """The directory's path while its disk is away."""
         return self.path.with_name(f"{self.path.name}-away")
 
     def take_away(self) -> None:
@@ -91,8 +91,8 @@ class TestedDirectory:
             self.path.rename(self.away)
 
     def bring_back(self) -> bool:
-        """Bring the disk back; return whether it was thrown away, as another was put in its place meanwhile."""
-        # The other directories may have been told of the new disk just before its own file was renamed.
+        """Bring the disk back, or delete it if a new disk has replaced it; return whether it was replaced."""
+        # The others may already know the new disk if it died just before renaming this file into place.
         replaced = self.away.exists() and any(self.path.glob(f"{names.REPLICAS}*"))
         if replaced:
             self.damaged.clear()
@@ -103,13 +103,13 @@ class TestedDirectory:
         return replaced
 
     def replace_disk(self) -> None:
-        """Put an empty disk in the place of the one that is there; after a start that died early none is."""
+        """Replace the disk by an empty one; after an early death in a start there may be none to replace."""
         if self.path.exists():
             shutil.rmtree(self.path)
         self.damaged.clear()
 
     def release_lock(self) -> None:
-        """Release the lock of a process that died, as the system does."""
+        """Release the lock of a dead process, as the system does."""
         path = self.path / names.LOCK
         for number in os.listdir("/proc/self/fd"):
             try:
@@ -123,7 +123,7 @@ class TestedDirectory:
     # Damage.
 
     def damage_small_file(self, chance: Random) -> str | None:
-        """Damage a small file of the directory, or of a partition in it; return what was done."""
+        """Damage a small file of the directory or of one of its partitions; return what was done."""
         files = [self.path / name for name in SMALL_FILES]
         for partition in sorted(self.path.glob("*-[0-9]")):
             files += [partition / name for name in PARTITION_FILES]
@@ -133,7 +133,7 @@ class TestedDirectory:
         ]
         if not present:
             return None
-        # What the directories agree on as often as all others together.
+        # Choose these files, which all directories have, as often as all others together.
         agreed = [file for file in present if file.name in SMALL_FILES[:3]]
         file = chance.choice(agreed if agreed and chance.random() < 0.5 else present)
         kind = chance.choice(sorted(DAMAGES))
@@ -144,9 +144,9 @@ class TestedDirectory:
         return f"{self.path.name}: {kind} {file.relative_to(self.path)}"
 
     def damage_segment(self, chance: Random) -> str | None:
-        """Cut or remove the log of a closed segment with batches that is on disk; return what was done.
+        """Cut or remove the log of a flushed closed segment that has batches; return what was done.
 
-        What is behind a cut in a segment that was not flushed goes with it at the next start, as after a loss of power.
+        A start drops what follows a cut in an unflushed segment, as after a power failure.
         """
         if {*FLUSHED, names.LEADER_EPOCHS} & {file.name for file in self.damaged}:
             return None
@@ -169,7 +169,7 @@ class TestedDirectory:
         return f"{self.path.name}: cut {file.relative_to(self.path)} to {size}"
 
     def serves(self) -> None:
-        """Forget the damage, of which others go by now; only a topic's id, which never changes, can still be put back."""
+        """Forget the damage once other directories may rely on it, except for topic ids, which never change."""
         self.damaged = {
             file: content
             for file, content in self.damaged.items()
@@ -177,7 +177,7 @@ class TestedDirectory:
         }
 
     def repair(self) -> list[str]:
-        """Put the files back that were damaged; return their names."""
+        """Restore the damaged files; return their names."""
         repaired: list[str] = []
         if self.away.exists():
             return repaired
@@ -220,13 +220,13 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 Batches = dict[int, bytes]
-"""The batches of a log, by their base offsets."""
+"""The batches of a log by base offset."""
 Held = dict[bytes, int]
-"""The offsets of the records of a log, by their values."""
+"""The offsets of a log's records by value."""
 
 
 def read_batches(files: Iterable[Path]) -> Batches:
-    """Read the whole, sound batches in files, without an engine."""
+    """Read the valid batches in files without an engine."""
     found: Batches = {}
     for file in files:
         data, position = file.read_bytes(), 0
@@ -241,7 +241,7 @@ def read_batches(files: Iterable[Path]) -> Batches:
 
 
 def held(batches: Batches) -> Held:
-    """Return the records of batches; damaged batches have none."""
+    """Return the records of valid batches."""
     found: Held = {}
     for batch in batches.values():
         try:
@@ -253,12 +253,12 @@ def held(batches: Batches) -> Held:
 
 
 def batches_in(place: Path, partition: TopicPartition) -> Batches:
-    """Read the batches of a partition in a data directory."""
+    """Read a partition's batches in a data directory."""
     return read_batches(sorted((place / names.partition_directory(partition)).glob("*.log")))
 
 
 def told_start(place: Path, partition: TopicPartition, start: int) -> int:
-    """Return where a log began before it lost segments, as its leader epochs say; `start` if they say no less."""
+    """Return the log start according to the leader epochs, which may be lower than `start` after segments are lost."""
     file = place / names.partition_directory(partition) / names.LEADER_EPOCHS
     try:
         entries = decode_epochs(file.read_bytes(), file=file) if file.is_file() else ()

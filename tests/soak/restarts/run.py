@@ -1,4 +1,4 @@
-"""The lives of a seed, what is reported of a failure, and fewer lives that fail as well."""
+"""Run the lives of a seed, report a failure, and find fewer lives that fail as well."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.soak.restarts.world import World
 
 @dataclass
 class Failed:
-    """A failure of a run, and what led to it."""
+    """A failure, and the lives that led to it."""
 
     seed: int
     lives: Sequence[int]
@@ -27,7 +27,7 @@ class Failed:
     segments: bool
 
     def report(self) -> str:
-        """Return the lives, the error and the command that runs them again."""
+        """Return the lives, the error and the command that repeats them."""
         mode = "" if self.segments else " --small-files"
         again = f"again: python -m tests.soak restarts{mode} --seed {self.seed} --only {spelled(self.lives)}"
         return "\n".join([*self.log, self.error, again])
@@ -41,7 +41,7 @@ def run_lives(
     log: list[str] | None = None,
     segments: bool = True,
 ) -> Failed | None:
-    """Run lives of a seed in directories of their own; return the failure that ends them (blocking).
+    """Run lives of a seed in new directories; return the failure that ends them (blocking).
 
     `log` gets lines for each life.
     """
@@ -69,7 +69,7 @@ def run_lives(
 
 
 def shrink(failure: Failed, *, seconds: float = 60, segments: bool = True) -> Failed:
-    """Return the same failure, or another one of the seed, after fewer lives (blocking)."""
+    """Return this failure or another one of the seed with fewer lives (blocking)."""
     deadline = time.monotonic() + seconds
     size = max(1, len(failure.lives) // 2)
     while size and time.monotonic() < deadline:

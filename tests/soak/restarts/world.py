@@ -1,4 +1,4 @@
-"""The world: data directories that replicate, in one life after the other."""
+"""Replicated data directories over many lives, that is, starts and ends of an engine."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset
 
 MAX_REFUSALS = 8
-"""Commands in one start, at most: each directory may be damaged, away and forked."""
+"""Most refusals of one start: each directory may be damaged, away and forked."""
 STEPS = 25
-"""Of a life, at most."""
+"""Most steps of a life."""
 FARTHEST_OPENING, FARTHEST = 15.0, 60.0
-"""Mean number of changes of the disk before a kill in a start, and in a life."""
+"""Mean number of changes of the disk before a kill, during a start and during a life."""
 
 
 class World:
-    """Some data directories, and what must be in them."""
+    """The data directories, and the records that they must have."""
 
     def __init__(self, base: Path, seed: int, counts: Counter[str], *, segments: bool = True) -> None:
-        """Make the directories and the topics; without `segments` only small files are damaged."""
+        """Create the directories and the topics; without `segments` only small files are damaged."""
         chance = Random(seed)
         number = chance.choice((2, 2, 3))
         self.places = [places.TestedDirectory(base / f"d{one}") for one in range(1, number + 1)]
@@ -64,7 +64,7 @@ class World:
     # Lives.
 
     def live(self, chance: Random) -> None:
-        """Prepare the directories, start, work, and end in order or not; compare all along (AssertionError)."""
+        """Prepare the directories, start, work, and close or die; compare throughout (AssertionError)."""
         self.chance = chance
         named = self._prepare()
         before = self._disks()
@@ -72,12 +72,12 @@ class World:
         engine = self._start(named, dies=True)
         if engine is not None and _has_topics(engine):
             self._work(engine)
-        elif engine is not None:  # A new disk that got nothing goes on alone.
+        elif engine is not None:  # A new disk without topics runs alone.
             self._close(engine)
         self.expected.compare_disks(before, self._disks(), self.saved)
 
     def end(self) -> None:
-        """Bring all directories back, and let all replicas be in sync; then nothing is missing (AssertionError)."""
+        """Bring all directories back and let all replicas catch up; then nothing is missing (AssertionError)."""
         self.chance = Random(0)
         self._bring_all_back()
         before = self._disks()
@@ -97,7 +97,7 @@ class World:
         for partition in places.PARTITIONS:
             status = engine.replicated(partition).status()
             for one in status.replicas:
-                # A replica that is whole in no directory is not copied on beyond what is missing.
+                # If no directory has a whole replica, copying stops at what is missing.
                 assert one.in_sync or (one.reason and status.missing), (
                     f"{partition}: {one}; {status.missing}; {engine.warnings}"
                 )
@@ -107,7 +107,7 @@ class World:
         self.expected.compare_disks(before, self._disks(), self.saved)
 
     def _prepare(self) -> list[places.TestedDirectory]:
-        """Bring back, take away, damage; return the directories that are named."""
+        """Bring back, take away and damage directories; return those that the start names."""
         chance = self.chance
         for place in self.places:
             if chance.random() < 0.6:
@@ -128,7 +128,7 @@ class World:
         return named
 
     def _damage(self, present: Sequence[places.TestedDirectory]) -> None:
-        """Damage files of directories, and throw a disk away, now and then."""
+        """Sometimes damage files of directories, or throw a disk away."""
         chance = self.chance
         for place in present:
             if chance.random() < 0.15:
@@ -147,9 +147,9 @@ class World:
             self.expected.forget_destroyed(self._disks())
 
     def _elect_unclean(self, engine: ReplicatedEngine) -> None:
-        """Go on without the disks that were thrown away.
+        """Elect uncleanly, because disks were thrown away.
 
-        A copy that was not in sync may have been killed before it noted what its leader had lost in front of its log.
+        An out-of-sync copy may have been killed before it recorded that its leader had lost the beginning of its log.
         """
         paths = {replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs}
         for name in places.PARTITIONS:
@@ -190,7 +190,7 @@ class World:
     # Starts.
 
     def _start(self, named: Sequence[places.TestedDirectory], *, dies: bool) -> ReplicatedEngine | None:
-        """Open the directories, as refusals say; None if the process died on the way."""
+        """Open the directories, doing what refusals say; return None if the process died."""
         left_out: set[Path] = set()
         self.named = named
         for _ in range(MAX_REFUSALS):
@@ -245,21 +245,21 @@ class World:
             self.expected.compare_start(engine, before, serving, settled=settled)
 
     def _do_as_told(self, message: str, named: Sequence[places.TestedDirectory], left_out: set[Path]) -> None:
-        """Do what a refusal says; only damage to each directory that is named and there has no command (AssertionError)."""
+        """Do what a refusal says; without a command all present directories must be damaged (AssertionError)."""
         without = {Path(one) for one in re.findall(r"--without (\S+)", message)}
         if "topicfs replicas resolve" in message:
             self._resolve(shlex.split(message[message.index("topicfs replicas resolve") :])[1:])
         elif ": belongs to another set of replicas" in message and self.expected.replaced:
-            # New disks began a set of their own.
+            # New disks have begun their own set of replicas.
             place = next(one for one in named if message.startswith(f"{one.path}:"))
             place.replace_disk()
             self.expected.forget_destroyed(self._disks())
         elif "; name more, or give --replicas" in message:
-            # A directory that lost `topicfs.replicas`, and went on alone, knows of no other one.
+            # A directory that lost `topicfs.replicas` and ran alone knows no other one.
             self._bring_all_back()
             self.named = self.places
         elif "; move one of the two away" in message:
-            # Both lost `topicfs.replicas`; `--without OTHER` meant this one.
+            # Both lost `topicfs.replicas`; `--without OTHER` would leave out the wrong one.
             left_out |= {Path(one) for one in re.findall(r"is in (\S+) and in another", message)}
             self.named = [place for place in named if place.path not in left_out]
         elif without:
@@ -302,7 +302,7 @@ class World:
             self._bring_all_back()
             return
         assert 0 == status, f"{words}: {said}"
-        for file in folder.rglob("*"):  # One by one: partitions have the same offsets.
+        for file in folder.rglob("*"):  # Read each file alone: partitions have the same offsets.
             self.saved |= set(places.held(places.read_batches([file])))
 
     def _bring_all_back(self) -> None:
@@ -393,7 +393,7 @@ class World:
                 (min(logs[name], default=None), places.told_start(path, partition, starts[partition]))
                 for name, path in synced.items()
             }
-            if partition != places.RETAINED:  # Each directory retains by itself.
+            if partition != places.RETAINED:  # Each directory applies retention on its own.
                 assert len(told) == len(dict(told)), f"{partition}: in sync, and begin, and began, at {told}"
 
     def _die(self) -> None:
@@ -411,7 +411,7 @@ class World:
 
 
 def _has_topics(engine: ReplicatedEngine) -> bool:
-    """Return whether all partitions are there: a new disk that goes on alone knows only of those that it had got."""
+    """Return whether all partitions exist; a new disk that runs alone has only those that were copied to it."""
     topics = engine.topics()
     return all(
         one.topic in topics and one.partition in topics[one.topic].partitions() for one in places.PARTITIONS
@@ -419,7 +419,7 @@ def _has_topics(engine: ReplicatedEngine) -> bool:
 
 
 def _command(words: Sequence[str]) -> tuple[int, str]:
-    """Run the command in this process; return its exit status, and what it printed."""
+    """Run the command in this process; return its exit status and its output."""
     text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with redirect_stdout(text), redirect_stderr(text):
         status = run(words, sys.stderr)
@@ -428,7 +428,7 @@ def _command(words: Sequence[str]) -> tuple[int, str]:
 
 
 def _death_behind(error: BaseException) -> Killed:
-    """Return the simulated death during whose handling the error came. Raise the error again if there was none."""
+    """Return the simulated death during which `error` was raised; raise `error` again if there is none."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, Killed):
         found = found.__context__
