@@ -40,7 +40,7 @@ def found(data, **options):
 
 def render(data, start_offset, end_offset, **options):
     columns = found(data, **options)
-    where = {"place": TopicPartition("t", 0), "start_offset": start_offset, "end_offset": end_offset}
+    where = {"partition": TopicPartition("t", 0), "start_offset": start_offset, "end_offset": end_offset}
     rendered = BATCH.render(columns, **where)
     assert len(rendered) == sum(BATCH.measure(columns, **where))
     return rendered

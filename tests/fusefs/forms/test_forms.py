@@ -11,7 +11,7 @@ from topicfs.fusefs.forms import FORMS, JSON, KV, VALUES, by_suffix
 from topicfs.storage.codec.records import BatchStamp, decode, encode
 from topicfs.storage.model import Header, Record, TopicPartition
 
-WHERE = {"place": TopicPartition("orders", 3)}
+WHERE = {"partition": TopicPartition("orders", 3)}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 
 

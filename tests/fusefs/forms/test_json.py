@@ -15,7 +15,7 @@ from topicfs.storage.codec.records import BatchStamp, decode, encode
 from topicfs.storage.errors import RecordTooLargeError
 from topicfs.storage.model import Header, Record, TimestampType, TopicPartition
 
-WHERE = {"place": TopicPartition("orders", 3)}
+WHERE = {"partition": TopicPartition("orders", 3)}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 HEAD = '{"topic":"orders","partition":3,"offset":'
 

@@ -11,7 +11,7 @@ from topicfs.storage.codec.records import decode, encode
 from topicfs.storage.errors import RecordTooLargeError
 from topicfs.storage.model import Record, TopicPartition
 
-WHERE = {"place": TopicPartition("t", 0)}
+WHERE = {"partition": TopicPartition("t", 0)}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 
 

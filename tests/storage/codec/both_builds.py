@@ -24,7 +24,7 @@ from topicfs.storage.codec.value_copy import copy_inflated, copy_values
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Header, Record, TopicPartition
 
-WHERE = {"place": TopicPartition("t", 1), "start_offset": 0, "end_offset": 2**62}
+WHERE = {"partition": TopicPartition("t", 1), "start_offset": 0, "end_offset": 2**62}
 
 
 def some_octets(chooser: random.Random) -> bytes | None:
