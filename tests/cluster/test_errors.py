@@ -21,7 +21,7 @@ UNKNOWN_THERE = {"INCONSISTENT_TOPIC_ID"}
 
 
 def test_the_codes_are_kafkas():
-    """The codes are those that another client has."""
+    """The error codes have the numbers that librdkafka has for them."""
     others = {
         getattr(KafkaError, name): name
         for name in dir(KafkaError)

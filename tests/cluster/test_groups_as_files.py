@@ -28,7 +28,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 @contextmanager
 def reading(command: Sequence[str], output: Path, cwd: Path | None = None) -> Iterator[None]:
-    """Run a program in the block that reads into the file `output`."""
+    """During the block a program reads into the file `output`."""
     with output.open("wb") as file:
         process = subprocess.Popen(
             command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL

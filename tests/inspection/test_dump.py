@@ -287,7 +287,7 @@ def test_a_hash_maps_order_is_by_bucket_then_by_insertion():
 
 
 def test_an_optional_number_prints_as_javas():
-    """The text is that of Java's OptionalLong."""
+    """An optional number prints like Java's OptionalLong."""
     assert ["OptionalLong.empty", "OptionalLong[0]"] == [optional_long(None), optional_long(0)]
 
 

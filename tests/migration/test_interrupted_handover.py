@@ -46,7 +46,7 @@ def test_taking_is_gone_on_with_wherever_it_stopped() -> None:
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_broker_never_has_our_files_without_our_offsets(end: End) -> None:
-    """At any end of the handover, a placed log has its log start and recovery point in the checkpoints.
+    """Wherever a handover ends, a placed log has its log start and recovery point in the checkpoints.
 
     Otherwise a starting broker would serve records below the log start, and recover sound logs.
     """

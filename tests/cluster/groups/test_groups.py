@@ -411,7 +411,7 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
 def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
     through: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
-    """If a joining program is killed, its group has no members, but the coordinator refuses changes for a while."""
+    """After its only joining member was killed a group is empty but still rebalances; a change waits for the end."""
     wait_until(lambda: 0 in through.groups.partitions_of(topic), "the topic is known")
     through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(1)})
     before = relay.requests["DescribeGroups"]

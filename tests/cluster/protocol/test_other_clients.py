@@ -45,7 +45,7 @@ def test_librdkafka_gets_its_own(file, certificates):
 
 
 def test_tokens_are_asked_for_by_the_other_client_itself(tmp_path):
-    """The other client fetches tokens from the same endpoint as the same client; disabled host checks stay disabled."""
+    """The other client gets the settings with which to fetch tokens itself; host checks that are off stay off."""
     path = tmp_path / "client.properties"
     path.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"

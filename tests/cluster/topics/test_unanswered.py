@@ -162,7 +162,7 @@ def test_a_topic_is_not_deleted_while_one_says_nothing(engine, client):
 
 
 def test_positions_and_lags_are_told_of_all(engine, client):
-    """Positions and lags list all partitions: an unknown lag is not 0, and members need the full count."""
+    """Positions and lags list all partitions of the metadata, with an unknown lag for the silent one."""
     place = TopicPartition(TOPIC, SILENT)
     engine.groups.set_positions("unanswered", {place: Position(Offset(0))})
     assert {place: None} == lags(engine, engine.groups.positions("unanswered").committed)

@@ -113,7 +113,7 @@ def test_an_empty_group_waits_the_initial_delay():
 
 
 def test_who_joins_in_the_delay_adds_another_one():
-    """Row 174: Another join adds one whole delay, counted from the end of the first."""
+    """Row 174: A join during the initial delay adds one whole delay, which begins at the end of the first."""
     all_ = Coordination(delay_ms=DELAY_MS)
     first = all_.join(version=3)
     all_.advance(DELAY_MS - 1)

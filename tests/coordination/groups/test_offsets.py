@@ -157,7 +157,7 @@ def test_a_newer_position_holds_against_a_transaction_that_ends():
 
 
 def test_a_tombstone_takes_pending_positions_too():
-    """Row 209: The end of the transaction does not bring the position back."""
+    """Row 209: A tombstone deletes pending positions, so the end of the transaction does not bring one back."""
     all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(99)

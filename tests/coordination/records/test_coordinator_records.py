@@ -146,7 +146,7 @@ def test_bytes_that_are_no_position_are_refused_with_the_cause(value, cause):
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data):
-    """Any other bytes are decoded or raise this one error."""
+    """Any bytes are decoded or raise CorruptBatchError, and no other error."""
     for read in (
         lambda: group_records.read_key(data),
         lambda: group_records.read_value(1, data),

@@ -263,7 +263,7 @@ def test_records_are_taken_some_at_a_time():
 
 
 def test_partitions_are_taken_in_turns():
-    """No partition waits until another one is empty, also later ones."""
+    """A session takes from all partitions in turn, also from added ones, and not from one until it is empty."""
     bench = Bench(lines=0, partitions=2)
     for partition in (0, 1):
         bench.append("a", "b", partition=partition)
@@ -438,7 +438,7 @@ def test_the_topic_of_states_stays_small():
 
 
 def test_where_nothing_may_be_written_there_are_no_sessions():
-    """A read-only engine shows the stored state."""
+    """A read-only engine opens no sessions, and shows the stored state."""
     bench = Bench()
     session = bench.open()
     acknowledge(session, session.take())

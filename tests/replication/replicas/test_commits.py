@@ -73,7 +73,7 @@ def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) ->
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
-    """The older file is replaced before the first micro-batch, so the loss of the newer one makes no repeat append."""
+    """A start replaces the older file, so a repeated micro-batch appends nothing even if the newer file is lost."""
     two, other = served(), 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))

@@ -33,7 +33,7 @@ def logs_of(replica: Replicated, number: int) -> list[str]:
 
 
 def test_entries_elsewhere_are_replaced_where_there_are_as_many():
-    """Differing index entries are replaced even if both indexes have as many entries and the same last one."""
+    """Differing index entries are replaced even if both indexes have the same count and the same last entry."""
     two = Replicated(index_interval_bytes=200)
     two.engine.create_topic("orders")
     for number in range(20):
@@ -58,7 +58,7 @@ def test_entries_elsewhere_are_replaced_where_there_are_as_many():
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_an_empty_segment_that_only_one_has(number):
-    """After a loss of power one had rolled. The follower begins what only its leader has; what only it has goes."""
+    """After a power loss a follower begins its leader's empty segment, and drops an empty one that only it has."""
     two = Replicated(internal_segment_bytes=10_000)
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -102,7 +102,7 @@ def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_
 
 
 def test_a_topic_that_is_deleted_meanwhile_gets_no_recovery_point():
-    """A recovery point would make records of a later topic of that name count as flushed."""
+    """A recovery point left for a deleted topic would make records of the next topic of that name count as flushed."""
     made = older_copy()
     made.open()
     follower = made.engine.controller.logs(ORDERS)[2]
@@ -254,7 +254,7 @@ def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(othe
 
 
 def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
-    """A batch from another replica's log comes with the aborted transactions that this replica knows."""
+    """A batch read from a follower in a gap of the leader comes with the aborted transactions of its range."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:10]:

@@ -223,7 +223,7 @@ def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
     ("begin", "more"), [(filled, []), (went_on_alone, MORE)], ids=["alike", "older copy"]
 )
 def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_both_lost(begin, more, number):
-    """If the other directory is lost after that the loss is still named, also if one was an older copy."""
+    """The loss stays named even if the other directory is lost later, also if one was an older copy."""
     made = begin()
     for one in (1, 2):
         remove(made, one, 0)
@@ -270,7 +270,7 @@ def test_deleted_segments_explain_no_loss_behind_them():
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_kill_behind_a_deletion_is_no_loss(number):
-    """Before leader epochs are rewritten, the renamed segments explain the missing offsets."""
+    """Until leader epochs are rewritten after a deletion, the renamed segments explain the missing offsets."""
     made = filled(retention_bytes=3000)
     made.open()
     path = path_of(made, number, LEADER_EPOCHS)
@@ -285,7 +285,7 @@ def test_a_kill_behind_a_deletion_is_no_loss(number):
 
 
 def test_records_that_a_follower_deleted_are_not_missing():
-    """A follower deletes whole segments below its leader's log start at once, with their files gone before the kill."""
+    """A follower deletes segments below its leader's log start at once; after a kill they do not count as missing."""
     made = filled()
     made.open()
     made.clock.advance(301_000)

@@ -98,7 +98,7 @@ def test_damage_in_the_follower_disturbs_no_reader(two):
 
 
 def test_two_replicas_that_are_damaged_in_different_places_give_everything(two):
-    """All records are read even if a damaged length keeps both logs from being scanned to an offset."""
+    """All records are read, even if damaged lengths keep both logs from being scanned to an offset."""
     flip(two, 1, position(two, 40) + VALUE)
     flip(two, 2, position(two, 36) + LENGTH, mask=64)
     flip(two, 2, position(two, 44) + VALUE)

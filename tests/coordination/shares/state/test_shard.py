@@ -119,7 +119,7 @@ def test_older_epochs_are_refused():
 
 
 def test_a_new_leader_writes_its_epoch():
-    """Row 167: it is an update without batches; a second read by the same leader writes nothing."""
+    """Row 167: the epoch is an update without batches; a second read by the same leader writes nothing."""
     bench = Bench()
     bench.initialize()
     state, record = bench.shard.read(KEY, 2, NOW)
@@ -149,7 +149,7 @@ def test_cold_states_are_snapshotted_once():
 
 
 def test_what_is_below_every_newest_snapshot_is_redundant():
-    """The oldest of the newest snapshots of all states counts; a deleted state no longer does."""
+    """Records before the newest snapshot of every state are redundant; a deleted state no longer counts."""
     bench, other = Bench(), KEY._replace(partition=1)
     assert bench.shard.redundant_below() is None
     bench.initialize()

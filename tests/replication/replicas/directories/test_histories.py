@@ -243,7 +243,7 @@ def killed(
 def test_a_kill_between_the_copies_of_a_write_forks_nothing(
     alone: Path, returned: Path | None, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that not all its directories recorded never began: whichever goes on alone, the other is an older copy.
+    """A run counts once all its directories have recorded it; if either goes on alone, the other is an older copy.
 
     The kill is at a start after both directories or only one of them served, and twice in a row.
     """
