@@ -19,7 +19,14 @@ from topicfs.coordination.records.group_records import (
     write_committed_offset,
     write_offset_key,
 )
-from topicfs.storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.model import (
+    LATEST_TIMESTAMP,
+    NO_PRODUCER_ID,
+    Offset,
+    ProducerId,
+    Timestamp,
+    TopicPartition,
+)
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NEVER = -1
@@ -141,7 +148,7 @@ class OffsetStore:
                         commit_timestamp=now,
                         expire_timestamp=NEVER
                         if request.retention_ms is None
-                        else now + request.retention_ms,
+                        else min(now + request.retention_ms, LATEST_TIMESTAMP),
                         topic_id=topic_id if producer_id == NO_PRODUCER_ID else NO_TOPIC_ID,
                     )
                 )

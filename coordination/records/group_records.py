@@ -50,11 +50,16 @@ MAX_KEY_STRING_BYTES = 32_767
 """The longest string that a record's key can hold."""
 
 
+def fits_key(text: str) -> bool:
+    """Return whether a record's key, or a field of a group's record, can hold a string."""
+    return len(text.encode(errors="surrogatepass")) <= MAX_KEY_STRING_BYTES
+
+
 def check_group_name(group: str) -> None:
     """Raise InvalidGroupError if a group name does not fit into a record's key."""
     if not group:
         raise InvalidGroupError("the group name is empty")
-    if len(group.encode(errors="surrogatepass")) > MAX_KEY_STRING_BYTES:
+    if not fits_key(group):
         raise InvalidGroupError(f"{group[:40]}…: the group name is longer than {MAX_KEY_STRING_BYTES} bytes")
     try:
         group.encode()

@@ -17,7 +17,9 @@ from testing.broker.tools import run_tool
 from tests.doubles.producing import batch
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.listener.serving import Served
+from topicfs.coordination.groups.requests import Code
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
+from topicfs.protocol.group_messages import DELETE_GROUPS, JOIN_GROUP, OFFSET_COMMIT
 from topicfs.storage.model import TopicPartition
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -208,3 +210,58 @@ def test_kafka_consumer_groups(java: Any, served: Served) -> None:
     assert (10, None) == (position(served, "g", 0), position(served, "g", 1))
     run_tool(java, GROUPS_TOOL, *at, "--delete", "--group", "g")
     assert {} == dict(served.engine.groups.listed())
+
+
+LONG = "x" * 40_000
+"""A string that a request can hold, but no record."""
+
+
+def joining(group: str = "g", instance: str | None = None, **how: Any) -> dict[str, Any]:
+    """Return the fields of a join by a static member, or by one without an id."""
+    asked = {"groupId": group, "sessionTimeoutMs": 6_000, "rebalanceTimeoutMs": 60_000, "memberId": ""}
+    asked |= {"groupInstanceId": instance, "protocolType": "consumer", "reason": None}
+    return {**asked, "protocols": [{"name": "range", "metadata": b""}], **how}
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (Code.INVALID_GROUP_ID, joining(LONG)),
+        (Code.INVALID_REQUEST, joining(instance=LONG)),
+        (Code.INVALID_REQUEST, joining(instance="x" * 32_731)),
+        (Code.INVALID_REQUEST, joining(protocolType=LONG)),
+        (Code.INVALID_REQUEST, joining(protocols=[{"name": LONG, "metadata": b""}])),
+    ],
+    ids=["group", "instance", "member", "type", "assignor"],
+)
+def test_a_member_that_no_record_can_hold_is_refused(
+    served: Served, code: Code, fields: dict[str, Any]
+) -> None:
+    """Otherwise the leader's assignment could not be stored, and the other members would wait for it for ever."""
+    assert code == served.client().ask(JOIN_GROUP, fields)["errorCode"]
+    assert {} == dict(served.engine.groups.listed())
+
+
+def test_a_position_of_a_group_that_no_record_can_hold_is_refused(served: Served) -> None:
+    fill(served, "t", 1)
+    assert Code.INVALID_GROUP_ID == committed(served, LONG, 9)
+    assert Code.GROUP_ID_NOT_FOUND == deleted(served, LONG)
+
+
+def committed(served: Served, group: str, version: int, **how: Any) -> int:
+    """Commit a position as no member, and return the code."""
+    position = {"partitionIndex": 0, "committedOffset": 1, "committedLeaderEpoch": -1}
+    asked = {"groupId": group, "generationIdOrMemberEpoch": -1, "memberId": "", "groupInstanceId": None}
+    asked |= {"topics": [{"name": "t", "partitions": [{**position, "committedMetadata": None}]}], **how}
+    return int(served.client().ask(OFFSET_COMMIT, asked, version)["topics"][0]["partitions"][0]["errorCode"])
+
+
+def deleted(served: Served, group: str) -> int:
+    return int(served.client().ask(DELETE_GROUPS, {"groupsNames": [group]})["results"][0]["errorCode"])
+
+
+def test_a_position_is_kept_for_as_long_as_a_request_can_say(served: Served) -> None:
+    """The sum of the time and the longest retention is beyond 64 bits."""
+    fill(served, "t", 1)
+    assert Code.NONE == committed(served, "g", 2, retentionTimeMs=2**63 - 1)
+    assert 1 == position(served, "g", 0)

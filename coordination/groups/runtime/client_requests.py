@@ -6,6 +6,7 @@ are members of the same groups.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias, TypeVar
 
@@ -27,10 +28,13 @@ from topicfs.coordination.groups.requests import (
 )
 from topicfs.coordination.groups.runtime.runner import Runner
 from topicfs.coordination.groups.runtime.shard import Shard, ShardState
+from topicfs.coordination.records.group_records import fits_key
 from topicfs.storage.errors import GroupError, ReadOnlyError, StorageError
 from topicfs.storage.model import TopicPartition
 
 T = TypeVar("T")
+_ID_SUFFIX = f"-{uuid.UUID(int=0)}"
+"""What the coordinator appends to a client id or an instance id for a member id, by its length."""
 Fetched: TypeAlias = Mapping[TopicPartition, StoredOffset | Code]
 LeaveReply: TypeAlias = Callable[[list[Code]], None]
 
@@ -57,10 +61,12 @@ class ClientRequests:
                 return None
             return shard.coordinator.join(request, reply)
 
-        if request.group:
-            self._submit(request.group, ask, refuse, creates=True)
-        else:
+        if not request.group:
             refuse(Code.INVALID_GROUP_ID)
+        elif not _fits_record(request):
+            refuse(Code.INVALID_REQUEST)
+        else:
+            self._submit(request.group, ask, refuse, creates=True)
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
         """Get a member's assignment; the leader brings the assignments of all members."""
@@ -182,7 +188,10 @@ class ClientRequests:
             else:
                 refuse(Code.UNKNOWN_MEMBER_ID)
 
-        self._post(run, refuse)
+        if fits_key(group):
+            self._post(run, refuse)
+        else:
+            refuse(Code.INVALID_GROUP_ID)
 
     def _post(self, action: Callable[[], None], refuse: Callable[[Code], None]) -> None:
         def run() -> None:
@@ -198,6 +207,12 @@ class ClientRequests:
             self._runner.post(run)
         except GroupError:
             refuse(Code.NOT_COORDINATOR)
+
+
+def _fits_record(request: JoinRequest) -> bool:
+    """Return whether the member fits into its group's record: a string of it that does not would fail each rebalance."""
+    member_id = f"{request.instance_id or request.client_id}{_ID_SUFFIX}"
+    return all(map(fits_key, (member_id, request.protocol_type, *(one.name for one in request.protocols))))
 
 
 def _code_of(error: Exception) -> Code:
