@@ -22,6 +22,8 @@ from topicfs.storage.model import Offset, Timestamp
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for the answer to its first join: until then it cannot send heartbeats."""
+RETRY_MS = 1000
+"""The shortest join phase that follows one in which nobody joined: clients may ask for 0, and for less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +106,9 @@ class RebalancePhases:
 
         self.timers.set(join_timer(group), delay, over)
 
-    def _arm_join_timer(self, group: Group) -> None:
-        self.timers.set(join_timer(group), group.rebalance_timeout_ms, partial(self._join_timed_out, group))
+    def _arm_join_timer(self, group: Group, at_least_ms: int = 0) -> None:
+        timeout = max(group.rebalance_timeout_ms, at_least_ms)
+        self.timers.set(join_timer(group), timeout, partial(self._join_timed_out, group))
 
     def _join_timed_out(self, group: Group) -> Write | None:
         return self.end_join_phase(group) if group.state is PREPARING else None
@@ -129,7 +132,7 @@ class RebalancePhases:
             self.log.info("Group %s removed members who haven't joined: %s", group.name, names)
         if group.members and not group.elect_joined_leader():
             self.log.error("Group %s could not complete rebalance because no members rejoined.", group.name)
-            self._arm_join_timer(group)
+            self._arm_join_timer(group, at_least_ms=RETRY_MS)
             return None
         group.next_generation(self.now)
         if group.state is EMPTY:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.doubles.group_coordinator import RANGE, REBALANCE_MS, ROUND_ROBIN, SESSION_MS, Coordination
 from topicfs.coordination.groups.requests import Code, LeavingMember
 from topicfs.coordination.membership import GroupState
@@ -159,3 +161,22 @@ def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
         (one.generation, one.protocol) for one in all_.join(instance_id="one", protocols=(ROUND_ROBIN, RANGE))
     ]
     assert SESSION_MS == all_.group.members[all_.group.leader or ""].session_timeout_ms
+
+
+@pytest.mark.parametrize("timeout", [1, 0, -(2**31)])
+def test_a_join_phase_in_which_nobody_joins_is_not_repeated_at_once(timeout: int) -> None:
+    """Clients choose the rebalance timeout; a timer that is always due would keep the coordinator from all else."""
+    all_ = Coordination()
+    all_.stable("one", "two", "three")
+    for one in ("one", "two"):
+        all_.join(instance_id=one, rebalance_timeout_ms=timeout)
+    all_.leave(LeavingMember(instance_id="three"))
+
+    timers = all_.coordinator.timers
+    begin = timers.take_due(max(all_.clock(), timers.next_due() or 0))
+    assert begin is not None
+    all_.append(begin())
+    assert GroupState.PREPARING_REBALANCE is all_.group.state
+    due = timers.next_due()
+    assert due is not None
+    assert due >= all_.clock() + 1000
