@@ -141,7 +141,7 @@ class GroupCoordinator:
             reply(SyncAnswer(Code.NONE, member.assignment, group.protocol_type, group.protocol))
             self.phases.keep_alive(group, member)
             return None
-        member.sync_reply = reply
+        member.wait_for_sync(reply)
         if group.leader != request.member_id:
             return None
         static = sum(one.instance_id is not None for one in group.members.values())

@@ -59,6 +59,19 @@ class GroupMember:
     def metadata(self, protocol: str | None) -> bytes:
         return next((one.metadata for one in self.protocols if one.name == protocol), b"")
 
+    def wait_for_join(self, reply: requests.JoinReply) -> None:
+        """Keep the reply to a join; end the wait of an earlier one, which the client has given up."""
+        if self.heartbeats:
+            code = requests.Code.REBALANCE_IN_PROGRESS
+            self.answer_join(requests.JoinAnswer(code=code, member_id=self.member_id))
+        self.join_reply = reply
+
+    def wait_for_sync(self, reply: requests.SyncReply) -> None:
+        """Keep the reply to a sync, as `wait_for_join` does."""
+        if self.heartbeats:
+            self.answer_sync(requests.SyncAnswer(requests.Code.REBALANCE_IN_PROGRESS))
+        self.sync_reply = reply
+
     def answer_join(self, answer: requests.JoinAnswer) -> None:
         reply, self.join_reply = self.join_reply, None
         if reply is not None:

@@ -154,7 +154,7 @@ class Joins:
         self, group: Group, member: GroupMember, request: JoinRequest, reply: JoinReply, reason: str
     ) -> Write | None:
         _set(group, member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
-        member.join_reply = reply
+        member.wait_for_join(reply)
         return self._phases.rebalance(group, reason + _because(request))
 
     def _replace(

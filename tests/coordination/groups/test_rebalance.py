@@ -235,3 +235,23 @@ def test_removing_all_members_empties_a_group_in_any_state():
             all_.append(write)
         assert 1 == len(writes)
         assert (GroupState.EMPTY, {}, set()) == (all_.group.state, all_.group.members, all_.group.pending)
+
+
+def test_a_join_that_is_sent_again_ends_the_wait_of_the_first():
+    """A client that lost its connection sends its join on another one; nobody would ever answer the first."""
+    all_ = Coordination()
+    leader, follower = all_.stable(None, None)
+    first = all_.join(follower, protocols=(RANGE, ROUND_ROBIN))
+    again = all_.join(follower, protocols=(RANGE, ROUND_ROBIN))
+    assert [Code.REBALANCE_IN_PROGRESS] == [one.code for one in first]
+    all_.join(leader)
+    assert [(Code.NONE, 2)] == [(one.code, one.generation) for one in again]
+
+
+def test_a_sync_that_is_sent_again_ends_the_wait_of_the_first():
+    all_ = Coordination()
+    leader, follower = completing(all_, 2)
+    first, again = all_.sync(follower, 1), all_.sync(follower, 1)
+    assert [Code.REBALANCE_IN_PROGRESS] == [one.code for one in first]
+    all_.sync(leader, 1, {follower: b"f"})
+    assert [(Code.NONE, b"f")] == [(one.code, one.assignment) for one in again]
