@@ -48,6 +48,10 @@ class Waiter(Protocol):
         """Wait for `wake`, at most `seconds`; return False if the connection is ending."""
         ...
 
+    def is_connected(self) -> bool:
+        """Return False if the client has closed the connection."""
+        ...
+
 
 class Client(NamedTuple):
     """The client of a connection."""

@@ -73,6 +73,15 @@ class ClientConnection:
         self._event.wait(seconds)
         return not self._ended
 
+    def is_connected(self) -> bool:
+        self._socket.setblocking(False)  # Until `receive` and `send` set their timeouts.
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
     def _serve_one(self) -> bool:
         limits = self._broker.limits
         size_bytes = receive(self._socket, SIZE.size, limits.idle_seconds)

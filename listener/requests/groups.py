@@ -40,8 +40,8 @@ SINCE_NO_PROTOCOL = 7
 """From this version on, the answer to JoinGroup names no protocol if the join failed. Before, its name is empty."""
 SINCE_UNKNOWN_IS_AN_ERROR = 6
 """From this version on, DescribeGroups refuses a group that does not exist. Before, it is a group in state Dead."""
-MAX_WAIT_SECONDS = 60.0
-"""A thread that waits for a rebalance looks this often whether its connection goes on."""
+MAX_WAIT_SECONDS = 5.0
+"""A thread that waits for a rebalance looks this often whether its client is still connected."""
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:
@@ -73,7 +73,7 @@ def _requests(broker: Broker) -> ClientRequests:
 def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]], None]) -> T:
     """Call `ask` with a function that takes the coordinator's answer; wait for the answer and return it.
 
-    Raises BadRequestError if the connection ends first.
+    Raises BadRequestError if the listener ends first, ConnectionResetError if the client disconnects.
     """
     answers: list[T] = []
     waiting = request.client.waiting
@@ -89,6 +89,8 @@ def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]
             while not answers:
                 if not waiting.wait(MAX_WAIT_SECONDS):
                     raise BadRequestError("the listener ends")
+                if not answers and not waiting.is_connected():
+                    raise ConnectionResetError("the client disconnected while it waited for its group")
     return answers[0]
 
 

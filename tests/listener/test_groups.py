@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from threading import Event
 from typing import Any
 
@@ -16,10 +16,11 @@ from confluent_kafka.admin import AdminClient
 from testing.broker.tools import run_tool
 from tests.doubles.producing import batch
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
-from tests.listener.serving import Served
+from tests.listener.serving import RawClient, Served
 from topicfs.coordination.groups.requests import Code
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
-from topicfs.protocol.group_messages import DELETE_GROUPS, JOIN_GROUP, OFFSET_COMMIT
+from topicfs.listener.limits import ListenerLimits
+from topicfs.protocol.group_messages import DELETE_GROUPS, HEARTBEAT, JOIN_GROUP, LIST_GROUPS, OFFSET_COMMIT
 from topicfs.storage.model import TopicPartition
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -265,3 +266,30 @@ def test_a_position_is_kept_for_as_long_as_a_request_can_say(served: Served) -> 
     fill(served, "t", 1)
     assert Code.NONE == committed(served, "g", 2, retentionTimeMs=2**63 - 1)
     assert 1 == position(served, "g", 0)
+
+
+def test_a_client_that_disconnects_does_not_keep_its_connection(start: Callable[..., Served]) -> None:
+    """Its join may wait for minutes for the other members, and a listener has a limited number of connections."""
+    served = start(limits=ListenerLimits(max_connections=2))
+    hours = {"rebalanceTimeoutMs": 2**31 - 1, "sessionTimeoutMs": 1_800_000}
+    first = served.client()
+    assert Code.NONE == first.ask(JOIN_GROUP, joining(instance="one", **hours))["errorCode"]
+    with closing(RawClient(served.address)) as second:
+        second.send(JOIN_GROUP, joining(instance="two", **hours), 9)
+        wait_until(lambda: 2 == len(members(served, "g")), "it waits for the first one")
+
+    def is_served() -> bool:
+        with closing(RawClient(served.address)) as third, suppress(OSError, EOFError):
+            return bool(third.ask(LIST_GROUPS, {"statesFilter": [], "typesFilter": []})["groups"])
+        return False
+
+    wait_until(is_served, "there is a place for another client")
+    assert Code.REBALANCE_IN_PROGRESS == first.ask(HEARTBEAT, beating(served))["errorCode"]
+
+
+def beating(served: Served) -> dict[str, Any]:
+    """Return the fields of a heartbeat of the static member `one`."""
+    described = served.engine.groups.describe("g")
+    (member,) = [one for one in described.members if one.instance_id == "one"]
+    asked = {"groupId": "g", "memberId": member.member_id, "groupInstanceId": "one"}
+    return {**asked, "generationId": described.generation}
