@@ -236,9 +236,10 @@ class TopScreen:
         if row is None or self.sample is None:
             return [plain(f"{name} is deleted", "bad")]
         self.page = most = max(height - 4, 1)
+        word = "partition" if row.partitions == 1 else "partitions"
         title = Text.assemble(
             (printable(name), "bold"),
-            f"  {_number(row.partitions)} partitions  {_number(row.records)} records  {_bytes(row.log_bytes)}  ",
+            f"  {_number(row.partitions)} {word}  {_number(row.records)} records  {_bytes(row.log_bytes)}  ",
             (f"{_number(row.records_per_second)} records/s  {_bytes(row.bytes_per_second)}/s", "green"),
             no_wrap=True,
         )
