@@ -109,17 +109,17 @@ class ClientConnection:
         head = read_head(frame)
         served = REQUESTS.get(head.key)
         if served is None:
-            raise BadRequestError(f"request {head.key} is not known here")
+            raise BadRequestError(f"request {head.key} is not supported")
         api, handle = served
         if head.version not in api.request.versions:
             if api.key != API_VERSIONS.key:
-                raise BadRequestError(f"{api.name} in version {head.version} is not known here")
+                raise BadRequestError(f"{api.name} is not supported in version {head.version}")
             return self._pieces(head, 0, unsupported_version())
         at = pass_tags(frame, head.size) if api.is_flexible(head.version) else head.size
         most = self._broker.limits.max_structures
         with self._broker.turn():
             if self._ended:
-                raise BadRequestError("the listener ends")
+                raise BadRequestError("the listener is closing")
             # Like a broker, ignore extra bytes: some versions of librdkafka send a few.
             values = api.request.read(frame[at:], head.version, max_structures=most, lenient=True)
             request = Request(api, head.version, values, head.client_id, self._client, held)

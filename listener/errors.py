@@ -64,7 +64,7 @@ def code_of(error: Exception) -> ErrorCode:
         return error.code
     found = next((code for kind, code in CODES if isinstance(error, kind)), None)
     if found is None:
-        _LOGGER.error("a request failed", exc_info=error)
+        _LOGGER.error("a request failed with an unexpected error", exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return found
 

@@ -22,7 +22,7 @@ class FilePiece:
     def send_to(self, connection: socket.socket) -> None:
         """Send the piece with sendfile(2), without copying it into this process (OSError)."""
         if connection.sendfile(self, self._at, self._size) < self._size:
-            raise OSError("a segment was cut while it was sent")
+            raise OSError("a segment was truncated while it was sent")
 
     # The methods of a file that `socket.sendfile` calls besides `fileno`, also if sendfile(2) is unavailable.
 

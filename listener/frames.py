@@ -40,11 +40,11 @@ class Head(NamedTuple):
 def read_head(frame: memoryview) -> Head:
     """Parse a request's header up to its tagged fields (BadRequestError)."""
     if len(frame) < _HEAD.size:
-        raise BadRequestError(f"a request of {len(frame)} bytes")
+        raise BadRequestError(f"a request of {len(frame)} bytes is shorter than its header")
     key, version, correlation, length = _HEAD.unpack_from(frame)
     end = _HEAD.size + max(length, 0)
     if length < -1 or end > len(frame):
-        raise BadRequestError(f"a client id of {length} bytes in a request of {len(frame)}")
+        raise BadRequestError(f"a request of {len(frame)} bytes gives its client id {length} bytes")
     return Head(key, version, correlation, bytes(frame[_HEAD.size : end]).decode(errors="replace"), end)
 
 
@@ -61,7 +61,7 @@ def pass_tags(frame: memoryview, at: int) -> int:
     except IndexError:
         at = len(frame) + 1
     if at > len(frame):
-        raise BadRequestError("a request that ends in its header")
+        raise BadRequestError("a request ends within its header")
     return at
 
 

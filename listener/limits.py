@@ -67,9 +67,9 @@ class Memory:
             if not self._changed.wait_for(
                 lambda: self._ended or self._free >= size, self._limits.stall_seconds
             ):
-                raise BadRequestError(f"no memory for a request of {size} bytes; others hold it")
+                raise BadRequestError(f"no memory for a request of {size} bytes: other requests use it")
             if self._ended:
-                raise BadRequestError("the listener ends")
+                raise BadRequestError("the listener is closing")
             self._free -= size
         try:
             yield

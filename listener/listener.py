@@ -85,7 +85,7 @@ class Listener:
                 connection.cut()
             if not _ended(threads, begun + SHUTDOWN_TIMEOUT_SECONDS):
                 _LOGGER.warning(
-                    "%s: requests are not done after %d s", self.endpoint, SHUTDOWN_TIMEOUT_SECONDS
+                    "%s: requests are still running after %d s", self.endpoint, SHUTDOWN_TIMEOUT_SECONDS
                 )
         if self._broker is not None:
             self._broker.close()

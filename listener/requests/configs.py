@@ -140,7 +140,7 @@ def _changes(topic: Topic, configs: Iterable[Values]) -> Mapping[str, str | None
             changes[name] = value
             continue
         if operation not in (APPEND, SUBTRACT) or name not in _LISTS:
-            raise InvalidConfigError(f"{name}: a value that is no list is set as a whole")
+            raise InvalidConfigError(f"{name}: only a list can be appended to or subtracted from")
         present = {each.name: each.value for each in topic.settings()}[name]
         items, further = [each for each in split_list(present) if each], split_list(value)
         if operation == APPEND:

@@ -135,7 +135,7 @@ class _Reading:
                 break
             with self._broker.rest():
                 if not waiting.wait(left):
-                    raise BadRequestError("the listener ends")
+                    raise BadRequestError("the listener is closing")
         return self._read_all()
 
     def _note(self, key: Key) -> None:

@@ -1,4 +1,4 @@
-"""Requests about groups: FindCoordinator, members' requests, positions, and descriptions and deletions of groups."""
+"""Requests about groups: finding their coordinator, membership, positions, descriptions, deletion."""
 
 from __future__ import annotations
 
@@ -35,26 +35,24 @@ GROUP_KEY = 0
 CLASSIC = "Classic"
 NO_OPERATIONS = -(2**31)
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
-"""Read, delete, describe and the group's settings, as bits by Kafka's numbers; every client may do all of them."""
+"""All operations on a group (read, delete, describe, settings), as bits by Kafka's numbers; every client may do them."""
 SINCE_NO_PROTOCOL = 7
-"""From this version on, the answer to JoinGroup names no protocol if the join failed. Before, its name is empty."""
+"""From this version on, a failed JoinGroup is answered with a null protocol name. Before, the name is empty."""
 SINCE_UNKNOWN_IS_AN_ERROR = 6
-"""From this version on, DescribeGroups refuses a group that does not exist. Before, it is a group in state Dead."""
+"""From this version on, DescribeGroups answers a missing group with an error. Before, with the state Dead."""
 MAX_WAIT_SECONDS = 5.0
-"""A thread that waits for a rebalance looks this often whether its client is still connected."""
+"""How often a thread that waits for a rebalance checks whether its client is still connected."""
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:
-    """Answer FindCoordinator: this broker coordinates all groups."""
+    """Answer FindCoordinator: this broker coordinates all consumer groups, and nothing else."""
     values = request.values
     host, port = broker.advertised
 
     def coordinator(key: str) -> Values:
         def find() -> Values:
             if values.get("keyType", GROUP_KEY) != GROUP_KEY:
-                raise RefusedError(
-                    ErrorCode.INVALID_REQUEST, "only groups of consumers have a coordinator here"
-                )
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "only consumer groups have a coordinator here")
             return {"nodeId": broker.node_id, "host": host, "port": port}
 
         return answer_or_error({"key": key, "nodeId": -1, "host": "", "port": -1}, find)
@@ -71,7 +69,7 @@ def _requests(broker: Broker) -> ClientRequests:
 
 
 def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]], None]) -> T:
-    """Call `ask` with a function that takes the coordinator's answer; wait for the answer and return it.
+    """Call `ask` with a callback for the coordinator's answer; wait for the answer and return it.
 
     Raises BadRequestError if the listener ends first, ConnectionResetError if the client disconnects.
     """
@@ -88,7 +86,7 @@ def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]
         with broker.rest():
             while not answers:
                 if not waiting.wait(MAX_WAIT_SECONDS):
-                    raise BadRequestError("the listener ends")
+                    raise BadRequestError("the listener is closing")
                 if not answers and not waiting.is_connected():
                     raise ConnectionResetError("the client disconnected while it waited for its group")
     return answers[0]
@@ -98,7 +96,7 @@ def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]
 
 
 def join_group(broker: Broker, request: Request) -> Values:
-    """Answer JoinGroup, once the join phase of the group ends."""
+    """Answer JoinGroup once the group's join phase ends."""
     values = request.values
     session_ms: int = values["sessionTimeoutMs"]
     asked = JoinRequest(
@@ -132,7 +130,7 @@ def join_group(broker: Broker, request: Request) -> Values:
 
 
 def sync_group(broker: Broker, request: Request) -> Values:
-    """Answer SyncGroup, once the leader has sent the assignments."""
+    """Answer SyncGroup once the leader has sent the assignments."""
     values = request.values
     asked = SyncRequest(
         group=values["groupId"],
@@ -162,7 +160,7 @@ def heartbeat(broker: Broker, request: Request) -> Values:
 
 
 def leave_group(broker: Broker, request: Request) -> Values:
-    """Answer LeaveGroup: several members may leave together from version 3 on."""
+    """Answer LeaveGroup; from version 3 on, several members may leave together."""
     values = request.values
     members = values.get("members", [{"memberId": values.get("memberId"), "groupInstanceId": None}])
     leaving = [
@@ -182,7 +180,7 @@ def leave_group(broker: Broker, request: Request) -> Values:
 
 
 def offset_commit(broker: Broker, request: Request) -> Values:
-    """Answer OffsetCommit; from version 10 on topics are named by their ids."""
+    """Answer OffsetCommit; from version 10 on, topics are given by their ids."""
     values = request.values
     named = [(_name_of(broker, one), one) for one in values["topics"]]
     retention = values.get("retentionTimeMs", -1)
@@ -220,7 +218,7 @@ def offset_commit(broker: Broker, request: Request) -> Values:
 
 
 def _name_of(broker: Broker, one: Values) -> str | None:
-    """Return the name of a topic that a request names; None: its id is unknown."""
+    """Return the name of the topic that part of a request identifies; None for an unknown id."""
     if "name" in one:
         return cast(str, one["name"])
     try:
@@ -232,7 +230,7 @@ def _name_of(broker: Broker, one: Values) -> str | None:
 def _for_partitions(
     named: list[tuple[str | None, Values]], code_of: Callable[[str | None, int], int]
 ) -> list[Values]:
-    """Return the topics of a request with a code for each of their partitions."""
+    """Return the topics of a request with the code from `code_of` for each partition."""
     return [
         {
             **{key: one[key] for key in ("name", "topicId") if key in one},
@@ -246,7 +244,7 @@ def _for_partitions(
 
 
 def offset_fetch(broker: Broker, request: Request) -> Values:
-    """Answer OffsetFetch: the positions of a group, from version 8 on of several groups."""
+    """Answer OffsetFetch: the positions of a group or, from version 8 on, of several groups."""
     values = request.values
     stable = values.get("requireStable", False)
     if "groups" in values:
@@ -324,7 +322,7 @@ def _exists(broker: Broker, place: TopicPartition) -> bool:
 
 
 def list_groups(broker: Broker, request: Request) -> Values:
-    """Answer ListGroups. Queues are no groups of the classic protocol, and are not listed."""
+    """Answer ListGroups. Queues are not listed, because they are not classic groups."""
     states = {state.casefold() for state in request.values.get("statesFilter", [])}
     types = {kind.casefold() for kind in request.values.get("typesFilter", [])}
     found: list[Values] | Code = _answer(broker, request, partial(_requests(broker).list, _listed))

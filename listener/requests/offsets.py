@@ -100,7 +100,10 @@ def delete_records(broker: Broker, request: Request) -> Values:
     def ask(topic: str, one: Values) -> Values:
         def delete() -> Values:
             if broker.engine.topic(topic).internal:
-                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic}: its records are Kafka's own")
+                raise RefusedError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"{topic}: records of an internal topic cannot be deleted",
+                )
             partition = _partition(broker, topic, one["partitionIndex"], -1)
             with broker.rest():
                 return {"lowWatermark": partition.delete_records(Offset(one["offset"]))}

@@ -102,7 +102,9 @@ def _check_request(topic: Topic, acks: int) -> None:
     if acks not in (ALL, LEADER, NONE):
         raise RefusedError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic.internal:
-        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name}: clients do not write there")
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name}: clients may not write to an internal topic"
+        )
 
 
 def _check_batch(batches: bytearray, version: int) -> None:
@@ -122,7 +124,7 @@ def _check_batch(batches: bytearray, version: int) -> None:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce has zstd from version {_ZSTD_SINCE} on"
         )
     if first.is_transactional:
-        raise RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not served here")
+        raise RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
 
 
 def _corrupt(batches: bytearray, error: InvalidRecordError) -> Exception:

@@ -122,7 +122,9 @@ def _extend(broker: Broker, one: Values, names: Sequence[str], *, only_check: bo
     _check_once(name, names)
     present = len(broker.engine.topic(name).partitions())
     if total <= present:
-        raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"{name}: has {present} partitions already")
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS, f"{name}: the topic already has {present} partitions"
+        )
     _check_count(total)
     if one["assignments"] is not None:
         if len(one["assignments"]) != total - present:

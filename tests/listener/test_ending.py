@@ -106,7 +106,7 @@ def test_requests_that_wait_for_memory_end() -> None:
         waiting = pool.submit(wait)
         wait_until(waiting.running, "the other request waits")
         memory.end()
-        with pytest.raises(BadRequestError, match="the listener ends"):
+        with pytest.raises(BadRequestError, match="the listener is closing"):
             waiting.result(TIMEOUT_SECONDS)
-    with pytest.raises(BadRequestError, match="the listener ends"):
+    with pytest.raises(BadRequestError, match="the listener is closing"):
         wait()

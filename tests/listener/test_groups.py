@@ -1,4 +1,4 @@
-"""Kafka clients as members of the groups of a served directory, beside readers of its mount."""
+"""Kafka clients as members of a served directory's groups, together with readers of the mount."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 @pytest.fixture
 def consumer(served: Served) -> Iterator[Callable[..., Consumer]]:
-    """Start consumers; they are closed after the test."""
+    """A function that starts consumers; they are closed after the test."""
     with ExitStack() as stack:
 
         def start(group: str, **settings: Any) -> Consumer:
@@ -45,7 +45,7 @@ def fill(served: Served, topic: str, partitions: int) -> None:
 
 
 def drain(consumer: Consumer, count: int) -> list[bytes]:
-    """Return the next `count` values."""
+    """Return the values of the next `count` records."""
     found = [message.value() for message in consumer.consume(count, timeout=TIMEOUT_SECONDS)]
     assert count == len(found)
     return found
@@ -61,7 +61,7 @@ def position(served: Served, group: str, number: int) -> int | None:
 
 
 def test_a_consumer_goes_on_at_its_position(served: Served, consumer: Callable[..., Consumer]) -> None:
-    """The next consumer of a group begins where the last one has committed."""
+    """A group's next consumer begins at the last committed position."""
     fill(served, "t", 1)
     with closing(consumer("g", **{"enable.auto.commit": False})) as first:
         first.subscribe(["t"])
@@ -74,7 +74,7 @@ def test_a_consumer_goes_on_at_its_position(served: Served, consumer: Callable[.
 
 
 def test_a_consumer_that_is_no_member_commits(served: Served, consumer: Callable[..., Consumer]) -> None:
-    """A consumer that assigns partitions itself keeps its positions in a group without members."""
+    """A consumer that assigns its partitions itself can commit positions to a group without members."""
     fill(served, "t", 1)
     alone = consumer("g")
     alone.assign([Place("t", 0, 5)])
@@ -115,7 +115,7 @@ def is_stable(served: Served, group: str) -> bool:
 
 
 def joined(served: Served, group: str) -> tuple[Membership, Event]:
-    """Have a reader of this process join, as one of the mount does."""
+    """Let a reader of this process join, as a mount's reader does."""
     changed = Event()
     wanted = Subscription(topics=frozenset({"t"}))
     return served.engine.groups.join(group, wanted, client_id="cat", listener=changed.set), changed
@@ -125,7 +125,7 @@ def joined(served: Served, group: str) -> tuple[Membership, Event]:
 def test_a_consumer_and_a_reader_of_the_mount_share_a_group(
     served: Served, consumer: Callable[..., Consumer], assignor: str
 ) -> None:
-    """Each has its own partitions, and the one that stays takes over those of the one that leaves."""
+    """A consumer and a reader have different partitions, and the remaining one takes over those of the other."""
     fill(served, "t", 4)
     served.engine.groups.create("g")
     served.engine.groups.alter_config("g", {"assignor": assignor})
@@ -151,7 +151,7 @@ def test_a_consumer_and_a_reader_of_the_mount_share_a_group(
 
 
 def test_a_client_that_dies_is_removed(served: Served) -> None:
-    """Without heartbeats a member is removed after its session timeout."""
+    """A member that sends no heartbeats is removed after its session timeout."""
     fill(served, "t", 1)
     command = ["kcat", "-b", served.address, "-q", "-X", "session.timeout.ms=6000", "-G", "g", "t"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as client:
@@ -163,7 +163,7 @@ def test_a_client_that_dies_is_removed(served: Served) -> None:
 
 
 def test_a_daemon_that_starts_again(start: Callable[..., Served], tmp_path: Any) -> None:
-    """Members join again, and go on at their positions."""
+    """After a restart of the daemon, members join again and continue at their positions."""
     with closing(start()) as before:
         fill(before, "t", 1)
         before.engine.groups.set_positions("g", {TopicPartition("t", 0): Position(4)})
@@ -176,7 +176,7 @@ def test_a_daemon_that_starts_again(start: Callable[..., Served], tmp_path: Any)
 
 
 def test_an_admin_client_manages_groups(served: Served, consumer: Callable[..., Consumer]) -> None:
-    """Groups are listed, described and deleted; one with members is not deleted."""
+    """An admin client lists, describes and deletes groups; a group with members is not deleted."""
     fill(served, "t", 1)
     client = consumer("g")
     client.subscribe(["t"])
@@ -196,7 +196,7 @@ def test_an_admin_client_manages_groups(served: Served, consumer: Callable[..., 
 
 @pytest.mark.java
 def test_kafka_consumer_groups(java: Any, served: Served) -> None:
-    """Kafka's own tool lists and describes groups, sets their positions, and deletes both."""
+    """kafka-consumer-groups lists and describes groups, sets their positions, and deletes positions and groups."""
     fill(served, "t", 2)
     served.engine.groups.set_positions("g", {TopicPartition("t", 0): Position(4)})
     at = ("--bootstrap-server", served.address)

@@ -1,4 +1,4 @@
-"""The same requests about groups, sent to a real broker and to a served directory, are answered alike."""
+"""A real broker and a served directory answer the same requests about groups alike."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.java
 
 NO_MEMBER = {"memberId": "nobody", "groupInstanceId": None, "generationId": 3}
 LOADING = {14, 15, 16}
-"""Codes with which a broker asks a client to try again, while it makes the topic of groups and loads it."""
+"""Codes by which a broker asks a client to retry while it creates and loads the topic of groups."""
 
 
 def version_of(api: Api, values: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the fields that a version of the request has."""
+    """Return the fields of `values` that this version of the request has."""
     return {one.name: values[one.name] for one in api.request.fields if one.in_version(version)}
 
 
@@ -55,7 +55,7 @@ def clients(both: tuple[RawClient, RawClient]) -> tuple[RawClient, RawClient]:  
 
 @pytest.mark.parametrize("version", FIND_COORDINATOR.request.versions)
 def test_find_coordinator(clients: Any, version: int) -> None:
-    """Every version names this broker as the coordinator of a group."""
+    """FindCoordinator names the broker as a group's coordinator in every version."""
     values = {"key": "g", "keyType": 0, "coordinatorKeys": ["g", "h"]}
     same(
         clients, lambda one: one.ask(FIND_COORDINATOR, version_of(FIND_COORDINATOR, values, version), version)
@@ -70,7 +70,7 @@ def joining(group: str, **how: Any) -> dict[str, Any]:
 
 
 def join(client: RawClient, version: int, **how: Any) -> dict[str, Any]:
-    """Join a group, again with the id that was given if one is required."""
+    """Join a group; join again with the member id from the answer if one is required."""
     asked = joining(**how)
     answer = client.ask(JOIN_GROUP, version_of(JOIN_GROUP, asked, version), version)
     if answer["errorCode"] == 79:
@@ -80,7 +80,7 @@ def join(client: RawClient, version: int, **how: Any) -> dict[str, Any]:
 
 
 def without_ids(answer: dict[str, Any]) -> Any:
-    """Return an answer in which a member's own id is a word, and texts of ids are equal."""
+    """Return an answer whose ids of members are replaced, so that two answers can be compared."""
     own = answer["memberId"]
     text = {key: "own" if value == own else value for key, value in answer.items()}
     text["members"] = [{**one, "memberId": "own"} for one in answer["members"]]
@@ -89,7 +89,7 @@ def without_ids(answer: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("version", JOIN_GROUP.request.versions)
 def test_the_life_of_a_member(clients: Any, version: int) -> None:
-    """A member joins, syncs, sends heartbeats and leaves, in the versions of its time."""
+    """Requests of a member's life agree: join, sync, heartbeat and leave, with right and wrong generations."""
     group = f"life-{version}-{uuid4()}"
     joined = [join(client, version, group=group) for client in clients]
     assert [] == list(differences(*(shown(without_ids(one)) for one in joined)))
@@ -131,7 +131,7 @@ def test_the_life_of_a_member(clients: Any, version: int) -> None:
 )
 @pytest.mark.parametrize("version", [1, 4, 9])
 def test_joins_that_are_refused(clients: Any, served: Served, how: dict[str, Any], version: int) -> None:
-    """The refusals are a broker's. A group that a refused member named does not stay here; a broker's may."""
+    """Refused joins agree; here the refused group does not remain, while a broker may keep it."""
     group = {"group": f"refused-{uuid4()}", **how}
     same(clients, lambda one: join(one, version, **group))
     assert {} == dict(served.engine.groups.listed())
@@ -140,7 +140,7 @@ def test_joins_that_are_refused(clients: Any, served: Served, how: dict[str, Any
 @pytest.mark.parametrize("version", OFFSET_COMMIT.request.versions)
 @pytest.mark.parametrize("generation", [-1, 4])
 def test_commits(clients: Any, version: int, generation: int) -> None:
-    """Positions in a topic, and in what is no topic or no partition."""
+    """OffsetCommit agrees for a topic's partitions, and for a missing topic or partition."""
     topic, group = f"commits-{version}-{generation}", f"commits-{uuid4()}"
     made = create(clients, topic, numPartitions=2, replicationFactor=1)
     assert not made["topics"][0]["errorCode"]
@@ -207,7 +207,7 @@ def delete_positions(client: RawClient, group: str, topic: str) -> dict[str, Any
 
 @pytest.mark.parametrize("version", DESCRIBE_GROUPS.request.versions)
 def test_descriptions(clients: Any, version: int) -> None:
-    """Of a group with positions alone, and of one that does not exist."""
+    """DescribeGroups agrees for a group that only has positions, and for a missing group."""
     group, topic = f"described-{uuid4()}", f"described-{version}"
     create(clients, topic, numPartitions=1, replicationFactor=1)
     partitions = [
@@ -222,7 +222,7 @@ def test_descriptions(clients: Any, version: int) -> None:
 
 @pytest.mark.parametrize("version", LIST_GROUPS.request.versions)
 def test_listings(clients: Any, version: int) -> None:
-    """Each group with its state, and those alone that a filter names."""
+    """ListGroups has the states and types that the filters select, as in a broker."""
     for states, types in (([], []), (["stable"], []), (["Empty"], ["classic"]), ([], ["share"])):
         values = {"statesFilter": states, "typesFilter": types}
         answers = [
@@ -242,7 +242,7 @@ def test_listings(clients: Any, version: int) -> None:
 
 @pytest.mark.parametrize("version", DELETE_GROUPS.request.versions)
 def test_deletions(clients: Any, version: int) -> None:
-    """A group without members is deleted; one that does not exist is refused."""
+    """DeleteGroups agrees for a group without members, and for a missing group."""
     group = f"deleted-{uuid4()}"
     topic = f"deleted-{version}"
     create(clients, topic, numPartitions=1, replicationFactor=1)
