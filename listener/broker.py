@@ -54,7 +54,7 @@ class Waiter(Protocol):
 
 
 class Client(NamedTuple):
-    """The client of a connection."""
+    """The client at the other end of a connection."""
 
     host: str
     """The client's address, without the port."""

@@ -15,17 +15,17 @@ class ListenerLimits:
     """The limits of one listener. The broker's setting for the same limit is in parentheses."""
 
     max_request_bytes: int = 100 << 20
-    """Largest request (socket.request.max.bytes)."""
+    """Size of the largest accepted request (socket.request.max.bytes)."""
     max_memory_bytes: int = 256 << 20
-    """Most bytes that large requests and answers to Fetch hold at a time (queued.max.request.bytes)."""
+    """Maximum number of bytes that large requests and answers to Fetch hold at a time (queued.max.request.bytes)."""
     small_bytes: int = 64 << 10
     """Requests up to this size do not count in `max_memory_bytes`: a connection holds one at a time."""
     max_structures: int = 1 << 16
-    """Most structures in the arrays of one request: each takes some hundred bytes of memory."""
+    """Maximum number of structures in the arrays of one request: each takes some hundred bytes of memory."""
     max_connections: int = 1000
-    """Most connections (max.connections)."""
+    """Maximum number of connections (max.connections)."""
     max_handled: int = 2
-    """Most requests handled at a time (num.io.threads); more would slow a mount in the same process."""
+    """Maximum number of requests handled at a time (num.io.threads); more would slow a mount in the same process."""
     idle_seconds: float = 600.0
     """Time after which a connection without requests is closed (connections.max.idle.ms)."""
     stall_seconds: float = 30.0
@@ -35,7 +35,7 @@ class ListenerLimits:
     max_wait_seconds: float = 60.0
     """Longest wait of a Fetch for records."""
     max_fetch_bytes: int = 16 << 20
-    """Most bytes of records in an answer to Fetch, unless the first batch is larger (fetch.max.bytes)."""
+    """Maximum number of bytes of records in an answer to Fetch, unless the first batch is larger (fetch.max.bytes)."""
 
 
 class Memory:

@@ -100,7 +100,7 @@ class Listener:
                     return
                 _LOGGER.warning(
                     "%s: %s", self.endpoint, error
-                )  # no descriptor is free, or the client is gone
+                )  # No descriptor is free, or the client is gone.
                 threading.Event().wait(0.1)
                 continue
             connection = ClientConnection(self._broker, connected, str(place[0]))

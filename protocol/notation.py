@@ -9,7 +9,7 @@ from topicfs.storage.wire import Schema, parse_fields
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One kind of request."""
+    """One kind of request with its answer."""
 
     key: int
     request: Schema

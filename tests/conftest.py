@@ -84,7 +84,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    """Remove the log handlers that a command under test installed: their output stream is closed after the test."""
+    """Remove log handlers that a command under test installed: their output stream is closed after the test."""
     root = logging.getLogger()
     level = root.level
     yield
@@ -113,7 +113,7 @@ def spark_absent() -> str | None:
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Skips, with the reason in one line, where Java or the jars cannot be had."""
+    """Java and the jars; skips, with a one-line reason, if they are unavailable."""
     try:
         return find_java()
     except UnavailableError as error:

@@ -24,7 +24,7 @@ CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 BROKERS, CONTROLLERS = 1, 2
 """Endpoint types of DescribeCluster."""
 MAX_DESCRIBED_PARTITIONS = 2000
-"""Most partitions in an answer to DescribeTopicPartitions (max.request.partition.size.limit)."""
+"""Maximum number of partitions in an answer to DescribeTopicPartitions (max.request.partition.size.limit)."""
 
 
 def check_software(values: Values) -> None:

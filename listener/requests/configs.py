@@ -19,10 +19,10 @@ from topicfs.storage.wire import Values
 TOPIC, BROKER = 2, 4
 """Types of resources that have settings."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
-"""Operations on a setting."""
+"""Operations of IncrementalAlterConfigs."""
 _SOURCES = {ConfigSource.TOPIC: 1, ConfigSource.FILE: 4, ConfigSource.BROKER: 4, ConfigSource.DEFAULT: 5}
 _BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
-"""Kafka's numbers for sources and types of values."""
+"""Kafka's numbers for the types of values, and for the sources of settings."""
 _LISTS = ("cleanup.policy",)
 
 

@@ -22,13 +22,13 @@ Key: TypeAlias = tuple[TopicKey, int]
 """A partition, as a request identifies it."""
 
 MAX_BUFFERED_BYTES = 1 << 20
-"""Most bytes of records in an answer that are copied through this process, unless the first batch is larger."""
+"""Maximum number of an answer's bytes copied through this process, unless the first batch is larger."""
 
 
 _SMALL_BYTES = 64 << 10
 """Records up to this size are read into memory, which costs no more than sendfile(2) and keeps no file open."""
 _MAX_FILES = 16
-"""Most files that an answer keeps open until it is sent. Records of further partitions are read into memory."""
+"""Maximum number of files that an answer keeps open until it is sent; further records are read into memory."""
 
 
 class _Found(NamedTuple):
@@ -118,7 +118,7 @@ class _Reading:
         if not found or failed or seconds <= 0 or sum(sizes.values()) >= self._enough:
             return found
         self._let_go_of_memory()
-        with suppress(*REFUSALS):  # If a partition is gone, counting it reports the error.
+        with suppress(*REFUSALS):  # For a partition that is gone, the count below reports the error.
             for key in found:
                 changed = partial(self._note, key)
                 self._listening.callback(self._partition(key).listen(changed))

@@ -18,7 +18,7 @@ from topicfs.storage.wire import Values
 FINAL, INITIAL = -1, 0
 """FINAL ends the session or asks for none; INITIAL begins a session."""
 _MAX_SESSION_PARTITIONS = 100_000
-"""Most partitions of a session."""
+"""Maximum number of partitions of a session."""
 
 TopicKey: TypeAlias = str | UUID
 """A topic's name or, from version 13 on, its id."""

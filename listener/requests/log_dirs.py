@@ -17,7 +17,7 @@ from topicfs.storage.wire import Values
 
 
 class _Copy(NamedTuple):
-    """One copy of a partition."""
+    """One replica of a partition in a data directory."""
 
     directory: str
     topic: str

@@ -23,7 +23,7 @@ from topicfs.storage.producers.entry import next_run
 from topicfs.storage.wire import Values
 
 ALL, LEADER, NONE = -1, 1, 0
-"""Values of acks."""
+"""Values of acks in a Produce request."""
 _ZSTD_SINCE = 7
 
 

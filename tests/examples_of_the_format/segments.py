@@ -15,7 +15,7 @@ CREATED = Timestamp(1_700_000_000_000)
 
 
 class BatchAt(NamedTuple):
-    """A batch with one record for each offset, and the position at which the next batch begins."""
+    """A batch of records with consecutive offsets, and the position at which the next batch begins."""
 
     first_offset: int
     last_offset: int

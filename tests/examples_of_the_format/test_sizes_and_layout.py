@@ -1,4 +1,4 @@
-"""Sizes on disk that articles give for a record, an index and a new partition."""
+"""The sizes on disk of a record, an index and a new partition, as articles give them."""
 
 from __future__ import annotations
 

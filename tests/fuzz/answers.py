@@ -21,7 +21,7 @@ TOPIC, TOPIC_ID = "t", UUID(int=56)
 
 PAUSE = "throttleTimeMs"
 SOUND = 0.95
-"""Share of fields with a value that a broker could send: pure nonsense would be rejected at once."""
+"""Share of fields with a value that a broker could send: clients would refuse pure nonsense immediately."""
 
 _APIS = {one.key: one for one in APIS}
 _EXTREMES = {

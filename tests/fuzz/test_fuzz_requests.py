@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_request_is_bounded(seed):
-    """A request costs at most one second of CPU time and 300 MB, whatever a batch declares, and raises FileError."""
+    """A request costs at most one second of CPU time and 300 MB, whatever a batch declares; it may raise FileError."""
     tally = run_rounds([seed])
     if (
         tally.exceeding

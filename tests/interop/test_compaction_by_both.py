@@ -71,8 +71,7 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
                 enable_idempotence=turn % 2 == 0,
                 compression_type="zstd" if number and turn % 4 == 3 else "none",
             )
-        # Each turn has a transaction of eight records, whose marker may come after later records, and twelve
-        # others.
+        # Each turn has a transaction of eight records, whose marker may come late, and twelve other records.
         client.wait_for_end(TOPIC.topic, (number + 1) * 12 * (8 + 1 + 12))
         checkpoint = cleaner_checkpoint(broker.log_dir)
         before = copy_partition(broker, folder / f"before-{number}")

@@ -53,7 +53,7 @@ def test_a_broker_answers_with_the_offset_of_a_transactions_marker(broker, clien
 def test_a_broker_answers_nothing_where_the_record_as_late_was_deleted(broker, client, tmp_path):
     """A broker finds nothing if the first segment with a late enough time has that record below the log start.
 
-    It looks into that segment alone; ours continues in the next one.
+    The broker looks into that segment alone; our lookup continues in the next segment.
     """
     client.create_topic("times-deleted", settings={"retention.ms": "-1", **TWO_A_SEGMENT})
     client.produce("times-deleted", map(record, (LATE, EARLY, LATEST, LATEST)), batch=1)

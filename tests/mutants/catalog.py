@@ -1,13 +1,13 @@
-"""The list of mutants: tables of TOML in `edits/`, a file for each package.
+"""The list of mutants: TOML tables in `edits/`, with one file for each package.
 
 [[mutant]]
-id = "R2"                                                       unique, and kept for ever
+id = "R2"                                                       unique, and never used again
 file = "storage/segment/roll.py"
-rule = "A segment rolls when it has waited longer than …"       what holds, and what the edit breaks
-tests = ["tests/storage/log"]                                   tried first
-harmless = "…"                                                  why no test can notice; such a one does not count
+rule = "A segment rolls when it has waited longer than …"       the rule that the edit breaks
+tests = ["tests/storage/log"]                                   tests that run first
+harmless = "…"                                                  why no test can notice it; it does not count
 [[mutant.edits]]
-old = '''waited_ms(p) > p.max_wait_ms'''                        stands exactly once in the file
+old = '''waited_ms(p) > p.max_wait_ms'''                        text that is in the file exactly once
 new = '''waited_ms(p) >= p.max_wait_ms'''
 """
 

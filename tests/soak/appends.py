@@ -30,7 +30,7 @@ from topicfs.cluster.place import cluster_address
 TOPIC = "files"
 REPLICAS = (2, 3, 1)
 LINES = (1, 40_000)
-"""Fewest and most lines of a file; a line has 100 bytes, and the largest file needs eight writes."""
+"""Minimum and maximum number of lines in a file; a line has 100 bytes, and the largest file needs eight writes."""
 LINE_BYTES = 100
 AWAY_SECONDS = (0.2, 4.0)
 BETWEEN_SECONDS = (0.5, 3.0)
@@ -98,7 +98,7 @@ def append_while_leaders_go(
             )  # A random moment, independent of what the mount does.
             how = chance.choice(("stopped", "killed", "standing still"))
             with away(brokers[chance.choice((2, 3))], how):
-                time.sleep(chance.uniform(*AWAY_SECONDS))  # The broker has to be away for this time.
+                time.sleep(chance.uniform(*AWAY_SECONDS))  # Stay away for this time.
             done[how] += 1
         for shell in shells:
             shell.stop.set()

@@ -67,7 +67,7 @@ TEND_EVERY_SECONDS = 0.2
 CHUNK = 50
 """Number of rows in one append, smaller than a segment."""
 FARTHEST = {"rename": 60, "removal": 60, "truncation": 40, "opening": 300}
-"""Most operations of each kind before a daemon's aimed death."""
+"""Maximum number of operations of each kind before a daemon's aimed death."""
 
 
 class Form(NamedTuple):
@@ -117,7 +117,7 @@ class Copies(KilledQuery):
     # Processes.
 
     def start(self, *options: object) -> None:
-        """Start a driver."""
+        """Start a driver process with the query."""
         self._may_fail, self._read = False, 0
         named = ["--named"] if self.form.named else []
         arguments = ",".join(map(str, self.directories)), self._checkpoint, *options, *named

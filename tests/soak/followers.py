@@ -40,7 +40,7 @@ from topicfs.storage.producers.append import Origin
 FOLLOWERS = 50
 SETTINGS = {"segment.bytes": "1048576", "retention.bytes": "6000000", "retention.ms": "-1"}
 MAX_COMPARED_LINES = 500_000
-"""Most lines kept in memory for the comparison."""
+"""Maximum number of lines kept in memory for the comparison."""
 TIMEOUT_SECONDS = 60
 """Timeout for followers to reach the end after the last append."""
 
@@ -102,7 +102,7 @@ class Follower:
         await self.client.filesystem.release(self.fh)
 
     async def read(self, size: int) -> None:
-        """Read once. Raises FileError."""
+        """Read once at the current position. Raises FileError."""
         try:
             data = bytes(await self.client.filesystem.read(self.fh, self.position, size))
         except FileError as error:

@@ -41,7 +41,7 @@ TIMEOUT_SECONDS = 300
 AIMS = {"rename": "os.rename", "removal": "os.remove", "truncation": "os.truncate", "opening": "open"}
 """Operations at which an owner can die, and the audit events that Python raises just before them."""
 FARTHEST = {"rename": 400, "removal": 150, "truncation": 400, "opening": 2000}
-"""Highest n for each operation: about as many as one owner makes."""
+"""Maximum n for each operation: about as many as one owner makes."""
 CONFIG = EngineConfig(
     recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64)
 )

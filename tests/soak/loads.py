@@ -37,7 +37,7 @@ class WrongError(AssertionError):
 
 
 class Begun:
-    """Makes a file at its first call."""
+    """Makes a file at its first call, to report that its load has begun."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -26,9 +26,9 @@ from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import StorageError
 
 LIFE_STEPS = 400
-"""Most changes of the disks before a power failure: about thirty appends."""
+"""Maximum number of changes of the disks before a power failure: about thirty appends."""
 OPENING_STEPS = 150
-"""Most changes before a power failure while the engine is opened."""
+"""Maximum number of changes before a power failure while the engine is opened."""
 LIVES = 8
 """Number of power failures before the run continues with new disks."""
 

@@ -30,7 +30,7 @@ SHELLS, FOLLOWERS = 4, 2
 LIVES = 25
 """Number of kills before the run continues with empty directories, because each check reads all lines."""
 FARTHEST = {"rename": 200, "removal": 60, "truncation": 100, "opening": 1000}
-"""Highest n for each operation: about as many as one daemon makes."""
+"""Maximum n for each operation: about as many as one daemon makes."""
 SHELL = 'n=0; while echo "$WHO $n" >> "$LOG"; do n=$((n + 1)); done 2> "$ERRORS"; echo $n'
 GONE = (
     "Transport endpoint is not connected",
@@ -268,7 +268,7 @@ OVERRIDES = {"internal.segment.bytes": "20000", "file.delete.delay.ms": "0"}
 
 
 def _files(partition: Path) -> dict[str, bytes]:
-    """The files of a partition by name."""
+    """Return the files of a partition by name."""
     return {
         path.name: path.read_bytes()
         for path in partition.iterdir()

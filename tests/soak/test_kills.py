@@ -1,4 +1,4 @@
-"""The short form of killing the owner of a directory again and again."""
+"""The short form of killing a directory's owner repeatedly."""
 
 from __future__ import annotations
 

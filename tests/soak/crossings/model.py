@@ -52,7 +52,7 @@ class Kept:
     record: Record
     batch: Batch
     cleanable: bool = False
-    """True if a compaction may have seen it."""
+    """True if a compaction may have processed the record."""
     horizon: float = math.inf
     """Earliest time at which compaction may remove the record if its value is null."""
     gone: bool = False

@@ -29,7 +29,7 @@ class Switches:
 
 
 SWITCHES = Switches()
-"""All switches whose defects are fixed are on."""
+"""The switches in force: each is on once its defect is fixed."""
 
 COMMON: dict[str, tuple[object, ...]] = {
     "internal.segment.bytes": (60, 300, 700, 2_000, 20_000, 1 << 20, INT_MAX),

@@ -213,7 +213,7 @@ def flush(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def tick(crossing: machine.Crossing, chance: Random) -> str:
-    """Let a moment pass."""
+    """Advance the clock by a moment."""
     crossing.set_clock(crossing.clock.now + chance.choice((0, 1, 10, 999, 60_000)))
     return f"{crossing.clock.now}"
 
@@ -240,7 +240,7 @@ def wait_for_removals(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def maintain_everything(crossing: machine.Crossing) -> str:
-    """Do all duties."""
+    """Do all duties, even those that are not due."""
     _begin_pass(crossing)
     crossing.engine.maintain_now(crossing.clock())
     _end_pass(crossing, everything=True)

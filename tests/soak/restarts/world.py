@@ -27,9 +27,9 @@ from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset
 
 MAX_REFUSALS = 8
-"""Most refusals of one start: each directory may be damaged, away and forked."""
+"""Maximum number of refusals in one start: each directory may be damaged, away and forked."""
 STEPS = 25
-"""Most steps of a life."""
+"""Maximum number of steps in a life."""
 FARTHEST_OPENING, FARTHEST = 15.0, 60.0
 """Mean number of changes of the disk before a kill, during a start and during a life."""
 
