@@ -49,7 +49,7 @@ class Waiter(Protocol):
         ...
 
     def is_connected(self) -> bool:
-        """Return False if the client has closed the connection."""
+        """Return whether the client still has its connection open."""
         ...
 
 

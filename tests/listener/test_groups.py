@@ -214,7 +214,7 @@ def test_kafka_consumer_groups(java: Any, served: Served) -> None:
 
 
 LONG = "x" * 40_000
-"""A string that a request can hold, but no record."""
+"""A string that fits into a request but not into a record."""
 
 
 def joining(group: str = "g", instance: str | None = None, **how: Any) -> dict[str, Any]:
@@ -238,19 +238,20 @@ def joining(group: str = "g", instance: str | None = None, **how: Any) -> dict[s
 def test_a_member_that_no_record_can_hold_is_refused(
     served: Served, code: Code, fields: dict[str, Any]
 ) -> None:
-    """Otherwise the leader's assignment could not be stored, and the other members would wait for it for ever."""
+    """A join with fields that no record can hold is refused, because the group could not store its assignment."""
     assert code == served.client().ask(JOIN_GROUP, fields)["errorCode"]
     assert {} == dict(served.engine.groups.listed())
 
 
 def test_a_position_of_a_group_that_no_record_can_hold_is_refused(served: Served) -> None:
+    """A commit to a group whose name fits into no record is refused, and a deletion does not find the group."""
     fill(served, "t", 1)
     assert Code.INVALID_GROUP_ID == committed(served, LONG, 9)
     assert Code.GROUP_ID_NOT_FOUND == deleted(served, LONG)
 
 
 def committed(served: Served, group: str, version: int, **how: Any) -> int:
-    """Commit a position as no member, and return the code."""
+    """Commit a position without being a member, and return the error code."""
     position = {"partitionIndex": 0, "committedOffset": 1, "committedLeaderEpoch": -1}
     asked = {"groupId": group, "generationIdOrMemberEpoch": -1, "memberId": "", "groupInstanceId": None}
     asked |= {"topics": [{"name": "t", "partitions": [{**position, "committedMetadata": None}]}], **how}
@@ -262,14 +263,14 @@ def deleted(served: Served, group: str) -> int:
 
 
 def test_a_position_is_kept_for_as_long_as_a_request_can_say(served: Served) -> None:
-    """The sum of the time and the longest retention is beyond 64 bits."""
+    """A retention time in a commit may be so long that its end lies beyond 64 bits."""
     fill(served, "t", 1)
     assert Code.NONE == committed(served, "g", 2, retentionTimeMs=2**63 - 1)
     assert 1 == position(served, "g", 0)
 
 
 def test_a_client_that_disconnects_does_not_keep_its_connection(start: Callable[..., Served]) -> None:
-    """Its join may wait for minutes for the other members, and a listener has a limited number of connections."""
+    """A client that disconnects while its join waits for other members frees its connection."""
     served = start(limits=ListenerLimits(max_connections=2))
     hours = {"rebalanceTimeoutMs": 2**31 - 1, "sessionTimeoutMs": 1_800_000}
     first = served.client()

@@ -249,6 +249,7 @@ def test_a_join_that_is_sent_again_ends_the_wait_of_the_first():
 
 
 def test_a_sync_that_is_sent_again_ends_the_wait_of_the_first():
+    """A repeated sync answers the first one with an error, because its client may have lost that connection."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     first, again = all_.sync(follower, 1), all_.sync(follower, 1)
