@@ -105,7 +105,7 @@ class Kills:
     killed: Counter[str] = field(default_factory=Counter)
     """Number of kills, by the operation they were aimed at."""
     stage: Counter[str] = field(default_factory=Counter)
-    """Number of kills while the owner was opening or working, and of owners that lived."""
+    """Number of kills while the owner was opening, working or closing, and of owners that lived."""
     answered: int = 0
     """Number of acknowledged appends."""
 
