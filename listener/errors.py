@@ -43,6 +43,7 @@ CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
     (errors.TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
     (errors.UnknownGroupError, ErrorCode.GROUP_ID_NOT_FOUND),
     (errors.GroupNotEmptyError, ErrorCode.NON_EMPTY_GROUP),
+    (errors.GroupError, ErrorCode.NOT_COORDINATOR),
     (errors.InvalidNameError, ErrorCode.INVALID_TOPIC_EXCEPTION),
     (errors.InvalidConfigError, ErrorCode.INVALID_CONFIG),
     (errors.PolicyViolationError, ErrorCode.POLICY_VIOLATION),

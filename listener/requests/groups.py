@@ -24,7 +24,7 @@ from topicfs.coordination.membership import GroupState, Position
 from topicfs.listener.broker import Broker, Request
 from topicfs.listener.errors import BadRequestError, RefusedError, answer_or_error
 from topicfs.protocol.error_codes import ErrorCode
-from topicfs.storage.errors import UnknownTopicError
+from topicfs.storage.errors import ReadOnlyError, UnknownTopicError
 from topicfs.storage.model import NO_LEADER_EPOCH, TopicPartition
 from topicfs.storage.wire import Values
 
@@ -397,8 +397,11 @@ def delete_groups(broker: Broker, request: Request) -> Values:
     """Answer DeleteGroups."""
 
     def delete(name: str) -> None:
-        with broker.rest():
-            broker.engine.groups.delete(name)
+        try:
+            with broker.rest():
+                broker.engine.groups.delete(name)
+        except ReadOnlyError as error:
+            raise RefusedError(ErrorCode.GROUP_AUTHORIZATION_FAILED, str(error)) from error
 
     return {
         "throttleTimeMs": 0,

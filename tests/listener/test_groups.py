@@ -20,7 +20,17 @@ from tests.listener.serving import RawClient, Served
 from topicfs.coordination.groups.requests import Code
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
 from topicfs.listener.limits import ListenerLimits
-from topicfs.protocol.group_messages import DELETE_GROUPS, HEARTBEAT, JOIN_GROUP, LIST_GROUPS, OFFSET_COMMIT
+from topicfs.protocol.group_messages import (
+    DELETE_GROUPS,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    SYNC_GROUP,
+)
+from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import TopicPartition
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -294,3 +304,47 @@ def beating(served: Served) -> dict[str, Any]:
     (member,) = [one for one in described.members if one.instance_id == "one"]
     asked = {"groupId": "g", "memberId": member.member_id, "groupInstanceId": "one"}
     return {**asked, "generationId": described.generation}
+
+
+def test_groups_of_a_read_only_directory_are_shown_and_not_changed(
+    start: Callable[..., Served], tmp_path: Any
+) -> None:
+    """Every request that would change a group is refused; a client that was told to try again would never end."""
+    with closing(start()) as before:
+        fill(before, "t", 1)
+        before.engine.groups.set_positions("g", {TopicPartition("t", 0): Position(4)})
+    with closing(Served([tmp_path / "data"], ListenerLimits(), EngineConfig(), read_only=True)) as reading:
+        client = reading.client()
+        one = {"groupId": "g", "memberId": "one", "groupInstanceId": None, "generationId": 1}
+        refused = [
+            client.ask(JOIN_GROUP, joining())["errorCode"],
+            client.ask(SYNC_GROUP, {**one, "protocolType": None, "protocolName": None, "assignments": []})[
+                "errorCode"
+            ],
+            client.ask(HEARTBEAT, one)["errorCode"],
+            client.ask(LEAVE_GROUP, {"groupId": "g", "members": [{**one, "reason": None}]})["members"][0][
+                "errorCode"
+            ],
+            committed(reading, "g", 9),
+            client.ask(
+                OFFSET_DELETE,
+                {"groupId": "g", "topics": [{"name": "t", "partitions": [{"partitionIndex": 0}]}]},
+            )["errorCode"],
+            deleted(reading, "g"),
+        ]
+        assert [Code.GROUP_AUTHORIZATION_FAILED] * 7 == refused
+        assert 4 == position(reading, "g", 0)
+
+
+def test_a_group_whose_coordinator_does_not_serve_is_not_deleted(start: Callable[..., Served]) -> None:
+    """The client is told to try again, as for any other request about the group."""
+    with closing(start()) as before:
+        before.engine.groups.create("g")
+        place = before.engine.groups.describe("g").coordinator
+        before.engine.partition(place.topic, place.partition).append(batch(b"", key=b"\0\2"))
+    damaged = start()
+    assert Code.NOT_COORDINATOR == damaged.client().ask(HEARTBEAT, NOBODY)["errorCode"]
+    assert Code.NOT_COORDINATOR == deleted(damaged, "g")
+
+
+NOBODY = {"groupId": "g", "memberId": "nobody", "groupInstanceId": None, "generationId": 1}

@@ -72,7 +72,7 @@ class ClientRequests:
         """Get a member's assignment; the leader brings the assignments of all members."""
         self._submit(
             request.group,
-            lambda shard: shard.coordinator.sync(request, reply),
+            self._change(lambda shard: shard.coordinator.sync(request, reply)),
             lambda code: reply(SyncAnswer(code)),
         )
 
@@ -89,13 +89,15 @@ class ClientRequests:
         def ask(shard: Shard) -> None:
             reply(shard.coordinator.heartbeat(group, member_id, generation, instance_id))
 
-        self._submit(group, ask, reply)
+        self._submit(group, self._change(ask), reply)
 
     def leave(self, group: str, leaving: Collection[LeavingMember], reply: LeaveReply) -> None:
         """Remove members; the reply has a code for each of them."""
         self._submit(
             group,
-            lambda shard: shard.coordinator.leave(group, list(leaving), lambda codes: reply(list(codes))),
+            self._change(
+                lambda shard: shard.coordinator.leave(group, list(leaving), lambda codes: reply(list(codes)))
+            ),
             lambda code: reply([code] * len(leaving)),
         )
 
@@ -145,7 +147,9 @@ class ClientRequests:
         """Delete positions of a group."""
         self._submit(
             group,
-            lambda shard: shard.offsets.delete(shard.coordinator.find(group), partitions, reply),
+            self._change(
+                lambda shard: shard.offsets.delete(shard.coordinator.find(group), partitions, reply)
+            ),
             reply,
             without_topic=lambda: reply(Code.GROUP_ID_NOT_FOUND),
         )
@@ -167,6 +171,15 @@ class ClientRequests:
             reply([show(group) for shard in shards for group in shard.coordinator.groups.values()])
 
         self._post(ask, reply)
+
+    def _change(self, ask: Callable[[Shard], Write | None]) -> Callable[[Shard], Write | None]:
+        """Return `ask`, which changes a group, so that it first raises ReadOnlyError where groups cannot be changed."""
+
+        def checked(shard: Shard) -> Write | None:
+            self._runner.check_writable()
+            return ask(shard)
+
+        return checked
 
     def _submit(
         self,
