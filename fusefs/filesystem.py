@@ -41,6 +41,11 @@ FORGET_BATCHES = 8
 """Invalidate names in batches of this fraction; each batch costs a getattr and a thread switch."""
 
 
+def _is_file_name(name: str) -> bool:
+    """Return whether the kernel lists a name: Kafka allows any text as a group name, and one refused name hides all."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
 class Found(NamedTuple):
     """A node found by a lookup, for the answer to the kernel."""
 
@@ -330,10 +335,7 @@ class TopicFileSystem:
         directory = self._listings[fh].directory
         try:
             if start == 0 or fh not in self._snapshots:
-                # Kafka allows any text as a group name; the kernel would refuse a listing with a slash in a
-                # name.
-                names = (name for name in directory.names() if name and "/" not in name and "\0" not in name)
-                self._snapshots[fh] = [".", "..", *names]
+                self._snapshots[fh] = [".", "..", *filter(_is_file_name, directory.names())]
         except Exception as error:
             raise self._report_error(directory.path, error) from error
         for index, name in enumerate(self._snapshots[fh][start:], start):

@@ -182,11 +182,16 @@ async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
 
 
 async def test_a_group_whose_name_is_no_file_name_is_not_listed(client: MountClient):
-    """A group whose name contains a slash or NUL is not listed: the kernel would refuse the whole listing."""
+    """A group whose name contains a slash or NUL is not listed: the kernel would refuse the whole listing.
+
+    Nor is one with a name that each directory lists already.
+    """
     groups = client.filesystem.context.engine.groups
-    for name in ("a/b", "../c", "d\0e", "plain"):
+    for name in ("a/b", "../c", "d\0e", ".", "..", "...", "plain"):
         groups.create(name)
-    assert ["plain"] == client.list("@groups")
+    assert ["...", "plain"] == sorted(client.list("@groups"))
+    listing = client.filesystem.readdir(client.filesystem.opendir(client.lookup("@groups").node_id), 0)
+    assert [".", "..", "...", "plain"] == sorted(entry.name for entry in listing)
 
 
 async def test_what_is_gone_since_the_listing_began_is_passed_over(client: MountClient):
