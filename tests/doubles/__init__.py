@@ -1,1 +1,1 @@
-"""Stand-ins for what tests must control, such as disks, clocks, brokers and engines."""
+"""Replacements for the parts that tests must control, such as disks, clocks, brokers and engines."""

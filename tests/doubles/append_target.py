@@ -23,7 +23,7 @@ from topicfs.storage.model import Timestamp
 
 
 class MemoryTarget:
-    """An append target that keeps lines in a list; it refuses the line `bad`, and tests can make it full."""
+    """An append target that keeps lines in a list. It refuses the line `bad`, and a test can make the target full."""
 
     name = "orders/0/log"
 
@@ -35,11 +35,11 @@ class MemoryTarget:
         self.error: OSError | None = None
         """The error that every append raises, if any."""
         self.door = threading.Event()
-        """Appends wait until this event is set."""
+        """Each append waits until this event is set."""
         self.door.set()
         self.syncs = 0
         self.too_few = False
-        """True while fewer replicas than needed are in sync: appended lines are kept all the same."""
+        """True while fewer replicas than needed are in sync. Appended lines are stored nevertheless."""
 
     def check(self, lines: bytes) -> None:
         if b"bad\n" in lines:
@@ -67,7 +67,7 @@ class MemoryTarget:
 
 
 class OpenFile:
-    """An append handle on a target in memory; a test says whether its opener's process still holds the file."""
+    """An append handle on a target in memory. A test says whether the process that opened the file still holds it."""
 
     def __init__(self, acks: Acks = Acks.LEADER, *, durable: bool = False) -> None:
         self.target = MemoryTarget()
@@ -84,7 +84,7 @@ class OpenFile:
 
 
 async def fails(awaited: object, number: int) -> None:
-    """Check that `awaited` raises errno `number`, or an error that stands for this errno."""
+    """Check that `awaited` raises an OSError with errno `number`, or an error that is mapped to this errno."""
     with pytest.raises((FileError, FormError, OSError, StorageError)) as caught:
         await awaited  # type: ignore[misc]
     assert errno.errorcode[number] == errno.errorcode[errno_of(caught.value)]

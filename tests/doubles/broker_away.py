@@ -1,4 +1,4 @@
-"""Brokers that are away for a while, in each way in which that can happen."""
+"""Brokers that are unavailable for a while: stopped, killed, paused or cut off from the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testing.broker.broker import Broker
 
 @contextmanager
 def back_again(*brokers: Broker) -> Iterator[None]:
-    """In the block brokers may be stopped or killed; however it ends, those that do not run are started again."""
+    """Run a block that may stop or kill brokers; at its end, even after an error, restart those that do not run."""
     with ExitStack() as stack:
         for broker in reversed(brokers):
             stack.callback(lambda broker=broker: broker.running or broker.start())
@@ -19,7 +19,7 @@ def back_again(*brokers: Broker) -> Iterator[None]:
 
 @contextmanager
 def away(broker: Broker, how: str) -> Iterator[None]:
-    """In the block a broker is `stopped`, `killed`, `standing still` or `cut off`, and leads no partition."""
+    """Run a block while a broker is `stopped`, `killed`, `standing still` or `cut off`, and so leads no partition."""
     if how in {"standing still", "cut off"}:
         with broker.paused() if how == "standing still" else broker.cut_off():
             yield

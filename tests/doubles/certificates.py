@@ -1,4 +1,4 @@
-"""Keys and certificates in PEM, made by openssl: an authority, and pairs that the authority signed."""
+"""PEM keys and certificates made by openssl: an authority, and pairs of key and certificate that it has signed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 
 class Certificates:
-    """A folder of certificates. A pair's file has the key first and then the certificate."""
+    """A folder of certificates. The file of a pair contains the key first and then the certificate."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.authority = self._authority("authority")
         self.stranger = self._authority("stranger")
-        """Another authority, which has signed no pair."""
+        """Another authority, which signed none of the pairs."""
 
     def pair(self, name: str, *, host: str = "localhost", expired: bool = False, password: str = "") -> Path:
-        """Make a key, encrypted if there is a `password`, and a certificate of `host` for clients and servers."""
+        """Make a key, encrypted if `password` is given, and a certificate of `host` for clients and servers."""
         key, request, certificate = (self._folder / f"{name}.{suffix}" for suffix in ("key", "csr", "crt"))
         secret = ["-passout", f"pass:{password}"] if password else ["-nodes"]
         self._run(
@@ -33,11 +33,11 @@ class Certificates:
             f"/CN={name}",
         )
         extensions = self._folder / f"{name}.ext"
-        # Python 3.13 demands all the extensions that RFC 5280 demands.
+        # Python 3.13 requires all the extensions that RFC 5280 requires.
         extensions.write_text(
             f"subjectAltName=DNS:{host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
         )
-        # Of openssl's commands only `ca` can set when a certificate expires.
+        # `openssl ca` is the only openssl command that can set when a certificate expires.
         (self._folder / "index.txt").write_text("")
         configuration = self._folder / "ca.cnf"
         configuration.write_text(

@@ -1,4 +1,4 @@
-"""Compressed batches of every form that a compression library may write, and of some forms that none writes."""
+"""Compressed batches in every form that a compression library may write, and in some invalid forms."""
 
 from __future__ import annotations
 
@@ -305,4 +305,7 @@ REFUSED = {
         "a reserved bit",
     },
 }
-"""The variants that Kafka 4.3.1's readers refuse, by `tests/interop/test_codec_variants.py`; they read all others."""
+"""The variants that Kafka 4.3.1 refuses to read, according to `tests/interop/test_codec_variants.py`.
+
+Kafka reads all other variants.
+"""

@@ -18,7 +18,7 @@ def keyed_batch(*pairs, **stamp):
 
 
 class CompactedLog(LogOnDisk):
-    """A compacted topic's log; `checkpoint` is the offset up to which the cleaner has come."""
+    """The log of a compacted topic; `checkpoint` is the offset up to which the log has been cleaned."""
 
     def __init__(self, **settings):
         super().__init__(**(COMPACT | settings))
@@ -31,7 +31,7 @@ class CompactedLog(LogOnDisk):
         return self.log.append(encode([record]))
 
     def fill(self, keys, rounds, *, per_segment=5):
-        """Write every key once a round; the value is the number of the write. Roll after every `per_segment` writes."""
+        """Write every key once per round, with the number of the write as value; roll after `per_segment` writes."""
         written = 0
         for _ in range(rounds):
             for key in range(keys):

@@ -1,4 +1,4 @@
-"""Records whose fields have the smallest and largest values, in a data directory as a broker may have written it."""
+"""A data directory, as a broker may have written it, whose records have extreme values in their fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.model import LATEST_TIMESTAMP, MAX_OFFSET, Offset, ProducerId
 
 MICROSECONDS = NOW * 1000
-"""A time in microseconds instead of milliseconds, which is a frequent mistake of producers."""
+"""A time in microseconds where Kafka expects milliseconds, which is a frequent mistake of producers."""
 
 TIMES = (-(2**63), -5, -1, 0, NOW, MICROSECONDS, LATEST_TIMESTAMP)
 PRODUCERS = ((0, 0, 0), (2**63 - 1, 2**15 - 1, 2**31 - 1), (2**63 - 1, 0, 0), (-(2**63), -(2**15), -(2**31)))
@@ -24,7 +24,7 @@ def one(offset: int, *, timestamp: int = NOW, **stamp: int) -> bytes:
 
 
 def logs() -> dict[str, tuple[int, list[bytes]]]:
-    """Return, by each topic's name, the base offset of its only segment and the batches in it."""
+    """Return for each topic, by name, the base offset of its only segment and the batches in the segment."""
     found = {
         f"time{timestamp:+d}": (0, [one(0, timestamp=timestamp), one(1), one(2, timestamp=timestamp)])
         for timestamp in TIMES

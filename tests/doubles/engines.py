@@ -20,7 +20,7 @@ from topicfs.storage.model import Appended
 
 DATA = Path("/data")
 TINY_SEGMENTS = {"internal.segment.bytes": "300"}
-"""Overrides with which a handful of batches makes several segments."""
+"""Settings of a topic with which a handful of batches fills several segments."""
 
 
 def engine_on(
@@ -30,7 +30,7 @@ def engine_on(
     config: EngineConfig | None = None,
     flusher: Flusher | None = None,
 ) -> EmbeddedEngine:
-    """Open the data directory of a simulated disk; make it if it is missing."""
+    """Open the data directory of a simulated disk; create the directory if it is missing."""
     return open_engine(
         DATA,
         read_only=disk.read_only,
@@ -45,7 +45,7 @@ def listing(disk: SimulatedDisk) -> list[str]:
 
 
 def append_lines(partition: Partition, text: str, *, timestamp: int = 1_700_000_000_000) -> Appended:
-    """Append the lines of `text`, each of which ends with LF, as records of one batch."""
+    """Append the lines of `text` as records of one batch; each line ends with LF."""
     (batch,) = encode_lines(text.encode(), timestamp=timestamp)
     return partition.append(batch)
 
@@ -63,6 +63,6 @@ def log_of(engine: Engine, topic: str = "orders", number: int = 0) -> Log:
 
 
 QUIET = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))
-"""A configuration with one loading thread, so that calls have one order, and small indexes, since the disk is in
-memory.
+"""A configuration with one loading thread, so that calls happen in a fixed order, and with small indexes, because the
+disk is in memory.
 """

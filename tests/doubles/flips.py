@@ -1,4 +1,4 @@
-"""Bits of a replica's files that flip on the disk, without a call of the engine."""
+"""Bits that flip in the files of a replica on its disk, without a call of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of this project that start at once: they are forked by a process that has already imported everything.
+"""Programs of this project that start quickly, because a process that has already imported everything forks them.
 
 The imports of a program that mounts a cluster take most of a second of CPU time, and tests start hundreds of mounts.
 `python -m tests.doubles.forks` is the process that forks. For each program it receives a JSON message and three open
@@ -29,9 +29,9 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 ROOT = Path(__file__).parents[2]
 COMMAND, MOUNT = "command", "mount"
-"""What can be forked: `topicfs` with its arguments, or `tests/fusefs/mounted/serve.py`."""
+"""The two kinds of programs: `topicfs` with its arguments, and `tests/fusefs/mounted/serve.py`."""
 USED = ("topicfs.fusefs.daemon", "topicfs.cluster.engine", "topicfs.cluster.mirror", "topicfs.data_directory")
-"""Modules that commands import only when they need them; they are imported before the forks."""
+"""Modules that commands import only when they need them. The forking process imports them before it forks."""
 LARGEST_MESSAGE = 1 << 17
 
 
@@ -58,18 +58,18 @@ class Forked:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for the program's end, as the block of a Popen does."""
+        """Wait until the program has ended, as Popen does at the end of its block."""
         self.wait()
 
     def poll(self) -> int | None:
-        """Return the exit status, negative if a signal ended the program; None while it runs."""
+        """Return the exit status, negative if a signal ended the program, or None while the program runs."""
         if self.returncode is None and self._ended(0):
             self.returncode = self._forks.ask({"ended": self.pid})
             os.close(self._end)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the program's end and return the exit status. Raises TimeoutExpired."""
+        """Wait until the program has ended, and return the exit status. Raises TimeoutExpired."""
         if self.returncode is None and not self._ended(timeout):
             raise subprocess.TimeoutExpired(f"program {self.pid}", timeout or 0)
         status = self.poll()
@@ -112,8 +112,8 @@ class Forks:
     ) -> Forked:
         """Start a COMMAND or a MOUNT in this process's current directory.
 
-        `files` are its standard input, output and error. None stands for an empty input, or this process's output and
-        error.
+        `files` are the program's standard input, output and error. None means an empty input, or the output or error
+        of this process.
         """
         with Path(os.devnull).open("rb") as nothing:
             usual = (nothing.fileno(), 1, 2)
@@ -140,7 +140,7 @@ class Forks:
             source.seek(0)
             files = (source.fileno(), output.fileno(), errors.fileno())
             status = self.start(what, *words, files=files, environment=environment).wait()
-            # The program shares the positions of these open files.
+            # The program and this process share the positions of these open files.
             output.seek(0)
             errors.seek(0)
             return Ended(status, output.read(), errors.read())
@@ -175,7 +175,7 @@ FORKS = Forks()
 
 
 def main() -> None:
-    # Imported here, so that a test that only uses the classes above does not import all of this.
+    # Imported here, so that a test that uses only the classes above does not import all these modules.
     from tests.fusefs.mounted import serve
     from topicfs.main import COMMANDS, run
 
@@ -222,7 +222,7 @@ def _become(asked: Mapping[str, Any], files: Sequence[int]) -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """End as the interpreter does, but without its tear-down of modules, which takes longer than the program ran."""
+    """End as the interpreter does, but skip the tear-down of modules, which takes longer than the program ran."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

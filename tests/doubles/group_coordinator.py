@@ -36,7 +36,7 @@ ROUND_ROBIN = requests.Protocol("roundrobin", subscribed("t"))
 
 
 class Coordination:
-    """One coordinator and the log it writes. A request returns a list, into which its answer comes."""
+    """One coordinator and the log that it writes. Each request returns a list, to which the answer is later added."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Coordination:
         self.clock = ManualClock()
         self.log: list[requests.KeyValue] = []
         self.refuse: requests.Code | None = None
-        """The error code of every append while it is set."""
+        """The error code with which every append fails; None: appends succeed."""
         self.topics: dict[TopicPartition, uuid.UUID] = {TopicPartition("t", n): NO_TOPIC_ID for n in range(4)}
         limits = GroupLimits(
             initial_rebalance_delay_ms=delay_ms, max_size=max_size, retention_ms=retention_ms
@@ -62,7 +62,7 @@ class Coordination:
         )
         self.offsets = OffsetStore(limits, self.topics.get, logger)
 
-    # The clock and the log around the coordinator.
+    # The clock and the log that the coordinator uses.
 
     def append(self, write: requests.Write | None) -> None:
         if write is None:
@@ -75,7 +75,7 @@ class Coordination:
         write.written(requests.Code.NONE, first)
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass, and run each timer when it is due."""
+        """Advance the clock, and run the action of each timer that becomes due, at its time."""
         timers, end = self.coordinator.timers, self.clock.now + milliseconds
         while (due := timers.next_due()) is not None and due <= end:
             self.clock.now = max(self.clock.now, due)
@@ -89,7 +89,7 @@ class Coordination:
         return self.coordinator.groups[G]
 
     def written(self) -> list[tuple[int, Mapping[str, object], Mapping[str, object] | None]]:
-        """Return the records written so far as type, key and value; the value None is a tombstone."""
+        """Return the type, key and value of each record in the log; None as the value is a tombstone."""
         found = []
         for key, value in self.log:
             known = read_key(key)
@@ -147,7 +147,7 @@ class Coordination:
         return list(codes)
 
     def stable(self, *instances: str | None) -> list[str]:
-        """Make a Stable group with a member for each of `instances`, its instance id or None; the first one leads."""
+        """Make a Stable group with a member for each of `instances`, its instance id or None; the first member leads."""
         joined = [self.join(version=3, instance_id=one) for one in instances or (None,)]
         for _ in joined:
             self.advance(self.limits.initial_rebalance_delay_ms)
@@ -171,7 +171,7 @@ class Coordination:
         positions: Mapping[TopicPartition, Position] | None = None,
         **fields: object,
     ) -> requests.Code | Mapping[TopicPartition, requests.Code]:
-        """Commit a position in t-0, or `positions`; return the one code, or the code of each partition."""
+        """Commit a position in t-0, or `positions` if given; return one code for t-0, or the code of each partition."""
         answers: list[requests.Code | Mapping[TopicPartition, requests.Code]] = []
         where = positions if positions is not None else {T0: Position(offset)}
         name = str(fields.pop("group", G))

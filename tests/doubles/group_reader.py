@@ -1,4 +1,4 @@
-"""Members of an engine's groups that, like readers of a mount, give partitions up as soon as they are wanted back."""
+"""Members of an engine's groups that, like readers of a mount, give a partition up as soon as the group asks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class Reader:
-    """A group member; with `gives_up` False it behaves like a reader that hangs."""
+    """A group member; with `gives_up` False it never gives up a partition, like a reader that hangs."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Reader:
 
 
 def wait_until_shared(readers: Iterable[Reader], partitions: Iterable[TopicPartition]) -> None:
-    """Wait until `readers` share all `partitions` as evenly as possible in one generation, and none is wanted back."""
+    """Wait until `readers` share all `partitions` evenly in one generation, and no partition has to be given up."""
     wanted, all_ = sorted(partitions), list(readers)
 
     def shared() -> bool:

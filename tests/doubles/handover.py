@@ -1,4 +1,4 @@
-"""A data directory and a broker's log directory on a simulated disk; our engine stands in for the broker."""
+"""A data directory and a broker's log directory on a simulated disk. The engine of topicfs stands in for the broker."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ CHANGES = frozenset(
 
 
 class StopError(OSError):
-    """The error of a change that the disk refuses, which ends the run."""
+    """The error with which the disk refuses a change, to end the run."""
 
 
 class StoppingDisk(SimulatedDisk):
-    """A disk that allows `changes_left` changes below `watched` and refuses all after them, as after a kill."""
+    """A disk that allows `changes_left` changes below `watched` and refuses every later change, as after a kill."""
 
     watched = Path("/")
     changes_left: int | None = None
@@ -73,7 +73,7 @@ def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
 
 @dataclass
 class OwnCluster:
-    """A cluster of one node whose log directory is served by our own engine."""
+    """A cluster of one node whose log directory is served by the engine of topicfs instead of a broker."""
 
     disk: SimulatedDisk
     known: dict[str, TopicDescription] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def contents(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> dict[Topi
 
 
 def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list[Record]]]:
-    """Format both directories; make in `source` two topics, one of which has its log start inside a batch."""
+    """Format both directories; make two topics in `source`, one of them with a log start inside a batch."""
     disk = StoppingDisk(seed=7)
     for directory in (DATA, LOG_DIR):
         served(disk, directory).close()
@@ -179,9 +179,10 @@ def interrupt_everywhere(
     *,
     every: int,
 ) -> None:
-    """For each n in steps of `every`: refuse the n-th change and all after it, run again, and check the result.
+    """For each n in steps of `every`: refuse the n-th change and every later one, run again, and check the result.
 
-    The interruption is a kill or a power loss by turns. After every third one an engine serves the target in between.
+    Each interruption is a kill or a power loss, in turn. After every third interruption an engine serves the target
+    before the second run.
     """
     whole = copy.deepcopy(base)
     whole.changes_seen = 0
@@ -191,7 +192,7 @@ def interrupt_everywhere(
     for turn, number in enumerate(range(0, whole.changes_seen, every)):
         disk = copy.deepcopy(base)
         disk.changes_left = number
-        # A failure of the last changes, when everything is in place, is only a warning.
+        # A change that fails at the very end, when everything is in place, is reported only as a warning.
         with suppress(OSError, StorageError):
             run(disk)
         disk.changes_left = None

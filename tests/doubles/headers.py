@@ -1,4 +1,4 @@
-"""Headers of batches without the batches, in the rows that a scan returns."""
+"""Rows of batch headers as a scan returns them, for batches that do not exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topicfs.storage.codec.headers import Batches, BatchHeader
 
 
 def headers(batches: Iterable[Mapping[str, int]]) -> Batches:
-    """Return one row for each of `batches`, which has values by names of BatchHeader's fields; other fields are 0."""
+    """Return one row for each of `batches`, a mapping of BatchHeader's field names to values; other fields are 0."""
     rows = array("q")
     for fields in batches:
         rows.extend(fields.get(name, 0) for name in BatchHeader._fields)

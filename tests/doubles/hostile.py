@@ -1,4 +1,4 @@
-"""Batches that no producer makes: any content after a header that declares anything, with a right checksum."""
+"""Batches that no producer makes: the header may declare anything, the content is arbitrary, the checksum is right."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from topicfs.storage.codec.records import varint
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 SHORTEST_RECORD = bytes([12, 0, 0, 0, 1, 1, 0])
-"""Seven bytes, at offset delta 0: a null key, a null value, no headers."""
+"""A record of seven bytes, at offset delta 0: a null key, a null value, no headers."""
 
 
 def record(
     value: bytes | None = b"v", *, delta: int = 0, key: bytes | None = None, headers: bytes = b"\0"
 ) -> bytes:
-    """Return one record in the format of a batch; `headers` are bytes that begin with the count of headers."""
+    """Return one record as it is encoded in a batch; `headers` are bytes that begin with the number of headers."""
     body = b"\0\0" + varint(delta) + _field(key) + _field(value) + headers
     return varint(len(body)) + body
 
@@ -27,7 +27,7 @@ def _field(content: bytes | None) -> bytes:
 
 
 def empty_headers(count: int) -> bytes:
-    """Return `count` headers with an empty name and a null value, which take two bytes each."""
+    """Return `count` headers of two bytes each: an empty name and a null value."""
     return varint(count) + b"\0\1" * count
 
 
@@ -43,7 +43,7 @@ def sealed(
     timestamps: tuple[int, int] = (0, 0),
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
-    """Return a batch of any content with a right checksum; `compressed` replaces what `codec` makes of `content`."""
+    """Return a batch with any content and a right checksum; `compressed` replaces the output of `codec`."""
     body = (deflate(codec, content) if codec else content) if compressed is None else compressed
     header = HEADER.pack(
         base_offset,

@@ -57,7 +57,7 @@ class LogOnDisk:
         verify_transactions: bool = False,
         **offsets: int,
     ) -> Log:
-        """Load the log from the directory's present content; `offsets` are the checkpointed ones."""
+        """Load the log from the directory's present content; `offsets` are the checkpointed offsets."""
         return load_log(
             SegmentDirectory(DIRECTORY, disk or self.disk, self.clock),
             self.config,
@@ -84,7 +84,7 @@ class LogOnDisk:
         return self.log
 
     def kill(self, **offsets: int) -> Log:
-        """Load the log as after a kill of the process: everything written is there, but nothing was closed."""
+        """Load the log as after a kill of the process: all written data is there, but no file was closed in order."""
         self.log = self.load(clean=False, **offsets)
         return self.log
 
@@ -100,7 +100,7 @@ class LogOnDisk:
         return {name: self.content(name) for name in self.names() if name.endswith("index")}
 
     def temporary_files(self) -> list[str]:
-        """Return the names of files that an interrupted operation left or that wait for deletion."""
+        """Return the names of files that an interrupted operation left behind or that are waiting to be deleted."""
         return [name for name in self.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
     def content(self, name: str) -> bytes:
@@ -114,7 +114,7 @@ class LogOnDisk:
 
 
 def filled(count: int = 12, **settings: Any) -> LogOnDisk:
-    """Return a log of `count` batches of 100 bytes, three a segment, with timestamps 10 ms apart."""
+    """Return a log of `count` batches of 100 bytes, three in each segment, with timestamps 10 ms apart."""
     on_disk = LogOnDisk(**({"internal_segment_bytes": 300, "index_interval_bytes": 0} | settings))
     for number in range(count):
         on_disk.log.append(sized_batch(100, timestamp=number * 10))

@@ -1,4 +1,4 @@
-"""A clock that only tests move."""
+"""A clock that stands still unless a test sets it."""
 
 from __future__ import annotations
 

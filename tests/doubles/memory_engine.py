@@ -1,4 +1,4 @@
-"""An engine in memory that, like a remote one, has no directory: sizes are unknown and there are no segments."""
+"""An engine in memory that, like a remote engine, has no directory: sizes are unknown and there are no segments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.model import DirectoryStatus, PartitionStatus, SegmentInfo,
 
 
 class PartitionWithoutDirectory(MemoryPartition):
-    """A partition without files. A call that asks for one of its files fails the test."""
+    """A partition that has no files. A call that needs a file fails the test."""
 
     def __init__(self, topic: str, number: int) -> None:
         super().__init__(topic, number)
@@ -60,7 +60,7 @@ class MemoryTopic:
 
 
 class KnownTopics:
-    """The part of an engine without files that finds its topics in `all`."""
+    """The part of an engine without files that looks topics up in the mapping `all`."""
 
     foreign = False
     doing: str | None = None
@@ -140,10 +140,10 @@ class MemoryEngine(KnownTopics):
         return lambda: self.listeners.remove(listener) if listener in self.listeners else None
 
     def maintenance(self, now: Timestamp) -> None:
-        """Do nothing: an engine in memory has no due work."""
+        """Do nothing: an engine in memory has no duties."""
 
     def keep_log_starts(self) -> None:
-        """Do nothing: there are no files of log starts."""
+        """Do nothing: an engine in memory has no files of log starts."""
 
     def close(self) -> None:
         """Do nothing: no file is open."""

@@ -1,7 +1,7 @@
 """A `storage.engine.Partition` that holds encoded batches in memory, with extra methods for tests.
 
-It does only what the protocol says, in few lines, so that readers of partitions can be tested without a log on disk.
-Tests can also damage it, delete its oldest segments, and see how much was read.
+This class implements only what the protocol requires, in few lines, so that readers of partitions can be tested
+without a log on disk. Tests can also damage the partition, delete its oldest segments, and see how much was read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIRECTORY = Path("/data")
 
 
 class MemorySegment:
-    """Consecutive batches, and the position of each."""
+    """Consecutive batches, with the byte position of each batch."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -68,7 +68,9 @@ class MemoryPartition:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.broken_from: set[int] = set()
-        """Base offsets of broken batches: a read ends before one, and a read from one raises CorruptionError."""
+        """Base offsets of broken batches. A read ends before a broken batch; a read that starts at one raises
+        CorruptionError.
+        """
         self.directory: Path | None = DIRECTORY / f"{topic}-{number}"
         self.bytes_read = 0
         self.reads = 0
@@ -157,7 +159,7 @@ class MemoryPartition:
         self.append(encode(records(values, key=key, timestamp=range(time, time + len(values)))))
 
     def add_marker(self) -> None:
-        """Append a control batch, which takes one offset that readers never see."""
+        """Append a control batch, which takes one offset and is never shown to readers."""
         marker = [Record(Offset(0), Timestamp(0), b"\0\0\0\1", b"\0\0\0\0\0\0")]
         self.append(encode(marker, BatchStamp(transactional=True, control=True)))
 
@@ -179,7 +181,7 @@ class MemoryPartition:
         self.log_start_offset = max(self.log_start_offset, self.memory_segments[0].base_offset)
 
     def lose(self, offset: int) -> None:
-        """Truncate the log to a batch's base offset, as a log is after an unclean leader election."""
+        """Truncate the log to the base offset of a batch, as happens after an unclean leader election."""
         segment, index = self._find(offset)
         assert segment is self.memory_segments[-1]
         del segment.data[segment.positions[index] :]
@@ -191,7 +193,7 @@ class MemoryPartition:
             listener()
 
     def damage(self, offset: int, *, at: int = -1) -> None:
-        """Flip a bit in the batch that holds `offset`: in its last byte, or in the byte `at` of the batch."""
+        """Flip a bit in byte `at` of the batch that contains `offset`; by default, in the batch's last byte."""
         segment, index = self._find(offset)
         end = segment.end_position(index)
         position = end + at if at < 0 else segment.positions[index] + at

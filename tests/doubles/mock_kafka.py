@@ -1,6 +1,6 @@
-"""librdkafka's own mock of a Kafka cluster, for answers that a broker gives only at certain moments.
+"""The mock of a Kafka cluster that is part of librdkafka, for answers that a broker gives only at certain moments.
 
-librdkafka's Python package does not expose the mock, so its C functions (rdkafka_mock.h) are called.
+librdkafka's Python package does not expose the mock, so this module calls its C functions (rdkafka_mock.h).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MockKafka:
         assert not self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1)
 
     def answer_next(self, request: int, errors: Sequence[int]) -> None:
-        """Answer the next requests with API key `request` with one of `errors` each."""
+        """Answer the next requests with API key `request` with an error: the n-th request with the n-th of `errors`."""
         codes = (ctypes.c_int * len(errors))(*errors)
         size = ctypes.c_size_t(len(errors))
         self._library.rd_kafka_mock_push_request_errors_array(

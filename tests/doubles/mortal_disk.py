@@ -1,4 +1,4 @@
-"""A simulated disk whose user dies before a chosen change, for tests of what is left after each."""
+"""A simulated disk whose process is killed before a chosen change, so that tests can check what each kill leaves."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tests.doubles.simulated_disk import SimulatedDisk
 
 
 class Killed(BaseException):
-    """The death of the simulated process: no more of its code runs, not even to clean up."""
+    """Raised when the simulated process is killed: none of its code runs after this, not even cleanup."""
 
 
 class End(Enum):
-    """What ends a process, and how much of the unsynced data survives."""
+    """An event that ends a process; it determines how much of the unsynced data survives."""
 
     KILL = "kill"
-    """All of it survives, because the machine keeps running."""
+    """All unsynced data survives, because the machine keeps running."""
     POWER_LOSS = "power loss"
-    """A random share of it survives."""
+    """A random share of the unsynced data survives."""
     POWER_LOSS_KEEPING_NOTHING = "power loss that keeps nothing"
 
     def of(self, disk: SimulatedDisk) -> None:
-        """Bring the disk into the state in which it is found afterwards."""
+        """Change the disk's content to what is left of it after this event."""
         disk.crash(keep=_SHARES[self])
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ _SHARES = {End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 
 
 
 class MortalDisk(SimulatedDisk):
-    """A disk whose user dies when it makes change number `last_step` + 1."""
+    """A disk whose process is killed when it makes change number `last_step` + 1."""
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
@@ -59,7 +59,7 @@ class MortalDisk(SimulatedDisk):
 
 
 def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
-    """Let `run` die after `steps` changes; return False if it ended before."""
+    """Run `run` and kill it after `steps` changes; return False if it ended before that."""
     try:
         with disk.dying_after(steps):
             run()

@@ -32,11 +32,11 @@ from topicfs.storage.model import Buffer, Isolation
 
 APPEND = os.O_WRONLY | os.O_APPEND
 PID = 4242
-"""The process id of the one program that uses the mount."""
+"""The process id of the only program that uses the mount."""
 
 
 class RecordingKernel:
-    """A kernel that only records what it was asked to forget."""
+    """A kernel that only records which cached data it was asked to drop."""
 
     def __init__(self) -> None:
         self.attributes: list[int] = []
@@ -50,7 +50,7 @@ class RecordingKernel:
 
 
 class MountClient:
-    """Does by path what a program does by system calls. Each call looks up the whole path again."""
+    """Makes system calls as a program does, but by path. Each call looks up the whole path again."""
 
     def __init__(self, filesystem: TopicFileSystem, kernel: RecordingKernel) -> None:
         self.filesystem = filesystem
@@ -80,7 +80,7 @@ class MountClient:
         return await self.filesystem.getattr(self.lookup(path).node_id)
 
     def list(self, path: str = "") -> list[str]:
-        """Return the names that readdir shows, without `.` and `..`."""
+        """Return the names that readdir returns, except `.` and `..`."""
         fh = self.filesystem.opendir(self.lookup(path).node_id)
         names = [entry.name for entry in self.filesystem.readdir(fh, 0)]
         self.filesystem.releasedir(fh)
@@ -97,7 +97,7 @@ class MountClient:
         return (await self.filesystem.open(self.lookup(path).node_id, flags, pid)).fh
 
     async def close(self, fh: int) -> None:
-        """Close the only descriptor: flush, which may raise an error, and then release."""
+        """Close the only descriptor of an open file: flush, which may raise an error, and then release."""
         try:
             await self.filesystem.flush(fh)
         finally:

@@ -10,7 +10,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class NoGroups:
-    """The groups of an engine without support for groups: calls raise GroupsUnsupportedError with `reason`."""
+    """The groups of an engine that does not support groups: calls raise GroupsUnsupportedError with `reason`."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -19,10 +19,10 @@ class NoGroups:
         raise GroupsUnsupportedError(self._reason)
 
     def summary(self) -> None:
-        """Return None, since no groups are used."""
+        """Return None, because no groups exist."""
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
-        """Return no positions."""
+        """Return no positions, because no groups exist."""
         return {}
 
     listed = describe = positions = positions_in = set_positions = delete_positions = create = delete = (

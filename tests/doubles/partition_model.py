@@ -1,7 +1,8 @@
-"""A model of a partition with producers, transactions and compaction: a list of batches, and all that follows from it.
+"""A model of a partition with producers, transactions and compaction: a list of batches, and the state derived from it.
 
 The model has no files. `replay` derives producers, transactions, the records that read-committed readers see and each
-key's newest value from the batches alone. So a test can drop some batches and needs no undo.
+key's newest value from the batches alone. So a test drops some batches and calls `replay` again to undo their
+effects.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class ModelBatch(NamedTuple):
     sequence: int = -1
     transactional: bool = False
     commit: bool | None = None
-    """How the transaction ended, if the batch is a marker, which has neither keys nor values; else None."""
+    """True or False if the batch is a marker that commits or aborts a transaction; None for a batch of records.
+
+    A marker has neither keys nor values.
+    """
 
     @property
     def last_offset(self) -> int:
@@ -49,11 +53,11 @@ class ModelBatch(NamedTuple):
 
 @dataclass
 class ModelProducer:
-    """The state of one producer, as its batches show it."""
+    """The state of one producer that follows from its batches."""
 
     epoch: int = -1
     last_batch: ModelBatch | None = None
-    """The producer's newest data batch under its present epoch."""
+    """The newest batch of records that the producer wrote under its present epoch."""
     open_since: int | None = None
     in_transaction: list[ModelBatch] = field(default_factory=list)
 
@@ -68,9 +72,9 @@ class Replayed:
 
     producers: dict[int, ModelProducer] = field(default_factory=dict)
     committed: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
-    """Key and value, by offset, of all records below the last stable offset that read-committed readers see."""
+    """Key and value, by offset, of each record below the last stable offset that read-committed readers see."""
     aborted: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    """The base offsets of an aborted transaction's batches, by its producer and the offset of its marker."""
+    """The base offsets of the batches of each aborted transaction, by its producer and the offset of its marker."""
     last_stable_offset: int = 0
 
     def table(self) -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Replicas on simulated disks of one machine, whose power can fail before any change on any of them."""
+"""Replicas on simulated disks of one machine, whose power can fail before any change to any of its disks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.doubles.simulated_disk import SimulatedDisk
 
 
 class Supply:
-    """The power supply of several disks, which fails before a chosen change on any of them."""
+    """The power supply of several disks, which fails before a chosen change to any of them."""
 
     def __init__(self) -> None:
         self.steps_left: int | None = None
-        """The number of changes until the power fails; None: it never fails."""
+        """The number of changes until the power fails, or None if the power never fails."""
 
     def use(self, operation: str, path: Path) -> None:
         """Count one change. Raises Killed if no step is left."""
@@ -50,7 +50,10 @@ class PoweredReplicas(Replicated):
             disk.sync_directory(Path("/"))
 
     def lose_power(self, keep: float | None = None) -> None:
-        """Keep on each disk the synced data and about the share `keep` of the rest (random by default; 1 is a kill)."""
+        """Keep on each disk the synced data and about the share `keep` of the unsynced data.
+
+        By default the share is random. With 1 all data survives, as after a kill.
+        """
         self.supply.steps_left = None
         for disk in self.disks.disks.values():
             disk.crash(keep=keep)

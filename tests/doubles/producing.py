@@ -1,4 +1,4 @@
-"""Appends to a running cluster through an engine, and the records that a client finds in the cluster."""
+"""Appends to a running cluster through an engine, and reads of the cluster's records through a client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def values(client, topic, partition=0):
 
 
 class Unfetched(Connection):
-    """A connection that fails every fetch, so that an engine learns only from the answers to its own appends."""
+    """A connection on which every fetch fails, so that an engine learns offsets only from its own appends' answers."""
 
     def call(self, api, request, **how):
         if api is FETCH:
@@ -46,7 +46,7 @@ def connected(address, connection=Connection):
 
 @contextmanager
 def impatient(engine, seconds):
-    """In the block the engine looks for leaders for `seconds` only; otherwise it also waits for a slow machine."""
+    """During the block, let the engine search for leaders for `seconds`, not for as long as a slow machine needs."""
     before, engine.leaders.timeout_seconds = engine.leaders.timeout_seconds, seconds
     try:
         yield
@@ -70,9 +70,9 @@ def found(engine, name, number=0):
 
 
 def move_leaders(leader, how, acknowledged):
-    """Let a leader be `stopped`, `killed` or `standing still` for a while; before, meanwhile and after all append.
+    """Stop, kill or pause a leader for a while, as `how` says, while producers append before, during and after.
 
-    `acknowledged` has a list for each producer, to which the producer adds what it has appended.
+    `acknowledged` has a list for each producer, to which the producer adds the values that it has appended.
     """
 
     def wait_for_more():

@@ -1,4 +1,4 @@
-"""Records, batches as producers and coordinators write them, and the records that a reader gets."""
+"""Records, batches as producers and coordinators write them, and the records that a reader of a partition gets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def records(
     key: bytes | None = None,
     offset: int = 0,
 ) -> list[Record]:
-    """Return a record for each value, from `offset` on; `timestamp` is one for all or one each."""
+    """Return a record for each value, from `offset` on; `timestamp` is one for all records, or a list."""
     timestamps = [timestamp] * len(values) if isinstance(timestamp, int) else timestamp
     return [
         record(offset + index, key, value, time)
@@ -62,7 +62,7 @@ def batch(
     key: bytes | None = None,
     stamp: BatchStamp | None = None,
 ) -> bytearray:
-    """Return a batch with a record for each value, from `offset` on; `timestamp` is one for all or one each."""
+    """Return a batch with a record for each value, from `offset` on; `timestamp` is one for all records, or a list."""
     data = encode(records(values, timestamp=timestamp, key=key, offset=offset), stamp or BatchStamp())
     assign_offsets(data, 0, base_offset=offset, leader_epoch=epoch)
     return data
@@ -86,7 +86,7 @@ def produced(
     offset: int = 0,
     leader_epoch: int = 0,
 ) -> bytearray:
-    """Return a batch of an idempotent producer, in a transaction if `txn`."""
+    """Return a batch of an idempotent producer, part of a transaction if `txn` is true."""
     stamp = BatchStamp(
         producer_id=ProducerId(pid), producer_epoch=epoch, base_sequence=sequence, transactional=txn
     )
@@ -96,7 +96,7 @@ def produced(
 def marker(
     offset: int = 0, *, pid: int = 7, epoch: int = 0, commit: bool = True, coordinator_epoch: int = 0
 ) -> bytearray:
-    """Return a coordinator's batch that ends a transaction."""
+    """Return the control batch with which a coordinator ends a transaction."""
     return encode_marker(
         EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch),
         timestamp=NOW,

@@ -1,4 +1,4 @@
-"""A relay between a client and brokers that breaks connections or changes answers at moments chosen by a test."""
+"""A relay between a client and brokers that breaks a connection or changes an answer when a test wants it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.protocol.notation import Api
 
 
 class Lost(Enum):
-    """The event before which the connection breaks."""
+    """The moment at which the connection breaks: before this event."""
 
     REQUEST = "the broker gets it"
     ANSWER = "the client gets the broker's answer"
@@ -30,12 +30,12 @@ Change: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 class Relay:
-    """A server in front of each broker, for connections made by `connect`, which have one request at a time."""
+    """A server in front of each broker, for connections made by `connect`, each with one request at a time."""
 
     def __init__(self, start: Start, note: Callable[[str], None] | None = None) -> None:
         """`start` starts a server (`tests.doubles.servers`); `note` is called with each request's name."""
         self.requests: Counter[str] = Counter()
-        """How many requests reached the brokers, by the request's name."""
+        """The number of requests that reached the brokers, by the request's name."""
         self._start, self._note = start, note
         self._lock = threading.Lock()
         self._servers: dict[Server, Server] = {}
@@ -43,7 +43,7 @@ class Relay:
         self._always: dict[int, Lost | Change] = {}
 
     def do(self, api: Api, *actions: Lost | Change) -> None:
-        """Apply `actions` to the next requests of `api`, one each."""
+        """Apply `actions` to the next requests of `api`: the first action to the first request, and so on."""
         self._next[api.key].extend(actions)
 
     def always(self, api: Api, action: Lost | Change | None) -> None:

@@ -1,4 +1,4 @@
-"""A program that uses a mount over a remote engine, without a kernel; its lookups may have to wait."""
+"""A program that uses a mount of a remote engine, without a kernel. A lookup may wait for the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIME = 1_700_000_000_000
 
 
 class Program:
-    """The calls of one program as the kernel passes them on; a lookup may have to ask the cluster."""
+    """The system calls of one program as the kernel passes them on; a lookup may send a request to the cluster."""
 
     def __init__(self, client: MountClient, pid: int = PID) -> None:
         self.client = client
@@ -67,7 +67,7 @@ class Program:
 
 
 async def waiting(engine: StallingEngine, calls: int = 1) -> None:
-    """Wait until `calls` calls wait."""
+    """Wait until `calls` calls of the engine are waiting for answers."""
     with trio.fail_after(LONGEST_SECONDS):
         while engine.line.waiting < calls:
             await trio.sleep(0.001)

@@ -24,7 +24,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class Replicated:
-    """Two or three disks, and the engine over them. Replicas that are behind wait for the engine's `catch_up`."""
+    """Two or three disks and the engine over them. A replica that is behind waits for the engine's `catch_up`."""
 
     def __init__(self, disks: int = 2, *, replicas: int = 2, seed: int = 0, **settings: Any) -> None:
         self.roots = DISKS[:disks]
@@ -68,7 +68,7 @@ class Replicated:
         return self.open()
 
     def kill(self) -> ReplicatedEngine:
-        """Open the engine again as after a kill of the process alone."""
+        """Open the engine again as after a kill of the process: the disks lose no data."""
         return self.open()
 
     def partition(self, name: TopicPartition = ORDERS) -> ReplicatedPartition:
@@ -103,7 +103,7 @@ class Replicated:
         return found
 
     def names(self, name: TopicPartition = ORDERS) -> dict[int, str]:
-        """Return, by replica, whether the partition's directory is `live` or `future`; deleted ones do not count."""
+        """Return, by replica, whether the partition's directory is `live` or `future`; deleted ones are left out."""
         found: dict[int, str] = {}
         for number, root in enumerate(self.roots, 1):
             for entry in self.disks.list_directory(root):
@@ -114,15 +114,15 @@ class Replicated:
         return found
 
     def bring_back(self, number: int) -> None:
-        """Repair the disk of a replica, and let the replica catch up."""
+        """Repair the disk of a replica, and let the replica catch up with the leader."""
         self.disk(number).heal()
-        for _ in range(2):  # The first round finds out that the disk is away.
+        for _ in range(2):  # In the first round the engine notices that the disk is missing.
             self.forget_failures()
             self.engine.maintenance(self.clock())
         self.engine.catch_up()
 
     def forget_failures(self) -> None:
-        """Let everything that waits for its next attempt try at once."""
+        """Let every operation that waits for its next attempt be tried immediately."""
         for replica_dir in self.engine._replica_dirs:
             replica_dir._next_attempt = 0.0
         for one in (*self.engine._catching_up.values(), *self.engine._moves._threads.values()):

@@ -1,4 +1,4 @@
-"""A coordinator that gives one member the answers that a test sets; replaces `cluster.groups.requests.GroupClient`."""
+"""A coordinator that gives one member preset answers. It replaces `cluster.groups.requests.GroupClient`."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def assignment(*numbers: int) -> bytes:
 
 
 class ScriptedCoordinator:
-    """A scripted coordinator. `calls` has each request as a tuple that begins with the request's name."""
+    """A coordinator with preset answers. `calls` has a tuple for each request that begins with the request's name."""
 
     group = "g"
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.assigned: tuple[int, ...] = (0, 1)
-        """The partitions that the next sync assigns to the member."""
+        """The partitions that the next SyncGroup answer assigns to the member."""
         self.leads = False
         self.generation = 0
         self.unreachable = False
         self.heartbeats: deque[int] = deque()
-        """The error codes of the next heartbeats."""
+        """The error codes of the next heartbeat answers."""
         self.commits: deque[int] = deque()
-        """The error codes of the next commits."""
+        """The error codes of the next commit answers."""
         self.unstable: set[int] = set()
         """Partitions whose committed position an open transaction may still change."""
         self.committed: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""A group with one member, which holds the partitions that a test sets and records commits and partitions given up."""
+"""A group with one member. A test sets the partitions that the member holds, and sees what the member did."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ class ScriptedMember:
         self.member_id = f"cat-7-{number}"
         self.now = membership.MemberPartitions(generation=1)
         self.said: list[str] = []
-        """The calls so far, in order: `commit orders-0 5`, `give up orders-0`, `leave`."""
+        """The calls so far, in order, such as `commit orders-0 5`, `give up orders-0` or `leave`."""
         self.committed: dict[TopicPartition, int] = {}
         self.failing: Exception | None = None
         """The error that every commit raises, if any."""
         self.unanswered: list[Future[None]] = []
         self.answers = True
         self.undecided: tuple[TopicPartition, ...] = ()
-        """Partitions assigned to the member but not held yet, since a transaction may still change their position."""
+        """Partitions assigned to the member that it does not hold yet, because a transaction may still change their
+        position.
+        """
         self._listener = listener
 
     def held(self) -> membership.MemberPartitions:
@@ -101,9 +103,9 @@ class ScriptedGroups(NoGroups):
         self.members: list[ScriptedMember] = []
         self.state = membership.GroupState.STABLE
         self.elsewhere: tuple[TopicPartition, ...] = ()
-        """Partitions that another member holds."""
+        """Partitions that another member of the group holds."""
         self.admits = True
-        """False: a new member has to wait for a rebalance."""
+        """False if a new member has to wait for a rebalance."""
         self._listeners = Listeners()
 
     def config(self, group: str) -> GroupConfig:  # type: ignore[override]

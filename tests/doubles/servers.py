@@ -1,4 +1,4 @@
-"""Servers on loopback that pass each connection to a function."""
+"""Servers on the loopback address that pass each connection to a function."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ Start: TypeAlias = Callable[[Serve], Server]
 
 @contextmanager
 def servers() -> Iterator[Start]:
-    """Give the block a function that starts a server. Each connection ends when the server's function returns."""
+    """Yield a function that starts a server. A connection ends when the server's function returns."""
     with ExitStack() as stack:
 
         def start(serve: Serve) -> Server:
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            # Otherwise a thread that waits for a connection would keep the port open after the close.
+            # A thread that still waits for a connection would keep the port open after the close.
             stack.callback(lambda: _shut_down(listening))
 
             def attend(connection: socket.socket) -> None:
-                with connection, suppress(OSError, struct.error):  # They end with the connection.
+                with (
+                    connection,
+                    suppress(OSError, struct.error),
+                ):  # These errors end when the connection ends.
                     serve(connection)
 
             def accept() -> None:
@@ -43,7 +46,7 @@ def servers() -> Iterator[Start]:
 
 @contextmanager
 def nobody_listens() -> Iterator[Server]:
-    """An address that refuses connections; no other process can get it during the block."""
+    """Yield an address that refuses connections; no other process can listen there during the block."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield Server(*bound.getsockname())

@@ -1,6 +1,6 @@
 """Several simulated disks as one file system, and an engine over two of them.
 
-A path belongs to the disk whose root directory contains it.
+A path belongs to the disk whose root directory contains the path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WRITES = ("write_bytes", "pwrite", "rename", "sync", "make_directory", "sync_dir
 
 
 class SeveralDisks:
-    """A storage.disk.filesystem.FileSystem; each disk can crash, fill up, fail and vanish by itself."""
+    """A storage.disk.filesystem.FileSystem over several disks; each disk can crash, fill up, fail or vanish alone."""
 
     def __init__(self, disks: Mapping[Path, SimulatedDisk]) -> None:
         self.disks = dict(disks)
@@ -34,7 +34,7 @@ class SeveralDisks:
         return next(iter(self.disks.values())).read_only
 
     def read_only_view(self) -> SeveralDisks:
-        """Return a view of the same disks that refuses changes."""
+        """Return a view of the same disks that refuses every change."""
         return SeveralDisks({root: disk.read_only_view() for root, disk in self.disks.items()})
 
     def tree(self) -> dict[str, bytes]:
@@ -87,7 +87,7 @@ class SeveralDisks:
         self.of(path).write_bytes(path, data, sync=sync)
 
     def sync_directory(self, path: Path) -> None:
-        # A sync of the directory in which the disks are mounted concerns each of them.
+        # A sync of the directory in which the disks are mounted is passed to each disk.
         above = [disk for root, disk in self.disks.items() if path == root.parent]
         for disk in above or [self.of(path)]:
             disk.sync_directory(path)
@@ -126,7 +126,7 @@ def places(engine: EmbeddedEngine) -> dict[str, str]:
 
 
 def states(engine: EmbeddedEngine) -> dict[str, str]:
-    """Return the state of each partition, without the reason."""
+    """Return the state of each partition, without the reason for the state."""
     return {
         f"{name}-{number}": partition.status().state.split(":")[0]
         for name, topic in engine.topics().items()
@@ -143,13 +143,13 @@ def contents(engine: EmbeddedEngine) -> dict[str, list[str]]:
 
 
 def break_disk(disk: SimulatedDisk) -> None:
-    """Let every change fail from now on, as on a disk that the kernel has made read-only."""
+    """Make every later change fail, as on a disk that the kernel has made read-only."""
     for operation in WRITES:
         disk.fail(operation, times=ALWAYS)
 
 
 def filled(disks: SeveralDisks, clock: ManualClock | None = None) -> EmbeddedEngine:
-    """Open an engine with a topic that has a partition in each directory, and one line in each partition."""
+    """Open an engine with a topic that has a partition with one line in each directory."""
     engine = opened(disks, clock)
     engine.create_topic("t", partitions=2, overrides={"max.message.bytes": "7000"})
     for number, partition in engine.topic("t").partitions().items():

@@ -1,9 +1,9 @@
 """A disk in memory that crashes, fills up and fails on request.
 
-The disk promises what a real one promises, and no more: content is safe after `sync` of the file, a name after
-`sync_directory` of its directory. Of the rest a crash keeps a random share: single blocks of the content, and the
-oldest changes of each directory's names. So a removed file may come back, with its synced content. A failed `sync`
-loses its blocks for good, though the running system still sees them, as on Linux.
+The disk promises what a real disk promises, and no more: content is safe after `sync` of the file, a name after
+`sync_directory` of its directory. Of the unsynced changes a crash keeps a random share: single blocks of the content,
+and the oldest changes of each directory's names. So a removed file may come back, with its synced content. A failed
+`sync` loses its blocks for good, though the running system still sees them, as on Linux.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from topicfs.storage.errors import ReadOnlyError
 from topicfs.storage.model import Buffer, Position, Timestamp
 
 TOTAL_BLOCKS = 1 << 13
-"""The size that the disk reports: 4 MiB, for which an engine keeps 64 KiB in reserve instead of a megabyte."""
+"""The number of blocks that the disk reports. The disk has 4 MiB, so an engine reserves 64 KiB instead of a megabyte."""
 
 
 class CrashedError(Exception):
-    """A file opened before the crash was used after it, which is a fault of the test."""
+    """A file that was opened before the crash is used after the crash, which is a mistake in the test."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class _Fault:
 
 
 class SimulatedDisk:
-    """A FileSystem in memory. `calls` lists the operations so far, by name and path."""
+    """A FileSystem in memory. `calls` lists the operations so far, each with its name and path."""
 
     def __init__(self, *, seed: int = 0, read_only: bool = False) -> None:
         self._root = Directory()
@@ -60,38 +60,41 @@ class SimulatedDisk:
         return made
 
     def take_content(self, other: SimulatedDisk) -> None:
-        """Replace this disk's content, synced and unsynced, by a copy of another disk's."""
+        """Replace this disk's synced and unsynced content with a copy of the content of another disk."""
         self._root = deepcopy(other._root)
 
     def crash(self, *, keep: float | None = None) -> None:
-        """Lose power: about the share `keep` of the unsynced changes survives (random by default)."""
+        """Lose power: about the share `keep` of the unsynced changes survives, by default a random share."""
         share = self._random.random() if keep is None else keep
         self.generation += 1
         self._faults.clear()
         self._crash_directory(self._root, share)
 
     def fill(self, free_bytes: int | None) -> None:
-        """Let writes fail with ENOSPC after `free_bytes` more bytes, in whole blocks; None: never."""
+        """Let writes fail with ENOSPC after `free_bytes` more bytes, in whole blocks; with None they never fail."""
         self._free_bytes = free_bytes
 
     def fail(
         self, operation: str, *, after: int = 0, times: int = 1, number: int = errno.EIO, suffix: str = ""
     ) -> None:
-        """Let `times` calls of `operation` (a method's name) on paths that end in `suffix` fail, `after` good ones."""
+        """Make `times` calls of the method `operation` fail, after `after` good calls.
+
+        Only calls with a path that ends in `suffix` count.
+        """
         self._faults.append(_Fault(operation, after, number, times, suffix))
 
     def heal(self) -> None:
-        """Forget the planned failures that have not happened yet."""
+        """Cancel the planned failures that have not happened yet."""
         self._faults.clear()
 
     def read_only_view(self) -> SimulatedDisk:
-        """Return a view of the same disk that refuses changes."""
+        """Return a view of the same disk that refuses every change."""
         view = SimulatedDisk(read_only=True)
         view._root = self._root
         return view
 
     def tree(self) -> dict[str, bytes]:
-        """Return every file's content by its path, to compare the disk before and after."""
+        """Return every file's content by its path, so that a test can compare the disk before and after."""
         return {str(path): bytes(node.data) for path, node in self._walk(Path("/"), self._root)}
 
     # Methods of FileSystem.
@@ -218,7 +221,7 @@ class SimulatedDisk:
     # Methods that files call.
 
     def happens(self, operation: str, path: Path, *, changes: bool) -> None:
-        """Record a call of `operation`; raise the error that a test has planned for it."""
+        """Record a call of `operation`, and raise the error that a test has planned for this call."""
         if changes and self._read_only:
             raise ReadOnlyError(f"{path}: opened read-only; nothing there can be changed")
         self.calls.append((operation, str(path)))
@@ -298,7 +301,7 @@ class SimulatedDisk:
 
 
 class SimulatedFile:
-    """An open file of a SimulatedDisk; it keeps its content through renames and removal."""
+    """An open file of a SimulatedDisk. The file keeps its content when its name is changed or removed."""
 
     def __init__(self, disk: SimulatedDisk, path: Path, content: Content, *, read_only: bool) -> None:
         self._disk = disk
@@ -356,7 +359,7 @@ class SimulatedFile:
         """Do nothing: there is nothing to free."""
 
     def _own(self) -> None:
-        """If the file has other names, replace it by a synced copy before a change, as the real disk does."""
+        """Before a change, give this name a synced copy of a file that has other names, as the real disk does."""
         directory = self._disk.directory_of(self._path)
         if self._content.links > 1 and directory.names.get(self._path.name) is self._content:
             self._disk.happens("rename", self._path, changes=True)
@@ -379,5 +382,5 @@ def _error(number: int, path: Path) -> OSError:
 
 
 def ends_of(data: bytes, length: int) -> FileEnds:
-    """Return the ends of a file with the content `data`."""
+    """Return the FileEnds of a file with the content `data`."""
     return FileEnds(len(data), data[:length], data[-length:])

@@ -18,11 +18,15 @@ class Content:
     data: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
     lost: set[int] = field(default_factory=set)
-    """Blocks that a failed sync dropped: the system takes them for clean and writes them only after a new change."""
+    """Blocks that a failed sync dropped. The system takes them for clean, and writes a block only after its next
+    change.
+    """
     allocated: set[int] = field(default_factory=set)
     modified: int = 0
     links: int = 1
-    """The number of names; without a name the file's blocks are free, as on a disk once nobody has the file open."""
+    """The number of names. Without a name the file's blocks are free, as on a real disk once no process has the file
+    open.
+    """
 
     def write(self, data: Buffer, position: int) -> None:
         end = position + len(data)
@@ -32,7 +36,7 @@ class Content:
         self.lost -= set(blocks(position, end))
 
     def on_platter(self) -> bytes:
-        """Return the content of the platters after a successful sync."""
+        """Return the content that the platters have after a successful sync."""
         if not self.lost:
             return bytes(self.data)
         written = bytearray(self.data)
@@ -70,13 +74,13 @@ class Content:
 
 @dataclass(eq=False)
 class Directory:
-    """A directory's names now, its names on the platters, and the changes between them, in order."""
+    """A directory's present names, its names on the platters, and the changes between the two, in order."""
 
     names: dict[str, Node] = field(default_factory=dict)
     synced: dict[str, Node] = field(default_factory=dict)
     changes: list[dict[str, Node | None]] = field(default_factory=list)
     modified: int = 0
-    """The number of changes, so that each change gives a new modification time."""
+    """The number of changes, so that each change results in a new modification time."""
 
     def change(self, names: dict[str, Node | None]) -> None:
         _apply(self.names, names)
@@ -88,7 +92,7 @@ class Directory:
         self.changes.clear()
 
     def crash(self, random: Random, keep: float) -> None:
-        """Keep the synced names and the oldest of the changes since, about the share `keep` of them."""
+        """Keep the synced names and the oldest of the later changes, about the share `keep` of these changes."""
         self.names = dict(self.synced)
         survivors = sum(random.random() < keep for _ in self.changes)
         for change in self.changes[:survivors]:
@@ -104,7 +108,7 @@ AnyNode = TypeVar("AnyNode", Content, Directory)
 
 
 def _copied(node: AnyNode, memo: dict[int, Node | None]) -> AnyNode:
-    """Copy a node and all nodes below it, each once, even with several names; `memo` is `copy.deepcopy`'s."""
+    """Copy a node and all nodes below it; copy a node with several names once. `memo` is that of `copy.deepcopy`."""
     if id(node) in memo:
         return memo[id(node)]  # type: ignore[return-value] # a copy is of its original's kind
     if isinstance(node, Content):

@@ -1,4 +1,4 @@
-"""A real file system of a few megabytes, mounted for a block, for tests with a full disk."""
+"""A real file system of a few megabytes that is mounted during a block, for tests with a full disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def small_disk(place: Path, *, kind: str, size_mb: int) -> Iterator[Path]:
-    """Mount a new file system of `kind`, tmpfs or ext4, at `place`/disk; always unmount it in the end."""
+    """Mount a new file system of `kind`, tmpfs or ext4, at `place`/disk; unmount it at the end, even after an error."""
     mounted = place / "disk"
     mounted.mkdir()
     if kind == "tmpfs":
@@ -34,7 +34,7 @@ def run(*command: str) -> None:
 
 
 def fill(directory: Path) -> None:
-    """Fill the file system of `directory` completely with the file `filler`."""
+    """Write the file `filler`, which takes all free space of the file system of `directory`."""
     with (directory / "filler").open("ab", buffering=0) as file:
         size = 1 << 20
         while size:

@@ -1,4 +1,4 @@
-"""Two writes staged by tasks, and the records that an engine has before and after them."""
+"""Two writes that tasks have staged, and the records that an engine has before and after appending them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ BEFORE = {("orders", 0): [], ("orders", 1): [], ("clicks", 0): []}
 
 
 def populated(disk: SimulatedDisk) -> EmbeddedEngine:
-    """Open an engine that has the topics of both writes, without records."""
+    """Open an engine that has the topics of both writes, but no records."""
     disk.take_content(_populated())
     return engine_on(disk)
 
 
 @cache
 def _populated() -> SimulatedDisk:
-    """Make the disk with the topics, only once."""
+    """Return a disk with the topics, which is made only once."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("orders", partitions=2)
@@ -57,7 +57,7 @@ def stage(area: StagingArea, write: WriteId, task: int) -> StagedFile:
 
 
 def submit(disk: SimulatedDisk, write: WriteId, content: Content | None = None) -> StagingArea:
-    """Do what a writer does: stage the file of every task, then submit the write."""
+    """Stage the file of every task and then submit the write, as a writer does."""
     area = StagingArea(DATA, disk)
     area.submit(write, [stage(area, write, task) for task in TASKS], content=content)
     return area
@@ -77,7 +77,7 @@ def files_of_writes(disk: SimulatedDisk) -> list[str]:
 
 
 def half_appended() -> MortalDisk:
-    """Return the disk of an owner that was killed after it had appended the write's first batch to `orders-0`."""
+    """Return the disk of an owner that was killed after it had appended the first batch of the write to `orders-0`."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
@@ -97,7 +97,7 @@ def compact(partition: Partition, clock: ManualClock) -> None:
 
 
 def expire_producers(engine: EmbeddedEngine, clock: ManualClock) -> None:
-    """Let a month pass, after which the logs have forgotten all producers."""
+    """Advance the clock by a month, after which the logs have forgotten all producers."""
     clock.advance(30 * 24 * 3600 * 1000)
     for topic in engine.topics().values():
         for partition in topic.partitions().values():

@@ -1,6 +1,6 @@
-"""A remote engine that can answer late, never or with errors, and keeps no answers.
+"""A remote engine that can answer late, never or with errors, and caches no answer.
 
-A call that may wait fails the test when it is made in the event loop's thread, in which no call may wait at all.
+A call that may wait fails the test if the event loop's thread makes it, because no call may wait in this thread.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from topicfs.storage.model import (
 )
 
 LONGEST_SECONDS = 30.0
-"""The time after which a waiting call gives up, so that a wrong test ends."""
+"""The time in seconds after which a waiting call gives up, so that a wrong test ends."""
 
 
 class Line:
-    """The connection to the cluster, which all calls that may wait use, in any thread but the one that made it."""
+    """The connection to the cluster. All calls that may wait use it; they fail in the thread that created it."""
 
     def __init__(self, control: Path | None = None) -> None:
         self._control = control
-        """While this file exists no call is answered; it controls a daemon in another process."""
+        """A file that controls a daemon in another process: while the file exists, no call is answered."""
         self.error: Exception | None = None
         """The error that every call raises, if any."""
         self.calls: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class Line:
         self._lock = threading.Lock()
 
     def stall(self, *calls: str) -> None:
-        """Answer no call, or none of `calls` if some are named, until `go_on`."""
+        """Stop answering calls until `go_on`: only the calls named in `calls`, or every call if none is named."""
         self._stalled = calls
         self._open.clear()
 
@@ -62,12 +62,12 @@ class Line:
         self._open.set()
 
     def asks(self, call: str) -> None:
-        """Run the hook that refuses to wait where waiting is not allowed, then wait for an answer."""
+        """Call the hook `before_waiting`, which raises where waiting is not allowed, and then wait for an answer."""
         self.before_waiting()
         self.passes(call)
 
     def passes(self, call: str) -> None:
-        """Wait for an answer."""
+        """Wait for an answer to `call`, and raise `error` if it is set."""
         assert threading.get_ident() != self._loop, f"{call} waits in the event loop's thread"
         with self._lock:
             self.calls[call] += 1
@@ -103,7 +103,7 @@ class StallingAppend:
 
 
 class StallingPartition(PartitionWithoutDirectory):
-    """A partition whose offsets are known; for everything else the cluster is asked."""
+    """A partition whose offsets are known locally; everything else is asked of the cluster."""
 
     def __init__(self, topic: str, number: int, line: Line) -> None:
         super().__init__(topic, number)
@@ -165,14 +165,14 @@ class StallingPartition(PartitionWithoutDirectory):
         self._line.passes("sync")
 
     def arrive(self, *values: bytes, time: int = 1000) -> None:
-        """Add records that another client has appended; the engine is notified of them."""
+        """Add records that another client has appended, and notify the engine."""
         batch = encode(records(values, timestamp=range(time, time + len(values))))
         self._newest = Timestamp(time + len(values) - 1)
         PartitionWithoutDirectory.append(self, batch)
 
 
 class StallingTopic:
-    """A `storage.engine.Topic` that asks the cluster."""
+    """A `storage.engine.Topic` that sends its questions to the cluster."""
 
     internal = False
 
@@ -208,7 +208,7 @@ class StallingTopic:
 
 
 class StallingEngine(KnownTopics):
-    """A `coordination.engine.Engine` that asks the cluster."""
+    """A `coordination.engine.Engine` that sends its questions to the cluster."""
 
     read_only = False
     remote = True
@@ -221,7 +221,7 @@ class StallingEngine(KnownTopics):
         self._listeners = Listeners()
 
     def make(self, name: str, *, partitions: int = 1) -> StallingTopic:
-        """Make a topic as another client does; the engine is notified of it."""
+        """Make a topic as another client does, and notify the engine."""
         topic = self.all[name] = StallingTopic(name, self.line)
         topic.extend(partitions)
         self._listeners.notify()
@@ -270,5 +270,5 @@ class StallingEngine(KnownTopics):
         self.line.passes("keep_log_starts")
 
     def close(self) -> None:
-        """Let waiting calls go on, and wait for none."""
+        """Let all waiting calls continue, and return before they have ended."""
         self.line.go_on()

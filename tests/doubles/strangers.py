@@ -1,4 +1,4 @@
-"""Modules of other projects with the names of topicfs's folders, such as a `storage.py` beside a user's program."""
+"""Modules of other projects that have the names of topicfs's folders, such as a `storage.py` in a user's folder."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ NAMES = (
 
 
 def write_strangers(folder: Path) -> None:
-    """Write a module of each name into a folder of Python's path; its import fails."""
+    """Write into a folder of Python's path a module of each name in NAMES; importing such a module fails."""
     for name in NAMES:
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} of another project was imported')\n")

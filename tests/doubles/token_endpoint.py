@@ -1,4 +1,4 @@
-"""A token endpoint on loopback. Its tokens are JWTs without a signature, which brokers accept by default."""
+"""A token endpoint on the loopback address. Its tokens are unsigned JWTs, which brokers accept by default."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Endpoint:
     url: str = ""
     lifetime: float = 3600
     answer: tuple[int, bytes] | None = None
-    """The status and body to answer with instead of a token."""
+    """The status and body of every answer; None: answer with a token."""
     asked: list[tuple[str, str, dict[str, list[str]]]] = field(default_factory=list)
     """The path, the client id and secret, and the fields of each request."""
 
@@ -37,7 +37,7 @@ class Endpoint:
 
 @contextmanager
 def token_endpoint(tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
-    """Serve the endpoint for the block; a token's user is the client's id."""
+    """Serve the endpoint during the block; the user in a token is the client's id."""
     endpoint = Endpoint()
 
     class Handler(BaseHTTPRequestHandler):

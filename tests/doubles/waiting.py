@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread does."""
+"""A function that waits for something that another process or thread does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable
 
 TIMEOUT_SECONDS = 60.0
-"""The limit for what should take a second, and takes many on an overloaded machine; after it a test has failed."""
+"""The default limit, in seconds, of a wait that normally takes a second.
+
+On an overloaded machine a wait takes much longer.
+"""
 
 
 def wait_until(
