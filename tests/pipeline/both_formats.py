@@ -48,13 +48,13 @@ class Both(NamedTuple):
         return self.spark.readStream.format(kind).options(**self._where()[kind] | dict(options)).load()
 
     def batches(self, kind: str, cases: list[dict[str, str]]) -> Any:
-        """Return one frame with the rows of all cases, each with the number of its case."""
+        """Return one frame with the rows of all `cases`; a column has the number of each row's case."""
         return _together(self.batch(kind, options) for options in cases)
 
     def streams(
         self, kind: str, cases: list[dict[str, str]], checkpoint: Path
     ) -> dict[int, list[list[tuple[Any, ...]]]]:
-        """Return for each case the rows by micro-batch, read by one query that ends when it has read all of them."""
+        """Return the rows of each case by micro-batch, read by one query that ends when it has read all cases."""
         found: dict[int, list[list[tuple[Any, ...]]]] = {}
 
         def take(frame: Any, _: int) -> None:
@@ -70,7 +70,7 @@ class Both(NamedTuple):
         return found
 
     def connectors_error(self, options: Mapping[str, str], checkpoint: Path | None = None) -> str:
-        """Return the connector's error for a query (a stream if `checkpoint` is given); empty if there is none."""
+        """Return the connector's error for a query, or an empty text. With `checkpoint` the query is a stream."""
         options = IMPATIENT | dict(options)
         try:
             if checkpoint is None:
@@ -86,7 +86,7 @@ class Both(NamedTuple):
         return ""
 
     def our_tasks(self, options: Mapping[str, str]) -> list[Task]:
-        """Return the tasks of `format("topicfs")`, planned in this process: Spark would only pass them on."""
+        """Return the tasks that `format("topicfs")` plans. They are planned in this process, not through Spark."""
         source = TopicSource(self._parsed(options, streaming=False))
         try:
             return source.tasks(source.batch_ranges())
@@ -107,7 +107,7 @@ class Both(NamedTuple):
         return parse_source_options(self._where()["topicfs"] | dict(options), streaming=streaming)
 
     def our_error(self, options: Mapping[str, str], *, streaming: bool = False) -> str:
-        """Return the error of topicfs from planning the read in this process: Spark would only pass it on."""
+        """Return topicfs's error from planning the read. The read is planned in this process, not through Spark."""
         try:
             source = TopicSource(self._parsed(options, streaming=streaming))
             try:
@@ -126,12 +126,12 @@ class Both(NamedTuple):
 
 
 def of_orders(*numbers: int, topic: str = "orders") -> str:
-    """Return JSON that maps the partitions 0, 1, … of `topic` to `numbers`."""
+    """Return JSON that maps partition 0 of `topic` to the first of `numbers`, partition 1 to the second, and so on."""
     return json.dumps({topic: {str(partition): number for partition, number in enumerate(numbers)}})
 
 
 def _together(frames: Any) -> Any:
-    """Return the rows of all frames in one; frames are joined in pairs, since Spark analyzes each union whole."""
+    """Return one frame with the rows of all `frames`, joined in pairs, since Spark analyzes each union whole."""
     left = [frame.withColumn("case", spark_functions.lit(case)) for case, frame in enumerate(frames)]
     while len(left) > 1:
         pairs = [left[first : first + 2] for first in range(0, len(left), 2)]

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, with Spark's Kafka connector if it can be fetched, and a broker."""
+"""Fixtures: one Spark session for all tests, with Spark's Kafka connector if it can be fetched, and one broker."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Settings of sessions that tests start; the jobs of the command, and the examples, have Spark's own settings."""
+"""Settings of the sessions that tests start. The command's jobs and the examples use Spark's default settings."""
 
 
 @pytest.fixture(scope="session")
 def connector() -> tuple[str, str]:
-    """Return the jars of Spark's Kafka connector, which a session needs at its start, and why there are none."""
+    """Return the jars of Spark's Kafka connector for a new session, and the reason if there are none."""
     from topicfs import pipeline
     from topicfs.pipeline.errors import PipelineError
 
@@ -42,7 +42,7 @@ def connector() -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Run a broker to compare with; each test has its own topics. Tests are skipped if there is no broker."""
+    """Run a broker for comparisons. Each test makes its own topics, and is skipped if no broker can be started."""
     from testing.broker.broker import running_broker
     from testing.broker.client import let_go
     from testing.broker.libraries import UnavailableError, find_java
@@ -80,7 +80,7 @@ def spark(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _stop(session: Any) -> None:
-    """Stop a session; if its Java process has ended, forget the process so that the next session starts another one."""
+    """Stop a session. If the session's Java process has ended, forget it, so that the next session starts a new one."""
     from pyspark import SparkContext
 
     context = session.sparkContext

@@ -56,17 +56,17 @@ class KilledQuery:
     """The driver of a streaming query, and optionally a mount's daemon: both are killed and started again."""
 
     def __init__(self, folder: Path, directories: Sequence[Path]) -> None:
-        """Make the folder; `directories` have the topics."""
+        """Make the folder; `directories` are the data directories with the topics."""
         self.folder, self.directories = folder, directories
         self.log, self.said = folder / "driver.log", folder / "driver.said"
-        """The standard error of all drivers, and the standard output of the last one."""
+        """Two files: the standard error of all drivers, and the standard output of the last driver."""
         self.driver: subprocess.Popen[bytes] | None = None
         self.mount: Mount | None = None
         self.kills: Counter[str] = Counter()
         folder.mkdir(parents=True, exist_ok=True)
 
     def start_driver(self, module: str, *arguments: object) -> None:
-        """Start a driver with its own JVM, both in one process group."""
+        """Start a driver with its own JVM, both in a new process group."""
         with self.log.open("ab") as log, self.said.open("wb") as said:
             self.driver = subprocess.Popen(
                 [sys.executable, "-m", module, *map(str, arguments)],
@@ -84,7 +84,7 @@ class KilledQuery:
             )
 
     def tend(self) -> None:
-        """Feed the query and check its driver; called again and again during each wait."""
+        """Feed the query and check its driver. Each wait calls this repeatedly."""
         raise NotImplementedError
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -102,14 +102,14 @@ class KilledQuery:
         )
 
     def until_committed(self, micro_batches: int = 1) -> None:
-        """Wait until the driver has committed `micro_batches` more."""
+        """Wait until the driver has committed `micro_batches` more micro-batches."""
         enough = self.committed() + micro_batches
         self.until(lambda: self.committed() >= enough)
 
     def until_moment(self, moment: Moment, chance: random.Random, *, longest_seconds: float = 2.0) -> None:
-        """Wait for the moment to kill, or for a few micro-batches in which it does not occur.
+        """Wait for the moment to kill, or for a few micro-batches if the moment does not occur.
 
-        Then wait a random time, because a kill can hit any instruction.
+        Then wait a random time, so that the kill can hit any instruction.
         """
         if moment is Moment.ANY:
             over = time.monotonic() + chance.uniform(0, longest_seconds)
@@ -120,7 +120,7 @@ class KilledQuery:
         time.sleep(chance.uniform(0, 0.01))
 
     def kill_driver(self) -> None:
-        """Send SIGKILL to the driver and its JVM. Python workers have groups of their own, and end some time later."""
+        """Send SIGKILL to the driver and its JVM. Python workers, in other process groups, end some time later."""
         assert self.driver is not None
         with suppress(ProcessLookupError):
             os.killpg(self.driver.pid, signal.SIGKILL)
@@ -132,7 +132,7 @@ class KilledQuery:
         self.mount.kill()
 
     def remount(self) -> None:
-        """Start the daemon again, and try again while a driver without a daemon owns the directory for moments."""
+        """Start the daemon again. Retry while a driver without a daemon briefly owns the directory."""
         wait_until(self._mounts, "the daemon serves", timeout_seconds=DEADLINE_SECONDS)
 
     def _mounts(self) -> bool:
@@ -141,7 +141,7 @@ class KilledQuery:
             self.mount.start()
         except AssertionError:
             assert self.mount.daemon is not None
-            if self.mount.daemon.poll() == -signal.SIGKILL:  # The kill was meant for it.
+            if self.mount.daemon.poll() == -signal.SIGKILL:  # The kill hit this new daemon.
                 self.kills["daemon while it started"] += 1
                 self.mount.options.pop("dies", None)
             self.mount.clean_up()
@@ -149,7 +149,7 @@ class KilledQuery:
         return True
 
     def clean_up(self) -> None:
-        """End all processes, in any state."""
+        """End all processes, whatever state they are in."""
         if self.driver is not None:
             self.kill_driver()
         if self.mount is not None:
@@ -161,16 +161,16 @@ class KilledQuery:
         return 1 + max((query.batch for query in queries.values()), default=-1)
 
     def pending(self) -> set[WriteFileKind]:
-        """Return the kinds of files that show unfinished writes."""
+        """Return the kinds of files of unfinished writes that exist."""
         found = map(parse_write_file, os.listdir(self.directories[0]))
         return {file.kind for file in found if file is not None}
 
 
 class Scene(KilledQuery):
-    """A query over input files and, if there is a mount, a person who appends through it."""
+    """A query over input files; if there is a mount, a `Person` also appends through the mount."""
 
     def __init__(self, folder: Path, *, mounted: bool = False) -> None:
-        """Make the topic; `mounted`: a daemon owns the data directory, and a person appends through its mount."""
+        """Make the topic. With `mounted` a daemon owns the data directory, and a `Person` appends through its mount."""
         self.data = folder / "data"
         super().__init__(folder, [self.data])
         self.input = folder / "input"
@@ -195,7 +195,7 @@ class Scene(KilledQuery):
         self.start_driver("tests.pipeline.streaming_driver", *places, *options)
 
     def feed(self) -> None:
-        """Write input files until there are enough; all lines differ, and each file appears complete."""
+        """Write input files until there are enough. All lines differ, and each file appears with its whole content."""
         while self.files < self.committed() + AHEAD:
             begun = self.folder / f"{self.files}.begun"
             begun.write_text("".join(f"file {self.files} line {line}\n" for line in range(LINES)))
@@ -223,11 +223,12 @@ class Scene(KilledQuery):
     # The topic and the files.
 
     def records(self) -> list[str]:
-        """Return every value of the topic, through the mount if there is one."""
+        """Return every value in the topic, read through the mount if there is one."""
         if self.mount is not None:
             logs = [self.mount.path / "lines" / str(number) / "log" for number in range(PARTITIONS)]
             return [line for log in logs for line in log.read_text().splitlines()]
-        # Python workers outlive a killed driver: one may be in the middle of a commit, and completes it.
+        # Python workers outlive a killed driver: a worker may be in the middle of a commit, and completes the
+        # commit.
         wait_until(
             lambda: find_holder(self.data) is None,
             "nobody owns the data directory",
@@ -242,7 +243,7 @@ class Scene(KilledQuery):
     # Checks.
 
     def check_after_a_kill(self) -> None:
-        """No line is doubled, and every committed line is in the topic."""
+        """Check that no line is duplicated, and that every committed line is in the topic."""
         enough = self.committed() * LINES
         found = self.records()
         doubled = [line for line, times in Counter(found).items() if times > 1]
@@ -251,7 +252,7 @@ class Scene(KilledQuery):
         assert len(streamed) >= enough
 
     def check_at_the_end(self) -> None:
-        """Each input line and each line acknowledged to the person is in the topic once; no file of a write is left."""
+        """Check that the topic has each input and acknowledged line once, and that no write left a file."""
         if self.person is not None:
             self.person.leave()
         found = self.records()
@@ -267,12 +268,12 @@ class Scene(KilledQuery):
         assert [] == self.left_after_sweeping()
 
     def left_after_sweeping(self) -> list[str]:
-        """Return the files of writes that remain after the owner's sweep of dead writers."""
+        """Return the files of writes that remain after the owner has swept those of dead writers."""
         return left_after_sweeping(self.data)
 
 
 class Person(threading.Thread):
-    """Appends a line now and then through the mount, even if there is no daemon at that moment."""
+    """A thread that appends a line now and then through the mount, and retries while no daemon runs."""
 
     def __init__(self, topic: Path) -> None:
         super().__init__(daemon=True)
@@ -309,7 +310,7 @@ def left(data: Path) -> list[str]:
 
 
 def left_after_sweeping(data: Path) -> list[str]:
-    """Return the files of writes that remain after the sweep of dead writers, which runs with a clock a week ahead."""
+    """Return the files of writes that remain after those of dead writers are swept, with a clock a week ahead."""
     later = Timestamp(system_clock() + ABANDONED_AFTER_MS + 1000)
     StagingArea(data, NativeFileSystem()).discard_abandoned(later)
     return left(data)

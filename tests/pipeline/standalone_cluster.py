@@ -1,6 +1,7 @@
-"""A Spark standalone cluster on this machine: a master and its workers, each a process of its own, on loopback.
+"""A Spark standalone cluster on this machine: a master and its workers, each in its own process, on loopback.
 
-It is started by `spark-class` of the installed pyspark, as in docs/scaling.md, and always ended by process id.
+`spark-class` of the installed pyspark starts the processes, as in docs/scaling.md. They are always ended by their
+ids.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Cluster(NamedTuple):
     url: str
     """URL of the master, for `--master`."""
     folder: Path
-    """Folder of all files that its processes write."""
+    """Folder of all files that the cluster's processes write."""
 
     def settings(self, cores: int) -> list[str]:
         """Return options of `topicfs pipeline`: small executors that all register first, and a log of their tasks."""
@@ -51,7 +52,7 @@ class Cluster(NamedTuple):
         return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
 
     def tasks_by_worker(self) -> Counter[str]:
-        """Return how many tasks the executors of each worker ran, over all jobs so far."""
+        """Return the number of tasks that the executors of each worker ran, over all jobs since the start."""
         worker_of = {path.name: path.parts[-3] for path in self.folder.glob("work-*/app-*/*")}
         logs = [log.read_text() for log in self.folder.glob("app-*")]
         events = [loads(line) for log in logs for line in log.splitlines()]
@@ -104,7 +105,7 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
-    """Wait until a process has written a match of `pattern`; return the match's group."""
+    """Wait until a process has written a match of `pattern`; return the text of its group."""
     found: list[str] = []
 
     def is_up() -> bool:

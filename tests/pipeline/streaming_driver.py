@@ -1,9 +1,9 @@
-"""A driver to be killed, as a process of its own: streams lines of text files into a topic, a file per micro-batch.
+"""A driver that tests kill: streams lines of text files into a topic, one file per micro-batch.
 
     python -m tests.pipeline.streaming_driver INPUT DATA CHECKPOINT [--to-the-end] [--flaky FILE]
 
-It runs until it is killed, or with --to-the-end until it has read every file. With --flaky the first attempt of every
-task of partition 0 fails after it has written all of its rows, and creates FILE.
+The driver runs until it is killed, or with --to-the-end until it has read every file. With --flaky the first attempt
+of every task of partition 0 fails after it has written all of its rows, and creates FILE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of aggregates over windows of time, from topic to topic: all at once, and incrementally with a checkpoint."""
+"""Tests of aggregates over windows of time, from topic to topic: in one run, and incrementally with a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE = 60_000
 
 @pytest.fixture
 def data(tmp_path):
-    """Make `orders` with records of twelve minutes, and topics for results."""
+    """Make `orders` with records of twelve minutes, and topics for the results."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         for topic in ("orders", "counts"):
             engine.create_topic(topic)
@@ -53,7 +53,7 @@ def put(data, *rows):
 
 
 def results(data):
-    """Return key, value and time (in minutes) of every result, from the file: other processes may append to it."""
+    """Return key, value and time (in minutes) of every result, from the file because other processes append."""
     octets = (data / "counts-0" / "00000000000000000000.log").read_bytes()
     records = [record for columns in decode(octets[: scan(octets).stop]) for record in columns]
     return [(one.key, json.loads(one.value), (one.timestamp - NEW_YEAR) // MINUTE) for one in records]
@@ -78,7 +78,7 @@ def aggregate(spark, data, **options):
 
 
 def test_at_once_every_window_comes_out(spark, data):
-    """Each window and group yields a record: the group is the key, the start is the time, and the value is JSON."""
+    """Each window and group yields a record: its key is the group, its time the window's start, its value JSON."""
     told = aggregate(spark, data, group="key", aggregates=("sum(length(value)) AS bytes",))
     assert [("orders", "counts", 4)] == told
     assert [
@@ -90,7 +90,7 @@ def test_at_once_every_window_comes_out(spark, data):
 
 
 def test_windows_may_overlap_and_records_be_left_out(spark, data):
-    """`slide` makes windows overlap, `where` leaves records out; without a group a window has one count."""
+    """`slide` makes windows overlap, and `where` leaves records out. Without a group each window has one count."""
     aggregate(spark, data, window="10 minutes", slide="5 minutes", where="key IS NOT NULL")
     assert [(-5, None, 3), (0, None, 3), (5, None, 1), (10, None, 1)] == brief(data)
     user = "get_json_object(string(value), '$.user')"
@@ -134,7 +134,7 @@ def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data,
     ],
 )
 def test_bad_options_are_told(spark, data, options, reason):
-    """An invalid option is an error of the job or of Spark, and nothing is written."""
+    """An invalid option is an error of the job or of Spark, and then nothing is written."""
     from pyspark.errors import PySparkException
 
     from topicfs.pipeline.errors import InvalidOptionError
@@ -145,7 +145,7 @@ def test_bad_options_are_told(spark, data, options, reason):
 
 
 class Command:
-    """`topicfs pipeline aggregate … --continuous` in a process of its own, and its JVM in the same group."""
+    """`topicfs pipeline aggregate … --continuous` in a child process; its JVM is in the same process group."""
 
     def __init__(self, data, checkpoint):
         words = ["aggregate", "orders", "counts", "--window", "5 minutes", "--interval", "1 second"]
@@ -176,7 +176,7 @@ class Command:
         wait_until(is_so, "the job has come so far", timeout_seconds=900)
 
     def interrupt(self):
-        """Send SIGINT as a terminal does, except to the JVM, which Spark protects from it."""
+        """Send SIGINT as a terminal does, but not to the JVM, which Spark protects from a terminal's SIGINT."""
         self.process.send_signal(signal.SIGINT)
         output, _ = self.process.communicate()
         return output, self.process.returncode
@@ -190,7 +190,7 @@ class Command:
 
 @pytest.mark.timeout(900)  # two sessions, on a busy machine
 def test_it_goes_on_until_it_is_interrupted_and_after_it_was_killed(data, tmp_path):
-    """A continuous run counts new records and writes each window once, even after a kill; ^C ends it cleanly."""
+    """A continuous run counts new records and writes each window once, even after a kill. ^C ends it cleanly."""
     first = Command(data, tmp_path / "progress")
     try:
         first.wait_for(lambda: len(brief(data)) >= 2)
@@ -210,7 +210,7 @@ def test_it_goes_on_until_it_is_interrupted_and_after_it_was_killed(data, tmp_pa
 
 
 def put_beside(data, row):
-    """Append a record, trying again while others own the directory for moments."""
+    """Append a record; retry while another process briefly owns the directory."""
 
     def is_put():
         with contextlib.suppress(DirectoryLockedError):

@@ -75,7 +75,7 @@ def iceberg(tmp_path):
 
 
 def test_records_go_to_the_folder_of_their_date(tmp_path):
-    """Each date has one file, even if dates are mixed, and also after the year 9999."""
+    """Each date has one file, even if the records' dates are mixed, and even for dates after the year 9999."""
     far = (datetime(9999, 12, 31, tzinfo=UTC) - NEW_YEAR).days + 1
     files = write(tmp_path, batch(0, 1, 0, 1), batch(3, 0, far))
     names = {(file.parent.parent.name, file.parent.name) for file in files}
@@ -87,14 +87,14 @@ def test_records_go_to_the_folder_of_their_date(tmp_path):
 
 
 def test_many_dates_need_few_open_files(tmp_path):
-    """With many dates few files are open at a time, and each date has all of its records in one or more files."""
+    """If there are many dates, few files are open at a time, and the records of each date are in one or more files."""
     files = write(tmp_path, batch(0, *range(200)), batch(200, *range(200)))
     assert 400 == sum(records for *_, records in facts(files))
     assert 200 == len({file.parent for file in files})
 
 
 def test_merged_files_have_the_same_rows(tmp_path):
-    """A merged file is sorted by partition and offset, one partition per row group, as its footer shows."""
+    """A merged file has the same rows, sorted by partition and offset; its footer shows a partition per row group."""
     files = [
         file
         for first in (3, 0)
@@ -106,7 +106,7 @@ def test_merged_files_have_the_same_rows(tmp_path):
 
 
 def test_of_two_runs_one_commits(commits, tmp_path):
-    """The second of two runs takes the end that the first planned, and its commit of those records is refused."""
+    """The second of two runs plans to the same end as the first run, and its commit of those records is refused."""
     other = ParquetCommits(tmp_path)
     assert (-1, None) == commits.last()
     assert state(3) == commits.plan(0, state(3))
@@ -120,7 +120,7 @@ def test_of_two_runs_one_commits(commits, tmp_path):
 
 
 def test_what_spark_committed_counts(commits, tmp_path):
-    """A list of Spark's own query is a commit, even if the query was killed before it updated the checkpoint."""
+    """A list by Spark's own query is a commit, even if the query was killed before it updated the checkpoint."""
     commits.plan(0, state(3))
     commits.commit(0, state(3), [], [])
     (tmp_path / "_checkpoint" / "commits" / "0").unlink()
@@ -128,7 +128,7 @@ def test_what_spark_committed_counts(commits, tmp_path):
 
 
 def test_every_tenth_commit_has_all_files_and_merges(commits, tmp_path):
-    """Every tenth commit lists all files and merges small ones; files on no list are removed a day later."""
+    """Every tenth commit lists all files and merges small ones. Files on no list are removed a day later."""
     for number in range(COMPACT_INTERVAL - 1):
         assert not commits.merges(number)
         commits.plan(number, state(number + 1))
@@ -151,7 +151,7 @@ def test_every_tenth_commit_has_all_files_and_merges(commits, tmp_path):
 
 
 def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
-    """A snapshot has the offsets where the next run begins; a file counts once it is in a snapshot."""
+    """A snapshot has the offsets where the next run begins. A file counts after a snapshot lists it."""
     files = write(tmp_path, batch(0, 0, 1), has_topic=True)
     assert ((-1, None), []) == (iceberg.last(), archived_files_of(iceberg, tmp_path))
     iceberg.commit(0, state(2), files, [])
@@ -162,7 +162,7 @@ def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
 
 
 def test_of_two_runs_one_has_the_snapshot(iceberg, tmp_path):
-    """A commit on top of another run's snapshot is refused and not retried, even if the table's properties allow it."""
+    """A commit on top of another run's snapshot is refused, and not retried even if the table's properties allow it."""
     other = IcebergCommits(tmp_path)
     with table_of(iceberg).transaction() as transaction:
         transaction.remove_properties("commit.retry.num-retries")
@@ -177,7 +177,7 @@ def test_of_two_runs_one_has_the_snapshot(iceberg, tmp_path):
 
 
 def test_other_programs_snapshots_do_not_hide_the_offsets(iceberg, tmp_path):
-    """The offsets come from the newest snapshot that has them, or from the table's property if all of those expired."""
+    """The offsets come from the newest snapshot that has some, or from the table's property if those expired."""
     iceberg.commit(0, state(1), write(tmp_path, batch(0, 0), has_topic=True), [])
     first = table_of(iceberg).current_snapshot().snapshot_id
     (other,) = write(tmp_path, batch(1, 0), has_topic=True)
@@ -188,7 +188,7 @@ def test_other_programs_snapshots_do_not_hide_the_offsets(iceberg, tmp_path):
 
 
 def test_small_files_of_a_table_are_merged(iceberg, tmp_path):
-    """The snapshot with the next records also replaces the small files of a folder by one."""
+    """The snapshot that adds the next records also replaces the small files of a folder by one file."""
     for number in range(SMALL_FILES):
         iceberg.commit(number, state(number + 1), write(tmp_path, batch(number, 0), has_topic=True), [])
     (group,) = small_groups(tmp_path)
@@ -200,7 +200,7 @@ def test_small_files_of_a_table_are_merged(iceberg, tmp_path):
 
 
 def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
-    """A file of the table is found by its last three parts, even if the table names it by another path."""
+    """A file of the table is found by the last three parts of its path, even if the table names it by another path."""
     link = tmp_path.parent / f"{tmp_path.name}-link"
     link.symlink_to(tmp_path)
     for number in range(SMALL_FILES):
@@ -214,7 +214,7 @@ def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
 
 @pytest.mark.parametrize("lost", ["_checkpoint/offsets", "_spark_metadata"])
 def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost):
-    """An archive without its offsets or its list is refused: a run would archive its records again."""
+    """A run refuses an archive whose offsets or list are missing, because it would archive the same records again."""
     for number in range(2):
         commits.plan(number, state(number + 1))
         commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
@@ -225,7 +225,7 @@ def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost
 
 @pytest.mark.parametrize("lost", [0, 3, COMPACT_INTERVAL - 1])
 def test_an_archive_with_a_lost_list_is_not_read(commits, tmp_path, lost):
-    """An archive with a missing list is not read: a restore would silently lack the records of that list."""
+    """A restore does not read an archive that lacks a list, because it would silently omit that list's records."""
     for number in range(COMPACT_INTERVAL + 2 if lost > 3 else 5):
         commits.plan(number, state(number + 1))
         commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
@@ -238,7 +238,7 @@ def test_an_archive_with_a_lost_list_is_not_read(commits, tmp_path, lost):
 
 
 def test_a_table_without_its_place_is_not_begun_again(iceberg, tmp_path):
-    """A table without offsets is refused; another program may have removed the property after the snapshots expired."""
+    """A run refuses a table without offsets: a program may have removed the property after snapshots expired."""
     (other,) = write(tmp_path, batch(1, 0), has_topic=True)
     table_of(iceberg).add_files([f"file://{other}"])
     with pytest.raises(PipelineError, match="is unknown which records"):
@@ -247,7 +247,7 @@ def test_a_table_without_its_place_is_not_begun_again(iceberg, tmp_path):
 
 @pytest.mark.parametrize("kind", [PARQUET, ICEBERG])
 def test_files_that_no_list_has_keep_an_archive_from_being_made(tmp_path, kind):
-    """Data files without a list, as in a partial copy, prevent a run, which would remove them a day later."""
+    """A run refuses a folder with data files but no list, because it would remove these files a day later."""
     before = write(tmp_path, batch(0, 0))
     with pytest.raises(PipelineError, match="files of an archive, but no list"):
         check_archive(tmp_path, ArchiveOptions(path="/d", topics=TOPIC, target=tmp_path, format=kind))
@@ -264,7 +264,7 @@ def test_files_that_no_list_has_keep_an_archive_from_being_made(tmp_path, kind):
     ],
 )
 def test_patterns_are_those_of_a_shell(topics, name, expected):
-    """A shell pattern matches the whole name, and a dot matches only a dot."""
+    """A shell pattern matches a whole name, and a dot in the pattern matches only a dot."""
     assert expected == matches(topics, name)
 
 

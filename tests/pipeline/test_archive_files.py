@@ -1,4 +1,4 @@
-"""Tests of which files of an archive count, even after it was moved, and of its notes on topics."""
+"""Tests of which files of an archive count, even after the archive was moved, and of its notes on topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listed(archive, batch, *names):
 
 
 def test_only_committed_files_count(tmp_path):
-    """The files of Spark's list count, in any folder; the files of a killed run do not."""
+    """The files on Spark's list count, in whatever folder the archive is. The files of a killed run do not count."""
     names = [f"topic=orders/date=2026-01-0{day}/part-{day}.parquet" for day in range(1, 5)]
     files = [put(tmp_path, name) for name in names]
     listed(tmp_path, "0", names[0])
@@ -44,14 +44,14 @@ def test_only_committed_files_count(tmp_path):
 
 
 def test_without_a_list_every_file_counts(tmp_path):
-    """Without a list every file counts, as in an archive of which only the folders were copied."""
+    """If an archive has no list, as after only its folders were copied, every file counts."""
     file = put(tmp_path, "topic=orders/date=2026-01-01/part-0.parquet")
     put(tmp_path, "topic=orders/date=2026-01-01/.part-0.parquet.crc")
     assert [file] == archived_files(tmp_path)
 
 
 def test_no_archive_is_told(tmp_path):
-    """The error for a missing archive says how to make one; an archive of topics without records is an archive."""
+    """The error for a missing archive says how to make one. An archive of topics without records is not missing."""
     with pytest.raises(PipelineError, match="no archive there; make one: topicfs pipeline archive"):
         archived_files(tmp_path)
     (tmp_path / "_checkpoint").mkdir()
@@ -59,7 +59,7 @@ def test_no_archive_is_told(tmp_path):
 
 
 def test_a_missing_file_is_told(tmp_path):
-    """The error names the missing file before anything is restored from the others."""
+    """The error names a missing file before anything is restored from the other files."""
     name = "topic=orders/date=2026-01-01/part-0.parquet"
     listed(tmp_path, "0", name)
     with pytest.raises(PipelineError, match=f"{name}: is in the archive's list of files, but does not exist"):
@@ -67,7 +67,7 @@ def test_a_missing_file_is_told(tmp_path):
 
 
 def test_notes_are_added_to(tmp_path):
-    """A run adds the notes of its topics to those of other runs."""
+    """A run adds notes on its own topics to the notes of earlier runs."""
     assert {} == read_notes(tmp_path)
     orders, clicks = TopicNote(4, {"cleanup.policy": "compact"}), TopicNote(1, {})
     write_notes(tmp_path, {"orders": TopicNote(2, {}), "clicks": clicks})
@@ -76,7 +76,7 @@ def test_notes_are_added_to(tmp_path):
 
 
 def test_notes_of_jobs_that_run_at_once_all_last(tmp_path):
-    """Each of several concurrent jobs adds to the notes of the others, so that none are lost."""
+    """No notes are lost if several jobs add notes concurrently."""
     notes = {f"topic-{number}": TopicNote(number, {}) for number in range(1, 9)}
     begin = Barrier(len(notes))
 

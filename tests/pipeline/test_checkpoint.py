@@ -22,7 +22,7 @@ def batch(*lines):
 
 
 def test_the_last_batch_that_is_done_counts(tmp_path):
-    """The last committed batch counts; a begun batch and other files do not, and batches are compared as numbers."""
+    """The last committed batch counts, not a batch that only began. Batches are compared as numbers."""
     offsets = {
         "9": batch('{"orders": {"0": 5}}'),
         "10": batch('{"orders": {"0": 7, "1": 3}}'),
@@ -34,7 +34,7 @@ def test_the_last_batch_that_is_done_counts(tmp_path):
 
 
 def test_each_source_has_a_line(tmp_path):
-    """Each source has a line; a source that has not begun has no offsets, and topic ids are kept apart."""
+    """Each source has a line. A source that has not begun has no offsets. Ids of topics are kept separately."""
     lines = ('{"orders": {"0": 5}, "orders@AAAAAAAAAAAAAAAAAAAAAA": {}}', "-", '{"clicks": {"2": 1}}')
     found = offsets_done(checkpoint(tmp_path, offsets={"0": batch(*lines)}, commits=("0",)))
     assert {TopicPartition("orders", 0): 5, TopicPartition("clicks", 2): 1} == found.offsets
@@ -42,7 +42,7 @@ def test_each_source_has_a_line(tmp_path):
 
 
 def test_before_the_first_batch_there_is_nothing(tmp_path):
-    """Before the first batch, and without a checkpoint, there are no offsets."""
+    """There are no offsets before the first batch is done, or if there is no checkpoint."""
     assert ({}, {}) == offsets_done(tmp_path / "none")
     assert ({}, {}) == offsets_done(checkpoint(tmp_path, offsets={"0": batch("{}")}, commits=()))
 

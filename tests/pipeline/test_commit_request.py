@@ -1,4 +1,4 @@
-"""Tests that the owner of the data directory appends a write, or that an error says what became of it."""
+"""Tests that the directory's owner appends a submitted write, or that an error says what became of the write."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def owner(data):
-    """Start another process that owns the directory, and accepts requests or does not."""
+    """Start another process that owns the directory and does or does not accept requests."""
     processes = []
 
     def start(what: str) -> subprocess.Popen[str]:
@@ -114,7 +114,7 @@ def test_a_mirrors_directory_takes_no_write(data):
 
 
 def test_without_an_owner_the_writer_owns_for_a_moment(data):
-    """Without an owner the writer appends: on return the records are in the log, and no lock or file is left."""
+    """If there is no owner, the writer appends. On return the log has the records, and no lock or file is left."""
     CommitRequest([data], ONCE, [staged(data)]).commit(TIMEOUT_SECONDS)
     assert ["a", "b"] == lines(data)
     assert [] == left(data)
@@ -122,7 +122,7 @@ def test_without_an_owner_the_writer_owns_for_a_moment(data):
 
 
 def test_an_owner_that_works_appends(data, owner):
-    """The writer waits for an owner that appends the write."""
+    """If the owner accepts requests, the writer waits until the owner has appended the write."""
     process = owner("works")
     CommitRequest([data], ONCE, [staged(data)]).commit(TIMEOUT_SECONDS)
     assert process.poll() is None
@@ -133,7 +133,7 @@ def test_an_owner_that_works_appends(data, owner):
 
 
 def test_neither_waits_for_the_next_look_of_the_other(data, owner, monkeypatch):
-    """The owner and the job wake each other: neither waits for the other's next check, which is far away."""
+    """The owner and the job wake each other, so that neither waits for the other's far-away periodic check."""
     process = owner("looks once")
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.FIRST_CHECK_PAUSE_SECONDS", 3600.0)
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.LONGEST_CHECK_PAUSE_SECONDS", 3600.0)
@@ -148,7 +148,7 @@ def test_neither_waits_for_the_next_look_of_the_other(data, owner, monkeypatch):
 
 
 def test_an_owner_that_cannot_append_is_not_asked_again_and_again(data, monkeypatch):
-    """A failed attempt of the owner does not end the job's pause, so the owner is not woken again and again."""
+    """An owner's failed attempt does not end the job's pause, so the job does not wake the owner repeatedly."""
     rings = []
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.ring", lambda _, seconds: rings.append(seconds))
     file = staged(data)
@@ -161,7 +161,7 @@ def test_an_owner_that_cannot_append_is_not_asked_again_and_again(data, monkeypa
 
 
 def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
-    """After the timeout the error names the owner's process, and the write is withdrawn, never to be appended."""
+    """After the timeout the error names the owner's process, and the write is withdrawn and never appended."""
     process = owner("sleeps")
     with pytest.raises(CommitTimeoutError, match=f"owned by process {process.pid}.*nothing was written"):
         CommitRequest([data], ONCE, [staged(data)]).commit(0.1)
@@ -169,7 +169,7 @@ def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
 
 
 def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
-    """A waiting writer checks repeatedly whether the directory is free, and appends when the owner has gone."""
+    """A waiting writer checks repeatedly whether the directory is free, and appends after the owner has ended."""
     process = owner("sleeps")
     pauses = []
 
@@ -184,7 +184,7 @@ def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
 
 
 def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
-    """A micro-batch that a killed driver's Python process withdrew is submitted again by the next driver."""
+    """If a killed driver's Python process withdrew a micro-batch, the next driver submits the micro-batch again."""
     process = owner("sleeps")
     write = WriteId("query", 0)
 
@@ -201,7 +201,7 @@ def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
 
 @pytest.mark.parametrize("write", [ONCE, WriteId("query", 0)])
 def test_an_interrupt_withdraws(data, owner, write):
-    """An interrupt withdraws the write, so that nothing is appended now or later."""
+    """An interrupt withdraws the write, so that the write is never appended."""
     owner("sleeps")
 
     def sleep(seconds: float) -> None:
@@ -213,7 +213,7 @@ def test_an_interrupt_withdraws(data, owner, write):
 
 
 def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
-    """The timeout ends with the claim: a job that failed afterwards would run again and double its records."""
+    """The timeout ends with the claim, because a job that failed later would run again and duplicate records."""
     process = owner("sleeps")
     file = staged(data)
     area = staging_area([data])
@@ -237,7 +237,7 @@ def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
 
 @pytest.mark.parametrize("write", [ONCE, WriteId("query", 0)])
 def test_a_withdrawal_that_comes_after_the_claim_is_none(data, owner, monkeypatch, write):
-    """If the owner claims the write just before its withdrawal, the withdrawal fails and the job goes on waiting."""
+    """If the owner claims a write just before the job withdraws it, withdrawing fails and the job goes on waiting."""
     process = owner("sleeps")
     withdraw, asked = StagingArea.withdraw, []
 
@@ -258,7 +258,7 @@ def test_a_withdrawal_that_comes_after_the_claim_is_none(data, owner, monkeypatc
 
 
 def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch):
-    """A claimed write is an error if this process owns the directory and fails: no other process could complete it."""
+    """A claimed write is an error if this process owns the directory and fails, as nobody else could complete it."""
     file = staged(data)
     area = staging_area([data])
     area.submit(ONCE, [file])
@@ -279,7 +279,7 @@ def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch)
 
 
 def test_a_broker_completes_no_write(data, owner):
-    """The job does not wait for a broker that replaced a claimed write's owner: a broker appends no writes."""
+    """The job does not wait for a broker that replaced the claiming owner, because a broker appends no writes."""
     file = staged(data)
     area = staging_area([data])
     area.submit(ONCE, [file])
@@ -300,7 +300,7 @@ def test_a_refused_write_says_why_and_leaves_nothing(data):
 
 
 def content(text: str) -> Content:
-    """Return the content of these lines as tasks compute it, independent of their order."""
+    """Return the content of these lines as tasks compute it, which does not depend on their order."""
     return Content(text.count("\n"), sum(map(crc32, text.encode().splitlines())))
 
 
@@ -314,7 +314,7 @@ def commit(data, write, text="a\nb\n", topic="orders", **settings):
 
 
 def test_a_replayed_micro_batch_is_dropped(data, caplog):
-    """A repeated micro-batch is dropped with its staged files, in any order of rows; a warning counts its records."""
+    """A repeated micro-batch is dropped with its staged files, in any order of rows. A warning counts its records."""
     for text in ("a\nb\n", "b\na\n"):
         commit(data, WriteId("query", 0), text)
     assert ["a", "b"] == lines(data)
@@ -324,7 +324,7 @@ def test_a_replayed_micro_batch_is_dropped(data, caplog):
 
 
 def test_another_target_has_micro_batches_of_its_own(data):
-    """With a copied checkpoint a query writes each micro-batch to another or newly created topic as well."""
+    """A query with a copied checkpoint writes each micro-batch to another topic, or to a newly created one, as well."""
     for _ in range(2):
         with closing(open_engine(data)) as engine:
             engine.delete_topic("orders")
@@ -337,7 +337,7 @@ def test_another_target_has_micro_batches_of_its_own(data):
 
 
 def test_another_topic_of_the_targets_name_is_an_error(data):
-    """A write for a topic that was deleted and created again is refused, and nothing is appended."""
+    """A write whose topic was deleted and created again is refused, and nothing is appended."""
     write = WriteId("query", 0, "1EvPSKI_SvihSIy3lMKMvg")
     with pytest.raises(WriteRefusedError, match="orders: was deleted and created again"):
         commit(data, write)
@@ -346,7 +346,7 @@ def test_another_topic_of_the_targets_name_is_an_error(data):
 
 
 def test_a_micro_batch_behind_the_last_one_is_an_error(data):
-    """A micro-batch before the last is an error: after a restored checkpoint its rows may be in the topic."""
+    """A micro-batch before the last committed one is an error, because its rows may already be in the topic."""
     for batch in (0, 1):
         commit(data, WriteId("query", batch))
     said = "micro-batch 0 of query query is repeated with 2 records, but micro-batch 1 is committed"
@@ -370,7 +370,7 @@ def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
 
 
 def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog):
-    """With failOnOtherRows=false other rows are skipped; a micro-batch before the last one is still an error."""
+    """failOnOtherRows=false skips other rows, but a micro-batch before the last committed one is still an error."""
     for batch in (0, 1):
         commit(data, WriteId("query", batch))
     commit(data, WriteId("query", 1), "x\ny\nz\n", must_have_same_rows=False)
@@ -382,7 +382,7 @@ def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog)
 
 @pytest.mark.parametrize("text", ["b\na\n", "x\ny\n"], ids=["same", "others"])
 def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
-    """Of two copies of a query at the same micro-batch, the second learns that the first one's rows were taken."""
+    """If two copies of a query submit one micro-batch, the second learns that the first one's rows were appended."""
     write = WriteId("query", 0)
     process = owner("sleeps")
     staging_area([data]).submit(write, [staged(data, write, text)], content=content(text))
@@ -402,7 +402,7 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
 
 
 def test_what_was_committed_before_there_were_targets(data, caplog):
-    """An old entry without a target counts for each target of its query, until the target has its own entry."""
+    """An old entry without a target counts for each target of its query, until the target gets an entry of its own."""
     committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
     (data / COMMITTED_WRITES).write_text(json.dumps(committed))
     with closing(open_engine(data)) as engine:
@@ -417,7 +417,7 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
 
 
 def test_abort_removes_what_was_staged(data):
-    """Abort removes staged files, but not those of a submitted write: another driver may have replaced a dead one."""
+    """Abort removes staged files, but not those of a submitted write: another driver may have replaced this one."""
     file = staged(data)
     CommitRequest([data], ONCE, [file]).abort()
     assert [] == left(data)
@@ -431,7 +431,7 @@ def test_abort_removes_what_was_staged(data):
 
 
 def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
-    """If the directory cannot be opened, the error is the engine's, and no file is left."""
+    """If the directory cannot be opened, the engine's error is raised, and no file is left."""
     file = staged(data)
     (data / "holiday pictures").mkdir()
     with pytest.raises(NotALogDirectoryError, match="holiday pictures"):

@@ -94,7 +94,7 @@ def test_a_compaction_after_planning_damages_nothing(engine, tmp_path, seed, giv
 
 
 def test_a_merged_segment_that_begins_as_the_planned_one(engine, tmp_path):
-    """A merged segment with the size and first batch of the planned one is recognized as another file."""
+    """A merged segment counts as another file, even with the size and first batch of the planned segment."""
     keys = [b"first", *[b"again"] * 6, *[b"key %d" % number for number in range(20)], b"again"]
     for number, key in enumerate(keys):
         record = Record(Offset(0), Timestamp(1_700_000_000_000), key, b"x" * (200 + 7 * number))
@@ -118,7 +118,7 @@ def test_a_report_does_not_count_replaced_segments_as_damaged(engine, tmp_path):
 
 
 def test_a_compaction_while_a_log_is_loaded(engine, tmp_path, monkeypatch):
-    """A log is loaded again if files disappeared after they were listed."""
+    """A log is loaded again if some of its files disappeared after they were listed."""
     due = [lambda: compact(engine, **{"internal.segment.bytes": "100000"})]
 
     class CompactingDisk(NativeFileSystem):
@@ -140,7 +140,7 @@ def test_a_compaction_while_a_log_is_loaded(engine, tmp_path, monkeypatch):
 
 
 def test_verify_checks_a_segment_again_that_is_replaced_meanwhile(engine, tmp_path, monkeypatch):
-    """Indexes from before a compaction beside a log from after it are checked again, and are not damage."""
+    """If indexes are from before a compaction and the log from after it, both are checked again: no damage."""
     fill(engine, 0, 60)
     files = NativeFileSystem(read_only=True)
     verification = DirectoryVerification([tmp_path], files)
@@ -160,7 +160,7 @@ def test_verify_checks_a_segment_again_that_is_replaced_meanwhile(engine, tmp_pa
 
 @pytest.mark.parametrize("in_use", [True, False])
 def test_an_index_whose_log_is_being_replaced_is_no_left_over(tmp_path, in_use):
-    """Beside a live owner, an index without a log is reported only if a second look still finds it without one."""
+    """While an owner runs, an index without a log is reported only if a second look still finds no log."""
     with closing(open_engine(tmp_path)) as engine:
         engine.create_topic("orders", overrides=SETTINGS)
         fill(engine, 0, 60)

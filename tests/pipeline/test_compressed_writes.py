@@ -36,7 +36,7 @@ WRITE = WriteId("0d9ec173")
     ids=str,
 )
 def test_the_records_in_the_log_are_the_bytes_that_the_task_compressed(tmp_path, settings, codec):
-    """No batch is compressed a second time, whatever the topic's codec, level and other settings are."""
+    """The owner compresses no batch a second time, whatever the topic's codec, level and other settings are."""
     import pyarrow as pa
 
     from topicfs.pipeline.sink.rows import RowEncoder

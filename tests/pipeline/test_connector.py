@@ -25,7 +25,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def install_maven(tmp_path, script):
-    """Install a program called mvn, which runs `script` and is to fill the folder `$output`."""
+    """Install a program named mvn that runs `script`, which fills the folder `$output`."""
     program = tmp_path / "bin" / "mvn"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\noutput=${{7#-DoutputDirectory=}}\n{script}\n")
@@ -33,7 +33,7 @@ def install_maven(tmp_path, script):
 
 
 def test_jars_are_fetched_once_and_said_once(tmp_path, cache):
-    """The first call fetches the jars with one message; the second call does neither."""
+    """The first call fetches the jars and prints one message. The second call neither fetches nor prints."""
     install_maven(tmp_path, f'echo once >>{tmp_path}/runs; mkdir "$output"; touch "$output/{ABOVE}"')
     said = []
     first = CONNECTOR.folder(say=said.append)
@@ -45,7 +45,7 @@ def test_jars_are_fetched_once_and_said_once(tmp_path, cache):
 
 
 def test_another_pom_is_another_folder(tmp_path, cache):
-    """Each version of the pom has its own folder, so that an older topicfs keeps its jars."""
+    """Each version of the pom has its own folder, so an older topicfs still finds its jars."""
     install_maven(tmp_path, f'mkdir "$output"; touch "$output/{ABOVE}"')
     (tmp_path / "pom.xml").write_text("<project/>")
     other = Jars(name="spark-kafka", pom=tmp_path / "pom.xml", variable="NONE", first="*.jar")
@@ -69,7 +69,7 @@ def test_another_pom_is_another_folder(tmp_path, cache):
     ],
 )
 def test_a_fetch_that_fails_leaves_nothing(tmp_path, cache, script, said):
-    """The error of a failed fetch has Maven's reason and the remedy; no incomplete folder stays."""
+    """The error of a failed fetch has Maven's reason and the remedy, and no incomplete folder is left."""
     install_maven(tmp_path, script)
     with pytest.raises(JarsMissingError, match=said) as caught:
         CONNECTOR.folder(say=str)
@@ -78,7 +78,7 @@ def test_a_fetch_that_fails_leaves_nothing(tmp_path, cache, script, said):
 
 
 def test_a_fetch_that_takes_too_long_is_given_up(tmp_path, cache, monkeypatch):
-    """A fetch that takes too long is an error, instead of a command that seems to hang."""
+    """A fetch that takes too long is an error, so that the command does not seem to hang."""
     install_maven(tmp_path, "exec sleep 60")
     monkeypatch.setattr(maven, "DOWNLOAD_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(JarsMissingError, match="did not fetch the jars of spark-kafka in 0.2 s"):
@@ -93,7 +93,7 @@ def test_without_maven_the_remedies_are_named(tmp_path, cache, monkeypatch):
 
 
 def test_a_folder_that_has_them_is_taken(tmp_path, cache, monkeypatch):
-    """The folder in the variable is used without a fetch; a folder with other jars is refused."""
+    """The folder named by the variable is used without a fetch. A folder with other jars is refused."""
     monkeypatch.setenv(CONNECTOR.variable, str(tmp_path))
     with pytest.raises(JarsMissingError, match=r"this folder has no spark-sql-kafka-0-10_\*.jar"):
         CONNECTOR.folder(say=str)
@@ -152,12 +152,12 @@ def test_a_session_is_given_the_jars(home):
     ],
 )
 def test_what_the_user_settled_wins(home, defaults, arguments):
-    """If the user's settings already have a connector or packages, nothing is set or fetched."""
+    """If the user's settings already name a connector or packages, nothing is set or fetched."""
     assert ({}, 0) == (home.settings(defaults, PYSPARK_SUBMIT_ARGS=arguments), home.asked)
 
 
 def test_what_is_given_to_the_session_wins_over_the_defaults(home):
-    """A session's own settings override the defaults, as everywhere in Spark."""
+    """A session's own settings override spark-defaults.conf, as everywhere in Spark."""
     assert {} == home.settings(given={PACKAGES: "a:b:c"})
     assert {JARS: f"/b.jar,{home.fetched}"} == home.settings(f"{JARS} /a.jar", {JARS: "/b.jar"})
 
@@ -169,7 +169,7 @@ def test_a_connector_among_sparks_own_jars_is_enough(home):
 
 
 def test_settings_that_cannot_be_joined_are_told(home):
-    """Jars in PYSPARK_SUBMIT_ARGS without a connector are an error, and so is a line that a shell cannot parse."""
+    """PYSPARK_SUBMIT_ARGS with jars but no connector is an error, and so is a line that a shell cannot parse."""
     with pytest.raises(PipelineError, match=f"add its jars there: {home.fetched}"):
         home.settings(PYSPARK_SUBMIT_ARGS="--jars /a.jar pyspark-shell")
     with pytest.raises(PipelineError, match="PYSPARK_SUBMIT_ARGS: No closing quotation"):

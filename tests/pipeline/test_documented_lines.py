@@ -1,4 +1,4 @@
-"""Tests that run the Python lines of the README and of docs/scaling.md as they are."""
+"""Tests that run the Python lines of the README and of docs/scaling.md unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def append(data: Path, text: str) -> None:
 
 @pytest.fixture
 def data(tmp_path):
-    """Make a line in `orders` and in `text`, and an empty topic `copy`."""
+    """Put a line into `orders` and one into `text`, and make an empty topic `copy`."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         for topic in ("copy", "orders", "text"):
             engine.create_topic(topic)
@@ -39,7 +39,7 @@ def data(tmp_path):
 
 @pytest.mark.parametrize("document", ["README.md", "docs/scaling.md"])
 def test_the_first_lines_shown_stream_into_another_topic(spark, data, document):
-    """The documented lines stream new records into another topic; only the paths are replaced."""
+    """The documented lines, with only the paths replaced, stream new records into another topic."""
     block = blocks(document)[0]
     for shown in ('"data"', '"/srv/topics"'):
         block = block.replace(shown, f'"{data}"')

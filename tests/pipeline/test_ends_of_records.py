@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 MAX_MS = (2**63 - 1) // 1000
 SHOWN = [min(max(time, -MAX_MS), MAX_MS) for time in TIMES]
-"""TIMES, limited to those that 64 bits of microseconds can represent."""
+"""TIMES, limited to those that fit into 64 bits of microseconds."""
 
 
 def fill(path, times):
@@ -34,7 +34,7 @@ def times_of(spark, read_format, **options):
 
 
 def test_a_query_reads_every_record_with_the_nearest_time(spark, tmp_path):
-    """A query returns every record; a time beyond Spark's (the year 294247) becomes the nearest one."""
+    """A query returns every record. A time beyond Spark's range (the year 294247) becomes the nearest one."""
     data = fill(tmp_path / "data", TIMES)
     options = {"path": str(data), "subscribe": "orders"}
     assert len(TIMES) == spark.read.format("topicfs").options(**options).load().count()
@@ -75,7 +75,7 @@ def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broke
 
 @pytest.mark.parametrize("times", [TIMES, (0, LATEST_TIMESTAMP), (LATEST_TIMESTAMP,)])
 def test_a_report_and_a_verification_take_any_time(spark, tmp_path, times):
-    """A report counts each record and draws the page, and a verification finds no damage."""
+    """A report counts each record and draws the page, and a verification finds no damage, whatever the times are."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
     from topicfs.pipeline.places.place import place_of

@@ -1,4 +1,4 @@
-"""Tests that the sink writes the same records as Spark's own Kafka connector, into topics of the same shape."""
+"""Tests that the sink writes the same records as Spark's own Kafka connector to topics with equal partitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 TOPICS = {"sunk": 3, "sunk-too": 1}
 TIMED = "sunk-timed"
-"""Another topic of one partition, which `Sinks.records` leaves out."""
+"""A further topic of one partition, which `Sinks.records` leaves out."""
 IMPATIENT = {
     "kafka.max.block.ms": "2000",
     "kafka.delivery.timeout.ms": "3000",
@@ -41,12 +41,12 @@ class Sinks(NamedTuple):
         frame.write.format(kind).mode("append").options(**self.where[kind] | dict(options)).save()
 
     def write_ours(self, frame: Any, options: Mapping[str, str]) -> None:
-        """Write with topicfs, first checking in this process, which raises errors before any task without Spark."""
+        """Write with topicfs. First check the write in this process, to raise early errors without Spark."""
         target_of(self.where["topicfs"] | dict(options), frame.schema, overwrite=False)
         self.write("topicfs", frame, options)
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Return topic, key, value and headers of each record, and its partition unless the writer may choose it."""
+        """Return topic, key, value and headers of each record, and its partition unless the writer may choose one."""
         given = {"subscribe": ",".join(TOPICS), "includeHeaders": "true", "startingOffsets": "earliest"}
         frame = self.spark.read.format(kind).options(**self.where[kind] | given).load()
         return sorted(
@@ -66,7 +66,7 @@ class Sinks(NamedTuple):
 
 @pytest.fixture(scope="module")
 def sinks(spark, broker, tmp_path_factory):
-    """Make topics of three partitions and of one, in a broker and in a directory."""
+    """Make topics of three partitions and of one partition, in a broker and in a directory."""
     data = tmp_path_factory.mktemp("sinks")
     client = Client(broker.bootstrap_server)
     with contextlib.closing(open_engine(data)) as engine:
@@ -105,7 +105,7 @@ WRITTEN = [
 
 
 def test_equal_records(sinks, tmp_path):
-    """Each batch write, and a stream, yields the same records in the same partitions."""
+    """Both formats write the same records to the same partitions, in batches and in a stream."""
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "file").write_text("one\ntwo\n")
     stream = sinks.spark.readStream.format("text").load(str(tmp_path / "lines"))
@@ -158,7 +158,7 @@ def test_errors_of_both(sinks, query, options):
 
 
 def test_only_ours_writes_times(sinks):
-    """As documented, only topicfs writes the column `timestamp`; the connector ignores it."""
+    """As documented, only topicfs writes the column `timestamp`. The connector ignores the column."""
     frame = sinks.spark.sql(f"SELECT 'timed' AS value, timestamp_seconds({NEW_YEAR}) AS timestamp")
     found = {}
     for kind in ("kafka", "topicfs"):
@@ -171,7 +171,7 @@ def test_only_ours_writes_times(sinks):
 
 
 def test_what_only_ours_refuses(sinks):
-    """As documented, only topicfs refuses unknown options, and a missing topic even without rows for it."""
+    """As documented, only topicfs refuses unknown options, and a missing topic that no row names."""
     frame = sinks.spark.sql("SELECT 'v' AS value FROM range(0)")
     for options, said in (
         (SUNK | {"color": "red"}, "color: no option"),

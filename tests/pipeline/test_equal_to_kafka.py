@@ -1,6 +1,6 @@
-"""Tests that the source reads the same records as Spark's own Kafka connector, for every option that both have.
+"""Tests that the source reads the same records as Spark's own Kafka connector, for every option that both support.
 
-A broker writes the topics, and topicfs reads the broker's own log directory, so both read the same records.
+A broker writes the topics, and topicfs reads the broker's log directory, so both read the same records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def times(*seconds: float) -> str:
 
 @pytest.fixture(scope="module")
 def both(spark, broker):
-    """Make the topics, with a transaction that stays open."""
+    """Make the topics; one transaction stays open."""
     undecided = write_topics(Client(broker.bootstrap_server), broker.log_dir)
     yield Both(spark, broker.bootstrap_server, broker.log_dir)
     undecided.abort_transaction(30)
@@ -59,7 +59,7 @@ READ = [
 
 
 def test_equal_rows(both):
-    """Each query has equal rows in all columns."""
+    """Both formats return equal rows in all columns for each query."""
     cases = [options | {"includeHeaders": "true"} for options in READ]
     theirs, ours = both.batches("kafka", cases), both.batches("topicfs", cases)
     assert theirs.schema == ours.schema
@@ -123,7 +123,7 @@ BOUNDED = [
 
 
 def test_equal_choices(both):
-    """Every way to choose partitions and offsets gives the same records; topicfs reads them without Spark."""
+    """Both formats return the same records for every choice of partitions and offsets. topicfs reads without Spark."""
     frame = both.batches("kafka", BOUNDED).select("case", "topic", "partition", "offset")
     theirs = sorted(map(tuple, frame.collect()))
     ours = [(case, *one) for case, options in enumerate(BOUNDED) for one in both.our_offsets(options)]
@@ -201,7 +201,7 @@ def test_errors_of_both(both, options):
 
 
 def test_equal_tasks(both):
-    """minPartitions gives the same ranges; maxRecordsPerPartition does too if the connector applies it."""
+    """minPartitions gives equal ranges in both formats. So does maxRecordsPerPartition if the connector applies it."""
     cases = [ORDERS | {"minPartitions": least} for least in ("2", "4", "7", "13")]
     cases.append(ORDERS | {"minPartitions": "5", "maxRecordsPerPartition": "4"})
     tasks = both.batches("kafka", cases).groupBy("case", "partition", spark_functions.spark_partition_id())
@@ -226,7 +226,7 @@ STREAMED = [
 
 
 def test_equal_streams(both, tmp_path):
-    """Streams have equal rows in equal micro-batches, from any start and with any limit."""
+    """Both formats return equal rows in equal micro-batches, from any start and with any limit."""
     cases = [{"startingOffsets": "earliest", "includeHeaders": "true"} | options for options in STREAMED]
     theirs = both.streams("kafka", cases, tmp_path / "theirs")
     ours = both.streams("topicfs", cases, tmp_path / "ours")
@@ -259,7 +259,7 @@ def test_errors_of_both_streams(both, options, tmp_path):
 
 
 def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
-    """A stream continues with the other format: both write the next offsets into the checkpoint in the same form."""
+    """A stream continues with the other format, because both formats write the next offsets in the same form."""
     client, place = Client(both.server), TopicPartition("moving", 0)
     client.create_topic("moving")
     found = []
@@ -280,7 +280,7 @@ def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
 
 
 def test_both_fail_over_a_topic_made_anew(both, tmp_path):
-    """Both fail if the topic was created again and is shorter; the connector does not recognize a longer one."""
+    """Both fail if a topic was created again and is shorter. The connector does not notice a longer one."""
     client, place = Client(both.server), TopicPartition("anew", 0)
 
     def run(kind):
@@ -316,13 +316,13 @@ def test_both_fail_over_a_topic_made_anew(both, tmp_path):
     ids=repr,
 )
 def test_what_only_ours_refuses(both, options, said):
-    """As documented, topicfs refuses names that the connector ignores, and values that only it accepts."""
+    """As documented, topicfs refuses names that the connector ignores, and values that only the connector accepts."""
     both.batch("kafka", options).collect()
     assert said in both.our_error(options)
 
 
 def test_times_are_those_of_records(both):
-    """As documented, topicfs finds times of records only; a broker also finds transaction markers, written today."""
+    """As documented, topicfs finds only times of records. A broker also finds transaction markers, written today."""
     client = Client(both.server)
     theirs = [client.offset_at("ledger", NOON + 1, partition=number) for number in range(2)]
     ours = [task.range.start_offset for task in both.our_tasks(LEDGER | {"startingTimestamp": str(NOON + 1)})]

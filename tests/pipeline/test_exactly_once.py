@@ -1,4 +1,4 @@
-"""Tests that a topic has each input once, whichever process of a streaming query is killed; `soak` repeats this."""
+"""Tests that a topic has each input once, whichever process of a streaming query is killed. `soak` repeats this."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def scene(tmp_path):
 
 @pytest.mark.fuse
 def test_whoever_is_killed_doubles_and_loses_nothing(scene, chance):
-    """Kills of the daemon, and of the driver with and without a daemon, neither double nor lose a record.
+    """No record is duplicated or lost when the daemon is killed, or the driver, with or without a daemon.
 
-    A last run brings the rest, although its tasks fail after writing: files that a failed attempt staged are never
-    appended, and none stays. The soak has other moments.
+    A last run writes the remaining records, although its tasks fail after writing: the owner never appends files that
+    a failed attempt staged, and none of these files is left. The soak kills at other moments.
     """
     scene.start()
     scene.until_committed()

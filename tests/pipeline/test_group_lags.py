@@ -17,7 +17,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 def test_a_lag_is_not_negative(tmp_path: Path):
-    """The lag of a position beyond the end, as after a topic was created again, is 0."""
+    """If a group's position is beyond the end, as after a topic was created again, its lag is 0."""
     with closing(open_engine(tmp_path)) as engine:
         append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
         orders = TopicPartition("orders", 0)
@@ -29,7 +29,7 @@ def test_a_lag_is_not_negative(tmp_path: Path):
 
 
 def test_lags_are_read_without_a_lost_replica_directory(tmp_path: Path):
-    """The lags can be read without the replica directories that a place leaves out."""
+    """The lags can be read even if the place leaves out a lost replica directory."""
     roots = [tmp_path / name for name in ("a", "b", "c")]
     config = EngineConfig()._replace(replication_factor=3)
     orders = TopicPartition("orders", 0)

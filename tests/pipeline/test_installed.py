@@ -45,12 +45,12 @@ print(json.dumps(found))
 
 
 def outside():
-    """Return the environment of a user without module paths, which other tests' session sets."""
+    """Return the environment of a user, without the module paths that the session of other tests sets."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def run(python, folder, data, *statements):
-    """Return what a program prints that knows only the format's name, run in `folder`."""
+    """Return what `statements` print; they know only the name of the format, and run in `folder`."""
     settings = SETTINGS | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
@@ -86,7 +86,7 @@ def lines(data):
 
 
 def test_of_an_editable_install(tmp_path, data):
-    """An editable install works from any directory without PYTHONPATH, also for SQL tables with options."""
+    """An editable install works from any directory without PYTHONPATH, even for SQL tables with options."""
     count = "SELECT count(*) FROM"
     found = run(
         sys.executable,
@@ -113,7 +113,7 @@ def test_of_an_editable_install(tmp_path, data):
 
 
 def copied(folder):
-    """Copy the sources of a wheel, so that a build leaves the checkout alone; modules are compiled already."""
+    """Copy the sources of a wheel with their compiled modules, so that a build does not change the checkout."""
     folder.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE", "setup.py"):
         shutil.copy(ROOT / name, folder)
@@ -121,9 +121,10 @@ def copied(folder):
         shutil.copytree(
             ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.c")
         )
-    # The generated C code, which is generated again only if a source is newer.
+    # The generated C code. It is generated again only if a source is newer.
     shutil.copytree(ROOT / "build" / "cython", folder / "build" / "cython")
-    # The compiled modules, which are compiled again only if they are older: gcc would take most of the time.
+    # The compiled modules. They are compiled again only if they are older than a source, since gcc takes most
+    # of the time.
     compiled = folder / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     for module in (path for name in COMPILED for path in (ROOT / name).rglob("*.so")):
         target = compiled / "topicfs" / module.relative_to(ROOT)
@@ -133,7 +134,7 @@ def copied(folder):
 
 
 def test_of_a_wheel(tmp_path, data):
-    """A wheel runs without the checkout, even if other projects have modules of the same names beside the program."""
+    """A wheel runs without the checkout, even if the program's directory has modules of the same names."""
     wheel = [
         sys.executable,
         "-m",

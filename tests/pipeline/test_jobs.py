@@ -1,4 +1,4 @@
-"""Tests of jobs over whole topics: what they write, and what a second run adds."""
+"""Tests of jobs over whole topics: the records that a run writes, and the records that a second run adds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW_YEAR = 1_767_225_600_000
 
 @pytest.fixture
 def data(tmp_path):
-    """Make `orders` with three records of two days, and an empty topic `copy`."""
+    """Make `orders` with three records on two days, and an empty topic `copy`."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         engine.create_topic("copy")
         partition = engine.create_topic("orders").partitions()[0]
@@ -53,7 +53,7 @@ def rows(frame):
 
 
 def test_archive_brings_each_record_once(spark, data, tmp_path):
-    """An archive has each record once, by topic and date; a second run adds the new records, a third none."""
+    """An archive has each record once, by topic and date. A second run adds the new records, a third run none."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
@@ -76,7 +76,7 @@ def test_archive_brings_each_record_once(spark, data, tmp_path):
 
 
 def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
-    """A run may add topics to an archive, each from its start; a run with fewer is refused, to keep their offsets."""
+    """A run may add topics to an archive, each from its start. A run with fewer is refused, to keep their offsets."""
     from topicfs.pipeline.errors import PipelineError
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
@@ -92,7 +92,7 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
 
 @pytest.mark.parametrize(("topics", "kind"), [("nosuch", "parquet"), ("orders", "iceberg")])
 def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monkeypatch, topics, kind):
-    """An unknown topic or a missing package is an error before the archive's directory is made."""
+    """An unknown topic or a missing package is an error that is raised before the archive's directory is made."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.storage.errors import StorageError
 
@@ -104,7 +104,7 @@ def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monk
 
 
 def test_an_archive_takes_no_round_of_other_topics(spark, data, tmp_path):
-    """If two runs with different topics begin one archive at once, the second one stops."""
+    """If two runs with different topics begin the same archive at the same time, the second one stops."""
     from topicfs.pipeline.archiving.parquet import ParquetCommits
     from topicfs.pipeline.archiving.plan import plan, source_options
     from topicfs.pipeline.errors import PipelineError
@@ -121,7 +121,7 @@ def test_an_archive_takes_no_round_of_other_topics(spark, data, tmp_path):
 
 
 def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_path):
-    """An archive and a check never look for a directory that the place leaves out."""
+    """An archive job and a check do not look for a replica directory that the place leaves out."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
     from topicfs.pipeline.places.place import SparkPlace
@@ -138,7 +138,7 @@ def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_p
 
 
 def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path):
-    """A run continues an archive that Spark's own query began: its files and its planned round count."""
+    """A run continues an archive that Spark's own query began, with the query's files and its planned round."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     target = tmp_path / "archive"
@@ -166,7 +166,7 @@ def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path
 
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_path, kind):
-    """A continuous archive reads new topics of a pattern from their start; ^C ends it after a committed round."""
+    """A continuous archive reads new topics of a pattern from their start. ^C ends it after a committed round."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     if kind == "iceberg":
@@ -198,7 +198,7 @@ def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_pat
 
 
 def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
-    """^C also ends an archive that waits for the next round."""
+    """^C ends an archive job even while it waits for the next round."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     interrupt = Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
@@ -213,7 +213,7 @@ def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
 
 
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
-    """Spark reads the archive by the list of every tenth round, which has a merged file in place of the small ones."""
+    """Spark reads the archive by the list of every tenth round, which names a merged file instead of the small ones."""
     from topicfs.pipeline.archiving.files import archived_files
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
@@ -228,7 +228,7 @@ def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
 
 
 def test_an_archive_keeps_its_format(spark, data, tmp_path):
-    """A run with the other format is refused, because it would archive everything again."""
+    """A run with the other format is refused, because it would archive all records again."""
     from topicfs.pipeline.errors import PipelineError
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
@@ -240,7 +240,7 @@ def test_an_archive_keeps_its_format(spark, data, tmp_path):
 
 
 def test_replay_copies_through_sql(spark, data):
-    """Replay copies records through a filter and a projection, and each run copies all of them again."""
+    """Replay copies records through a filter and a projection. Each run copies all records again."""
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
@@ -269,7 +269,7 @@ def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
 
 
 def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path):
-    """With a checkpoint each run copies the new records, each once."""
+    """With a checkpoint each run copies only the new records, each once."""
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
@@ -282,7 +282,7 @@ def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path)
 
 
 def jobs_over(spark, data, tmp_path):
-    """Return each job over `orders` that continues earlier runs, with its message for lost records."""
+    """Return each job over `orders` that continues from earlier runs, with the job's message for lost records."""
     from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
@@ -301,7 +301,7 @@ def jobs_over(spark, data, tmp_path):
 
 
 def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
-    """Jobs over a topic that was created again fail with a remedy, and neither skip records nor change files."""
+    """Jobs over a topic that was created again fail with a remedy. They skip no records and change no files."""
     from topicfs.pipeline.errors import DataLossError
     from topicfs.pipeline.jobs.archive import read_notes
 

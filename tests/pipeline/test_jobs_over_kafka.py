@@ -1,4 +1,4 @@
-"""Tests of jobs whose topics are in a Kafka cluster: the same jobs with another place."""
+"""Tests of jobs whose topics are in a Kafka cluster instead of a data directory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def contents(client, topic):
 
 
 def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
-    """A cluster's topic is archived by topic and date without aborted records; a second run adds the new ones."""
+    """A cluster's topic is archived by topic and date, without aborted records. A second run adds the new records."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     client.create_topic("archived")
@@ -67,7 +67,7 @@ def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
 
 
 def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
-    """A topic created again after the plan is not read, neither in that round nor in the one that repeats it."""
+    """A topic that was created again after the plan is not read, neither in that round nor in a repetition of it."""
     place = place_of(f"kafka://{broker.bootstrap_server}")
     options, schema = (
         source_options(place, "again", Isolation.READ_COMMITTED),
@@ -88,7 +88,7 @@ def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
 
 
 def test_a_topic_created_again_between_its_check_and_its_read_is_not_read(client, broker):
-    """A read requests the topic by the id that was checked, not again by its name."""
+    """A read requests the topic by the id that was checked. It does not look up the name again."""
     client.create_topic("twice")
     client.produce("twice", RECORDS)
     with opened_cluster(place_of(f"kafka://{broker.bootstrap_server}")) as engine:
@@ -108,7 +108,7 @@ def test_a_topic_created_again_between_its_check_and_its_read_is_not_read(client
 
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
-    """An archive has partitions and settings of all topics, from a cluster or from a broker's directory."""
+    """An archive stores the partitions and settings of all topics, from a cluster or from a broker's directory."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
 
     settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
@@ -120,7 +120,7 @@ def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
 
 
 def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_path):
-    """Replay copies to a cluster, within it, and back: all records, or the new ones."""
+    """Replay copies all records, or only new ones, from a directory to a cluster, within a cluster, and back."""
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     data, place = tmp_path / "data", f"kafka://{broker.bootstrap_server}"
@@ -154,7 +154,7 @@ def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_pat
 
 @pytest.fixture
 def alices(tmp_path, monkeypatch):
-    """Write a file with a user's connection settings, whose password comes from the environment."""
+    """Write a file with a user's connection settings; the password is in the environment."""
     monkeypatch.setenv("ALICES_PASSWORD", "alice-secret")
     config = tmp_path / "client.properties"
     config.write_text(
@@ -166,7 +166,7 @@ def alices(tmp_path, monkeypatch):
 
 
 def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
-    """One file authenticates Spark's connector and librdkafka, as it does a mount."""
+    """One file of settings authenticates Spark's connector, librdkafka, and a mount."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
     from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
@@ -187,7 +187,7 @@ def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
 
 @pytest.fixture
 def kept(spark, monkeypatch):
-    """Keep the session of other tests from being ended by a job."""
+    """Prevent a job from ending the session of other tests."""
     monkeypatch.setattr(type(spark), "stop", lambda session: None)
 
 
@@ -235,7 +235,7 @@ def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, 
     ],
 )
 def test_an_error_of_kafkas_client_is_told_by_its_class(spark, broker, name, line):
-    """An error of Kafka's client is recognized by the exception class among the causes, whatever Spark's text is."""
+    """An error of Kafka's client is recognized by the class of a causing exception, whatever text Spark adds."""
     from py4j.protocol import Py4JJavaError
 
     from topicfs.jobs.run import cause

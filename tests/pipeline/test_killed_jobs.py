@@ -1,4 +1,4 @@
-"""Tests of jobs that are killed and run again: each record is there once, and nothing blocks the second run."""
+"""Tests of jobs that are killed and run again: each record is written once, and nothing blocks the second run."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def data(tmp_path):
 
 
 def killed(program, *arguments, when):
-    """Run a program until `when` is true, then kill the program and its JVM."""
+    """Run a program until `when` returns true, then kill the program and its JVM."""
     log = arguments[0].parent / "killed.log"
     with log.open("wb") as said:
         process = subprocess.Popen(
@@ -119,7 +119,7 @@ def rows_of(spark, data):
 
 
 def ordered(frame):
-    """Return the frame's rows, sorted, as Arrow, which compares them quickly."""
+    """Return the frame's rows, sorted, as an Arrow table, because Arrow compares rows quickly."""
     columns = "partition", "offset", "key", "value", "timestamp", "timestampType", "headers"
     return frame.select(*columns).orderBy("partition", "offset").toArrow()
 
@@ -127,7 +127,7 @@ def ordered(frame):
 @pytest.mark.parametrize("moment", ["writing", "written", "committed"])
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
-    """A job killed while writing, before the commit or after it archives each record once when it runs again."""
+    """A job archives each record once if it is killed while writing, before or after the commit, and runs again."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     if kind == "iceberg":
@@ -143,7 +143,7 @@ def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
 
 
 def test_a_restore_brings_each_record_once(spark, data, tmp_path):
-    """A restore that is killed in its third round continues in the next run, and leaves no file of a write."""
+    """The next run continues a restore that was killed in its third round, and leaves no file of a write."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 

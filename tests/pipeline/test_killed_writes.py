@@ -1,4 +1,4 @@
-"""Tests of a named write whose job, or whose directory's owner, is killed at some moment; the job runs again."""
+"""Tests of a named write: the job or the directory's owner is killed at some moment, and the job runs again."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Killing:
         return process
 
     def run(self, rounds: int) -> None:
-        """Write one version per round until it is committed, and kill the job or the owner meanwhile."""
+        """Write one version per round until the version is committed, and kill the job or the owner meanwhile."""
         with self._stack:
             for version in range(rounds):
                 if self._owner is None and self._chance.random() < 0.7:
@@ -106,7 +106,7 @@ class Killing:
 
 
 def run(data: Path, chance: random.Random, rounds: int) -> Counter[str]:
-    """Kill processes for `rounds` rounds, check the topic at the end, and return the number of kills."""
+    """Kill processes for `rounds` rounds and check the topic at the end. Return the number of kills by kind."""
     with closing(open_engine(data)) as engine:
         engine.create_topic("orders", partitions=2)
     killing = Killing(data, chance)
@@ -120,5 +120,5 @@ def run(data: Path, chance: random.Random, rounds: int) -> Counter[str]:
 
 
 def test_each_version_is_there_once_whoever_is_killed(tmp_path: Path, chance: random.Random) -> None:
-    """With and without an owner, no row is doubled or missing, and no file is left."""
+    """No row is duplicated or missing, and no file is left, whether or not the directory has an owner."""
     assert run(tmp_path / "data", chance, 8).total()

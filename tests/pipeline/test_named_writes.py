@@ -41,13 +41,13 @@ def lines(data, topic="orders"):
 
 
 def write(data, version, text, *, topic="orders", query=False):
-    """Commit a write as the driver does; with an empty `text`, a write without rows."""
+    """Commit a write as the driver does; an empty `text` is a write without rows."""
     write_quietly(data, version, text, topic=topic, query=query)
     assert [] == left(data)
 
 
 def write_quietly(data, version, text, *, topic="orders", query=False):
-    """Do the same while others run, whose files may be there."""
+    """Call `write` while other jobs run, whose files may exist."""
     name = WriteId("9b1d-query" if query else APPLICATION, version, topic_id(data, topic))
     files = []
     if text:
@@ -61,7 +61,7 @@ def write_quietly(data, version, text, *, topic="orders", query=False):
 
 
 def test_a_version_is_appended_once(data, caplog):
-    """A repeated or earlier version appends nothing and succeeds; a later one is appended."""
+    """A repeated or earlier version appends nothing and succeeds. A later version is appended."""
     for version in (5, 5, 3, 0, 7, 5, 6, 7, 2**63 - 1, 2**63 - 1):
         write(data, version, f"v{version}")
     assert ["v5", "v7", f"v{2**63 - 1}"] == lines(data)
@@ -69,7 +69,7 @@ def test_a_version_is_appended_once(data, caplog):
 
 
 def test_each_topic_has_versions_of_its_own(data):
-    """Each topic, by its id, has its own versions; one that is created again has none."""
+    """Versions are recorded by the topic's id, so a topic that is created again has no versions."""
     write(data, 5, "a")
     write(data, 4, "b", topic="copies")
     with closing(open_engine(data)) as engine:
@@ -80,7 +80,7 @@ def test_each_topic_has_versions_of_its_own(data):
 
 
 def test_the_last_version_with_other_rows_is_an_error(data):
-    """The last version with other rows is an error; rows of earlier versions are no longer known."""
+    """The last version with other rows is an error. The rows of earlier versions are no longer known."""
     write(data, 5, "a")
     said = rf"version 5 of application {APPLICATION} is repeated with other rows .* write them under another txnAppId"
     with pytest.raises(CommittedBeforeError, match=said) as caught:
@@ -92,7 +92,7 @@ def test_the_last_version_with_other_rows_is_an_error(data):
 
 
 def test_two_jobs_that_submit_one_version_at_the_same_moment_are_compared(data, monkeypatch):
-    """If two jobs submit one version at once, only the job whose rows were appended succeeds."""
+    """If two jobs submit the same version at the same time, only the job whose rows were appended succeeds."""
     name = WriteId(APPLICATION, 5, topic_id(data))
     writer = staging_area([data]).stage(name, 0)
     writer.append(TopicPartition("orders", 0), encode_lines(b"theirs\n", timestamp=0)[0])
@@ -114,7 +114,7 @@ def test_two_jobs_that_submit_one_version_at_the_same_moment_are_compared(data, 
 
 @pytest.mark.parametrize("same", [True, False], ids=["same rows", "other rows"])
 def test_jobs_that_write_the_same_versions_at_once_write_each_once(data, same):
-    """Four jobs without an owner write each version once: no row is doubled, missing, or from two jobs."""
+    """Four jobs, with no owner running, write each version once. No row is duplicated, missing, or from two jobs."""
 
     def job(number):
         failures = 0
@@ -135,7 +135,7 @@ def test_jobs_that_write_the_same_versions_at_once_write_each_once(data, same):
 
 
 def test_a_version_without_a_row_is_a_version(data):
-    """A version without rows is recorded: the same version with rows is an error, and earlier ones append nothing."""
+    """A version without rows is recorded: repeating it with rows is an error, and earlier versions append nothing."""
     write(data, 5, "")
     write(data, 5, "")
     write(data, 4, "a")
@@ -152,7 +152,7 @@ def forget(data):
 
 
 def test_a_query_that_may_have_been_forgotten_is_told(data):
-    """A query that may be forgotten is an error, since its micro-batch may be in the topic; an application is not."""
+    """A query that may be forgotten is an error, as its micro-batch may be in the topic. An application is not."""
     forget(data)
     with pytest.raises(
         CommittedBeforeError, match="micro-batch 3 of query .* has committed nothing here for a year"
@@ -166,7 +166,7 @@ def test_a_query_that_may_have_been_forgotten_is_told(data):
 
 
 def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
-    """Micro-batches without rows are recorded, so that the query's first row does not look like a forgotten query's."""
+    """Micro-batches without rows are recorded, so that a query's late first row does not look forgotten."""
     forget(data)
     for batch, text in enumerate(("", "", "a", "", "b")):
         write(data, batch, text, query=True)
@@ -174,7 +174,7 @@ def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
 
 
 def test_a_query_is_forgotten_after_a_year_by_the_owners_clock(data, monkeypatch):
-    """The owner's clock counts the year; the entry disappears when a commit of another query rewrites the file."""
+    """A query is forgotten after a year by the owner's clock, when the commit of another query rewrites the file."""
     monkeypatch.setattr("topicfs.storage.staging.record._SPARE_LINES", 0)
     write(data, 0, "a", query=True)
     area, name = staging_area([data]), WriteId("9b1d-query", 0, topic_id(data))

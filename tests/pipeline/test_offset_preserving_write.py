@@ -1,4 +1,4 @@
-"""Tests of rows that become batches at their own offsets, with their times and timestamp types."""
+"""Tests of rows that become batches at given offsets, with their times and timestamp types."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_records_keep_what_they_have():
 
 
 def test_a_batch_has_one_partition_and_one_kind_of_time():
-    """Records that the broker stamped share a batch only if they have the same time."""
+    """Records with LogAppendTime share a batch only if they have the same time."""
     rows = [
         row(0, topic="clicks"),
         row(0),
@@ -106,7 +106,7 @@ def test_a_batch_spans_no_more_offsets_than_its_format_can_tell():
 
 
 def test_batches_are_as_large_as_the_topic_takes():
-    """Batches are as large as the topic allows, and compressed with its codec."""
+    """Batches are as large as the topic allows, and compressed with the topic's codec."""
     rows = [row(offset, value=bytes(400)) for offset in range(10)]
     kept = encode(rows, form=TopicLayout((0,), 1000, stamp=BatchStamp(codec=Codec.GZIP)))
     assert all(read_header(one.batch).codec is Codec.GZIP for one in kept)
@@ -124,7 +124,7 @@ def test_a_record_that_no_batch_takes_is_named():
 
 @pytest.mark.parametrize("batches", [([row(5), row(5)],), ([row(5)], [row(5)]), ([row(5), row(4)],)])
 def test_offsets_ascend(batches):
-    """A repeated offset is an error, even across two Arrow batches."""
+    """A repeated offset is an error, even if the two rows are in different Arrow batches."""
     with pytest.raises(InvalidRecordError, match="orders-0: offset [45] occurs twice"):
         encode(*batches)
 

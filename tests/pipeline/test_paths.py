@@ -1,4 +1,4 @@
-"""Tests of the directories that a path names, in the forms that users of Spark write."""
+"""Tests of the directories that a path names, in each form that users of Spark write."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from topicfs.pipeline.source.query.options import parse_source_options
     "form", ["file:{}", "file://{}", "file://localhost{}", "FILE:{}", "~/b 1", "~/b*", "{}/"]
 )
 def test_a_directory_may_be_written_as_elsewhere(tmp_path, monkeypatch, form):
-    """A directory may be written as a URI, with `~` or as a glob; a space in its name is part of the name."""
+    """A directory may be a URI, begin with `~`, or be a glob. A space in its name is part of the name."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "b 1").mkdir()
     assert (tmp_path / "b 1",) == data_directories(form.format(tmp_path / "b 1"))
 
 
 def test_a_uri_may_be_escaped(tmp_path):
-    """A URI may have escapes, because Spark passes some with and some without them."""
+    """A URI may have escapes, because Spark escapes some URIs and not others."""
     (tmp_path / "b 1").mkdir()
     (tmp_path / "c%20d").mkdir()
     assert (tmp_path / "b 1", tmp_path / "c%20d") == data_directories(
@@ -36,7 +36,7 @@ def test_a_uri_may_be_escaped(tmp_path):
     "path", ["hdfs://name/topics", "s3a://bucket/topics", "file://elsewhere/topics", "dbfs:/x"]
 )
 def test_places_of_other_kinds_are_told(path):
-    """A place of another kind is an error of one line that says what a path may name."""
+    """A place of another kind is a one-line error that says what a path may name."""
     with pytest.raises(
         PipelineError, match=f"^{path}: not a directory of this machine; path names local data directories"
     ):
@@ -44,7 +44,7 @@ def test_places_of_other_kinds_are_told(path):
 
 
 def test_a_list_of_paths(tmp_path):
-    """The list of `load([…])` is added to the option path."""
+    """The paths of `load([…])` are added to those of the option `path`."""
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
     listed = json.dumps([f"{tmp_path}/a", f"file:{tmp_path}/b"])
@@ -62,7 +62,7 @@ def test_a_list_that_is_none(text):
 
 @pytest.mark.fuse
 def test_a_mount_is_told_for_what_it_is(tmp_path):
-    """The error for any path in a mount names the mount's data directory."""
+    """The error for any path within a mount names the mount's data directory."""
     mount = Mount(tmp_path)
     try:
         mount.start()
@@ -77,7 +77,7 @@ def test_a_mount_is_told_for_what_it_is(tmp_path):
 
 
 def test_names_of_a_table_are_absolute_and_never_the_working_directory(tmp_path, monkeypatch):
-    """A trailing comma names nothing; a comma in the name of an existing directory is part of the name."""
+    """A trailing comma adds no directory. A comma in the name of an existing directory is part of the name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b").mkdir()
     found = [absolute(text) for text in ("", " ", "a,", "x, ~/y*", "a,b", "file:/srv/c")]

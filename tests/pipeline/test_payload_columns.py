@@ -1,4 +1,4 @@
-"""Tests of columns of payloads decoded by their schemas, in real Spark tasks."""
+"""Tests of columns with decoded payloads, in real Spark tasks."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def rows(decoded):
 
 
 def test_each_payload_is_decoded_by_its_own_schema(spark, data):
-    """Each payload is decoded with its schema in `_schemas`; one that cannot be decoded does not fail the query."""
+    """Each payload is decoded with its schema in `_schemas`. An undecodable payload does not fail the query."""
     assert DECODED == rows(orders(spark, data).select(pipeline.from_topicfs_avro("value", str(data))))
 
 
 def test_a_column_may_be_computed(spark, data):
-    """The column may be an expression, and the parts of the result are ordinary columns."""
+    """The decoded column may be an expression, and the parts of the result are ordinary columns."""
     topic = orders(spark, data)
     decoded = pipeline.from_topicfs_avro(topic.value, str(data))
     ids = topic.select(decoded.payload_schema_id.alias("id")).where("id is not null").collect()
@@ -71,7 +71,7 @@ def test_a_column_may_be_computed(spark, data):
 
 
 def test_schemas_of_files_are_read_by_the_tasks(spark, data, tmp_path):
-    """The tasks read schemas from a directory of files, as a mount does."""
+    """Tasks read schemas from a directory of files, as a mount does."""
     (tmp_path / "7.avsc").write_text(json.dumps(ORDER))
     decoded = pipeline.from_topicfs_avro("value", schema_dir=str(tmp_path))
     assert DECODED == rows(orders(spark, data).select(decoded))
@@ -85,7 +85,7 @@ def test_a_registry_is_asked_by_the_tasks(spark, data):
 
 
 def test_the_other_languages_have_functions_too(spark, data):
-    """Protobuf messages are decoded, and JSON messages too, which need no schema."""
+    """Protobuf messages are decoded, and so are JSON messages, which need no schema."""
     payloads = spark.createDataFrame([(framed(8, b"\x02\x02\x0a\x02no"),)], "value binary")
     decoded = payloads.select(pipeline.from_topicfs_protobuf("value", str(data)))
     assert [('{"reason":"no"}', 8, None, None)] == rows(decoded)
@@ -97,7 +97,7 @@ GUID = UUID("3f1c1b8e-0000-4000-8000-00000000002a")
 
 
 def test_frames_may_stand_in_headers(spark, data):
-    """Frames in headers, with a number or a GUID, are read for values and keys; others are in front of the payload."""
+    """Frames with a number or GUID are read from headers, for values and keys, or from the start of the payload."""
     number, guid = bytes([0, 0, 0, 0, 7]), bytes([1]) + GUID.bytes
     message = avro(ORDER, {"id": 1})
     rows_given = [
@@ -126,7 +126,7 @@ def test_frames_may_stand_in_headers(spark, data):
 
 
 def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
-    """A missing library is an error of the driver, before any task runs."""
+    """A missing library is an error in the driver, before any task runs."""
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(MissingLibraryError, match="fastavro"):
         pipeline.from_topicfs_avro("value", str(data))
@@ -134,7 +134,7 @@ def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
 
 @pytest.mark.java
 def test_schemas_of_a_cluster_are_read_from_its_own_topic(spark, broker):
-    """For a cluster the schemas come from the cluster's own topic."""
+    """The schemas for a cluster's records come from the cluster's own topic."""
     client = Client(broker.bootstrap_server)
     client.create_topic("_schemas")
     key = {"keytype": "SCHEMA", "subject": "orders-value", "version": 1, "magic": 1}

@@ -12,7 +12,7 @@ from topicfs.pipeline.places.place import SparkPlace, place_of
     "text", ["/srv/topics", "topics", "/a,/b", "/srv/*/data", "file:///srv/topics", "C:topics", "/odd:name"]
 )
 def test_data_directories_are_named_by_their_paths(text):
-    """Paths name data directories, one, several or a glob, which need not exist."""
+    """A path, several paths or a glob name data directories, which need not exist."""
     place = place_of(text)
     assert ("topicfs", {"path": text}, False) == (place.format, place.options, place.is_kafka)
     assert text == str(place)
@@ -28,7 +28,7 @@ def test_data_directories_are_named_by_their_paths(text):
     ],
 )
 def test_a_cluster_is_named_by_its_brokers(text, servers):
-    """One or several brokers name a cluster, which prints in one form."""
+    """One or several brokers name a cluster. All spellings of a cluster are printed in the same form."""
     place = place_of(text)
     assert ("kafka", {"kafka.bootstrap.servers": servers}) == (place.format, place.options)
     assert place.is_kafka
@@ -47,7 +47,7 @@ def test_a_cluster_is_named_by_its_brokers(text, servers):
     ],
 )
 def test_what_names_no_place(text, said):
-    """The error has the text, the cause, and what was expected."""
+    """The error has the text, the cause, and the text that was expected."""
     with pytest.raises(PipelineError) as caught:
         place_of(text)
     assert said in str(caught.value)
@@ -55,5 +55,5 @@ def test_what_names_no_place(text, said):
 
 
 def test_a_place_is_a_value():
-    """Equal places are equal values, also in sets."""
+    """Equal places compare equal, and count once in a set."""
     assert {SparkPlace(path="/srv")} == {place_of("/srv"), place_of(" /srv ")}

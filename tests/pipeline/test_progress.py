@@ -19,7 +19,7 @@ def progress(batch, records, end, latest, *, run="r"):
 
 
 def test_tasks_are_counted_over_all_stages():
-    """The tasks of a finished stage count as done, although Spark no longer reports it."""
+    """The tasks of a finished stage count as done, although Spark no longer reports the stage."""
     tally = Tally()
     assert (0, None) == (tally.work().done, tally.work().total)
     tally.add_stages({0: (1, 4)})
@@ -31,7 +31,7 @@ def test_tasks_are_counted_over_all_stages():
 
 
 def test_records_are_counted_once_a_micro_batch():
-    """The records of a micro-batch count once however often it is polled; the newest one tells what is left."""
+    """The records of a micro-batch count once, however often polled. The newest micro-batch shows what is left."""
     tally = Tally()
     for told in (
         progress(0, 10, {"0": 6, "1": 4}, {"0": 9, "1": 4}),
@@ -44,7 +44,7 @@ def test_records_are_counted_once_a_micro_batch():
 
 
 def test_two_runs_are_two():
-    """A query that is started again counts its micro-batches anew."""
+    """A query that is started again counts its micro-batches from 0."""
     tally = Tally()
     tally.add_query(progress(0, 10, {"0": 10}, {"0": 10}))
     tally.add_query(progress(0, 5, {"0": 15}, {"0": 15}, run="s"))

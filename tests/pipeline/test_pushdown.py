@@ -1,4 +1,4 @@
-"""Tests of filter pushdown: a read with filters returns every row that they admit."""
+"""Tests of filter pushdown: a read with filters returns every row that the filters admit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAR = [
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Make two topics of three partitions with many segments; times are out of order, and a few are missing."""
+    """Make two topics of three partitions with many segments. Times are out of order, and a few are missing."""
     chosen = random.Random(1)
     data = tmp_path_factory.mktemp("pushdown")
     engine = open_engine(data)
@@ -49,7 +49,7 @@ def path(tmp_path_factory):
 
 
 def rows(path, filters):
-    """Return the rows of a read with these filters, or of any read (None)."""
+    """Return the rows of a read with `filters`, or all rows if `filters` is None."""
     from topicfs.pipeline.data_source import TopicfsDataSource
     from topicfs.pipeline.source.readers import FilteringBatchReader
 
@@ -103,7 +103,7 @@ def conditions(draw, names):
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 @given(data=st.data())
 def test_filters_leave_out_no_row_that_they_admit(path, everything, name, data):
-    """For random filters, Spark's second filtering of the read's rows gives the same as without pushdown."""
+    """For random filters, the rows of a read with pushdown, filtered again by Spark, equal those without pushdown."""
     from pyspark.sql import datasource
 
     others = data.draw(st.lists(conditions(sorted(OPERATIONS)), max_size=2))

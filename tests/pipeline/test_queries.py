@@ -1,4 +1,4 @@
-"""Tests that jobs without a checkpoint that write to a Kafka cluster end, and count the records they sent."""
+"""Tests that jobs without a checkpoint that write to a Kafka cluster end, and count the records that they sent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 @pytest.fixture
 def data(tmp_path):
-    """Make a topic with four lines of one minute."""
+    """Make a topic with four lines within one minute."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         append_lines(engine.create_topic("orders").partitions()[0], "one\ntwo\nthree\nfour\n")
     return str(tmp_path / "data")
 
 
 def test_what_is_sent_to_a_cluster_is_counted(spark, broker, data):
-    """Records sent to a cluster are counted without an observation, which Spark never completes for its Kafka sink."""
+    """Records sent to a cluster are counted without an observation, because Spark's Kafka sink never completes one."""
     from testing.broker.client import Client
     from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay

@@ -29,7 +29,7 @@ def both(spark, broker):
 
 
 def chosen_partitions(chosen, options):
-    """Choose topics or partitions, by one of the three options; return the partitions that are read."""
+    """Choose topics or partitions by one of the three options; return the partitions that are read."""
     kind = chosen.choice(["subscribe", "subscribePattern", "assign"])
     topics = chosen.sample(sorted(PARTITIONS), chosen.randint(1, 4))
     found = [(topic, number) for topic in sorted(topics) for number in range(PARTITIONS[topic])]
@@ -44,9 +44,9 @@ def chosen_partitions(chosen, options):
 
 
 def a_bound(chosen, options, found, end):
-    """Choose one of the forms of `starting…` or `ending…`."""
+    """Choose one form of the options `starting…` or `ending…`."""
     forms = ["none", "word", "offsets", "time", "times"]
-    # The connector also finds transaction markers by time, at the broker's own time.
+    # The connector also finds transaction markers by time, which have the broker's own time.
     form = chosen.choice(forms[:3] if any(topic == "ledger" for topic, _ in found) else forms)
     starting = end == "starting"
     if form == "word":
@@ -83,7 +83,7 @@ def options_of(chosen, *, streaming):
     an_option(chosen, options, "minPartitions", "1", "2", "5", "17")
     an_option(chosen, options, "failOnDataLoss", "true", "false")
     an_option(chosen, options, "kafka.isolation.level", "read_committed", "read_uncommitted")
-    # The connector keeps consumers by group, and each has one isolation level.
+    # The connector keeps a consumer per group, and a consumer has one isolation level.
     options["kafka.group.id"] = f"random-{options.get('kafka.isolation.level', 'readers')}"
     options["includeHeaders"] = chosen.choice(["true", "false"])
     if streaming:
@@ -135,7 +135,7 @@ def test_random_batches_are_equal(both):
 
 @pytest.mark.timeout(3600)
 def test_random_streams_are_equal(both, tmp_path):
-    """Both formats have the same micro-batches, read to the end with availableNow."""
+    """Both formats have the same micro-batches when a stream reads to the end with availableNow."""
     chosen = random.Random(SEED)
     cases = [options_of(chosen, streaming=True) for _ in range(CASES)]
     headers = {"includeHeaders": "true"}

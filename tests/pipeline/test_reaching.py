@@ -1,4 +1,4 @@
-"""Tests that an unreachable cluster is an error at once."""
+"""Tests that an unreachable cluster is an immediate error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def closed_ports():
 
 
 def test_one_broker_of_several_is_enough(closed_ports):
-    """One reachable broker of several is enough, as for Kafka's clients, which learn the others from it."""
+    """One reachable broker of several is enough, because Kafka's clients learn the other brokers from it."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

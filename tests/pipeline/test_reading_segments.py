@@ -1,4 +1,4 @@
-"""Tests of segments read as Arrow batches: equal to a broker's consumer, with damage, and with changes during reads."""
+"""Tests of segments that are read as Arrow batches: equal to a broker's consumer, with damage, and with changes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def options_of(path, topic="orders", **given):
 
 
 def read(options, schema=SCHEMA, narrowing=EVERYTHING):
-    """Return all records of a batch query, and its tasks."""
+    """Return all records of a batch query, and the tasks of the query."""
     source = TopicSource(options)
     tasks = source.tasks(source.batch_ranges(narrowing))
     source.close()
@@ -65,7 +65,7 @@ def read(options, schema=SCHEMA, narrowing=EVERYTHING):
 
 
 def make_topic(path, *texts, partitions=1):
-    """Make a topic `orders` with one batch per text in its first partition."""
+    """Make a topic `orders` whose first partition has one batch per text."""
     engine = open_engine(path)
     topic = engine.create_topic("orders", partitions=partitions)
     for number, text in enumerate(texts):
@@ -80,7 +80,7 @@ def values(table):
 
 
 def consumed(name, level):
-    """Return the records that the broker's own consumer read, as rows."""
+    """Return as rows the records that the broker's own consumer read."""
     rows = []
     for line in (BROKER / "consumed" / f"{name}.{level}.jsonl").read_text().splitlines():
         one = json.loads(line)
@@ -101,7 +101,7 @@ def octets(text):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CONSUMED)
 def test_what_a_consumer_got(name, level):
-    """Each codec, timestamp type, transaction, compacted and trimmed log reads the same as with a broker's consumer."""
+    """Reads equal a broker's consumer for each codec, timestamp type, transaction, compacted and trimmed log."""
     topic, _, number = name.rpartition("-")
     given = {"assign": json.dumps({topic: [int(number)]}), "isolation.level": level}
     table, _ = read(options_of(BROKER / "log-dirs", **given))
@@ -121,7 +121,7 @@ def test_what_a_consumer_got(name, level):
 
 
 def test_headers_and_their_absence():
-    """Header names are text, null and empty values differ, and a record without headers has null."""
+    """Header names are text. A null header value differs from an empty one. A record without headers has null."""
     table, _ = read(options_of(BROKER / "log-dirs", "headers"))
     first, second = table["headers"].to_pylist()[:2]
     assert [("h1", b"x"), ("h2", None), ("h3", b"")] == [(one["key"], one["value"]) for one in first]
@@ -143,7 +143,7 @@ def test_headers_in_one_record_of_a_part(tmp_path):
 @pytest.mark.parametrize("least", [1, 2, 7, 40])
 @pytest.mark.parametrize("level", LEVELS)
 def test_tasks_together_read_the_whole(least, level):
-    """The tasks of a partition with transactions together return all records, even if split within a batch."""
+    """The tasks of a partition with transactions together return all records, even if tasks begin within a batch."""
     given = {"isolation.level": level, "minPartitions": str(least)}
     table, tasks = read(options_of(BROKER / "log-dirs", "transactions", **given))
     assert least == len(tasks)
@@ -151,7 +151,7 @@ def test_tasks_together_read_the_whole(least, level):
 
 
 def test_a_large_partition_makes_several_tasks(monkeypatch):
-    """A large partition is split by the bytes of its segments, unless options say how to split it."""
+    """A large partition is split by the bytes of its segments, unless options set how it is split."""
     given = {"isolation.level": "read_committed"}
     _, (whole,) = read(options_of(BROKER / "log-dirs", "transactions", **given))
     size_bytes = sum(one.end_position - one.position for one in whole.slices)
@@ -172,7 +172,7 @@ def test_only_what_is_asked_for():
 
 
 def test_offsets_and_times(tmp_path):
-    """Ranges end before their end offset, and a time finds the first record at or after it."""
+    """Ranges end before their end offset. A time selects the first record at or after it."""
     make_topic(tmp_path, "a\nb\n", "c\n", "d\ne\n")
     given = {"startingOffsets": '{"orders":{"0":1}}', "endingOffsets": '{"orders":{"0":4}}'}
     assert ["b", "c", "d"] == values(read(options_of(tmp_path, **given))[0])
@@ -181,7 +181,7 @@ def test_offsets_and_times(tmp_path):
 
 
 def test_narrowing_skips(tmp_path):
-    """Filters on offsets and times move the ends of ranges; filters on topics and partitions drop tasks."""
+    """Filters on offsets and times move the ends of ranges. Filters on topics and partitions drop tasks."""
     options = options_of(make_topic(tmp_path, "a\nb\n", "c\n", "d\ne\n", partitions=2))
     offsets, _ = read(options, narrowing=at_least(EVERYTHING, "offset", 3))
     assert ["d", "e"] == values(offsets)
@@ -192,7 +192,7 @@ def test_narrowing_skips(tmp_path):
 
 
 def test_offsets_that_are_not_there(tmp_path):
-    """An offset outside of the log is an error with the bounds; with failOnDataLoss=false existing records are read."""
+    """An offset outside of the log is an error with the bounds. failOnDataLoss=false reads existing records."""
     make_topic(tmp_path, "a\nb\n")
     given = {"endingOffsets": '{"orders":{"0":9}}'}
     with pytest.raises(DataLossError, match="orders-0: ending offset 9 is beyond 2"):
@@ -204,7 +204,7 @@ def test_offsets_that_are_not_there(tmp_path):
 
 
 def test_small_batches_are_joined(tmp_path):
-    """Many small record batches make one Arrow batch, with nulls, both timestamp types, and a start within a batch."""
+    """Many small record batches make one Arrow batch, even with nulls, both timestamp types, and a start within one."""
     engine = open_engine(tmp_path)
     (partition,) = engine.create_topic("orders", partitions=1).partitions().values()
     for number in range(20):
@@ -233,7 +233,7 @@ def test_small_batches_are_joined(tmp_path):
 
 
 def test_large_records_make_small_batches(tmp_path):
-    """The bytes of an Arrow batch are bounded, however many records it could have."""
+    """The bytes of an Arrow batch are limited, so large records make Arrow batches of few records."""
     make_topic(tmp_path, *["x" * 900_000 + "\n"] * 12)
     options = options_of(tmp_path)
     source = TopicSource(options)
@@ -245,7 +245,7 @@ def test_large_records_make_small_batches(tmp_path):
 
 
 def test_what_no_column_can_hold():
-    """A time beyond Spark's becomes the nearest one; an invalid range is an error."""
+    """A time that Spark cannot represent becomes the nearest one. An invalid range is an error."""
     max_ms = (2**63 - 1) // 1000
     for time, shown in ((2**62, max_ms), (max_ms + 1, max_ms), (max_ms, max_ms), (-(2**63), -max_ms)):
         (columns,) = decode(encode([Record(Offset(0), Timestamp(time), None, b"")]))
@@ -265,7 +265,7 @@ def test_what_no_column_can_hold():
 
 
 def damage(path):
-    """Flip a bit of the second batch's value; return the file."""
+    """Flip a bit in the value of the second batch; return the file."""
     (log,) = path.glob("orders-0/*.log")
     data = bytearray(log.read_bytes())
     at = data.index(b"ruined")
@@ -275,7 +275,7 @@ def damage(path):
 
 
 def test_a_corrupt_batch(tmp_path, caplog):
-    """A corrupt batch is an error with file and position, or is skipped with a warning."""
+    """A corrupt batch is an error with its file and position, or is skipped with a warning."""
     log = damage(make_topic(tmp_path, "a\n", "ruined\n", "c\n"))
     with pytest.raises(CorruptionError) as caught:
         read(options_of(tmp_path))
@@ -286,7 +286,7 @@ def test_a_corrupt_batch(tmp_path, caplog):
 
 
 def test_what_is_no_data_directory(tmp_path):
-    """A missing, an empty, and an unrelated directory are each an error."""
+    """A missing, an empty, and an unrelated directory are refused, each with an error."""
     with pytest.raises(PipelineError, match="no such directory"):
         read(options_of(tmp_path / "absent"))
     with pytest.raises(PipelineError, match="not a data directory"):
@@ -300,7 +300,7 @@ def test_what_is_no_data_directory(tmp_path):
 
 
 def test_directories_by_comma_and_glob(tmp_path):
-    """Each directory is read once, in order; a comma in an existing name is part of the name."""
+    """Each directory is read once, in order. A comma in the name of an existing directory is part of the name."""
     for name in ("b1", "b2", "odd,name"):
         (tmp_path / name).mkdir()
     found = data_directories(f"{tmp_path}/b2, {tmp_path}/b?")
@@ -309,7 +309,7 @@ def test_directories_by_comma_and_glob(tmp_path):
 
 
 def test_replicas_are_read_once(tmp_path):
-    """Of a partition in several brokers' directories, the replica with the highest high watermark is read, below it."""
+    """If several brokers have a partition, the replica with the highest high watermark is read, up to there."""
     make_topic(tmp_path / "b1", "a\nb\n")
     shutil.copytree(tmp_path / "b1", tmp_path / "b2")
     engine = open_engine(tmp_path / "b2")
@@ -320,7 +320,7 @@ def test_replicas_are_read_once(tmp_path):
 
 
 def test_segments_that_go_away_while_reading(tmp_path):
-    """Records that retention removed are a loss or are skipped; the other records are found again."""
+    """Records that retention removed during a read are an error or are skipped. All other records are found again."""
     engine = open_engine(tmp_path)
     topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
     for number in range(6):
@@ -351,7 +351,7 @@ def planned(path, **given):
 
 
 def replace_topic(path, *, text):
-    """Delete `orders`, and create a topic of this name with `text` in it, if given."""
+    """Delete `orders`. If `text` is given, create a topic with the same name and `text` in it."""
     engine = open_engine(path)
     engine.delete_topic("orders")
     engine.close()
@@ -368,7 +368,7 @@ def replace_topic(path, *, text):
     ids=["made again", "gone"],
 )
 def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
-    """Records of a topic deleted during a read are lost; those of a new topic of its name are never read instead."""
+    """Records of a topic deleted during a read are lost. A new topic of the same name is never read instead."""
     task = planned(make_topic(tmp_path, "a\nb\n"))
     replace_topic(tmp_path, text=text)
     with pytest.raises(DataLossError, match=said):
@@ -378,7 +378,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
 
 
 def test_a_file_of_another_topic_is_not_read(tmp_path):
-    """A file of another topic is not read, even if it has the inode and the bytes of the planned one."""
+    """A file of another topic is not read, even if the file has the inode and the bytes of the planned one."""
     task = planned(make_topic(tmp_path, "a\nb\n"))
     write_topic_id_again(NativeFileSystem(), tmp_path / "orders-0", "AAAAAAAAAAAAAAAAAAAAAA")
     with pytest.raises(DataLossError, match="orders: was deleted and created again while it was read"):
@@ -386,7 +386,7 @@ def test_a_file_of_another_topic_is_not_read(tmp_path):
 
 
 def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
-    """A log is loaded again if its topic was created again, whatever its files look like."""
+    """A log is loaded again if its topic was created again, even if its files look the same."""
     make_topic(tmp_path, "a\nb\n")
     source = TopicSource(options_of(tmp_path))
     assert 2 == source.latest(TopicPartition("orders", 0))
@@ -400,7 +400,7 @@ def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
 
 
 def test_a_file_that_was_rewritten_is_planned_again(tmp_path):
-    """A file with another batch at the planned position, as after a compaction, is planned again."""
+    """If a file has another batch at the planned position, as after a compaction, the read is planned again."""
     make_topic(tmp_path, "a\n", "b\n", "c\n", "d\n", "e\n")
     task = planned(tmp_path, startingOffsets='{"orders":{"0":1}}', endingOffsets='{"orders":{"0":3}}')
     (one,) = task.slices
@@ -413,7 +413,7 @@ def test_a_file_that_was_rewritten_is_planned_again(tmp_path):
 
 @pytest.mark.parametrize("form", ["data", "./d*", "~/data"])
 def test_a_task_that_plans_again_knows_the_drivers_directories(tmp_path, monkeypatch, form):
-    """A task uses absolute directories, because it has its own working directory and home."""
+    """A task uses the driver's absolute paths, because a task has another working directory and home."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     make_topic(tmp_path / "data", "a\n", "b\n")
@@ -428,7 +428,7 @@ def test_a_task_that_plans_again_knows_the_drivers_directories(tmp_path, monkeyp
 
 
 def test_a_directory_that_a_task_cannot_see(tmp_path):
-    """The error for a directory that a task cannot see says that every machine needs it."""
+    """The error for a directory that a task cannot see says that every machine needs the directory."""
     task, options = planned(make_topic(tmp_path / "data", "a\n")), options_of(tmp_path / "data")
     shutil.move(tmp_path / "data", tmp_path / "elsewhere")
     with pytest.raises(PipelineError, match="data: no such directory; each machine that runs tasks"):
@@ -436,7 +436,7 @@ def test_a_directory_that_a_task_cannot_see(tmp_path):
 
 
 def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
-    """Segments that overlap, as in a log copied from two, give each record once."""
+    """If segments overlap, as in a log that was copied from two logs, each record is read once."""
     monkeypatch.setattr(slices, "SLICE_WINDOW_BYTES", 80)
     make_topic(tmp_path, "a\n", "b\n", "c\n")
     task = planned(tmp_path)
@@ -446,7 +446,7 @@ def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
 
 
 def test_a_range_without_a_record_opens_no_file(tmp_path):
-    """A range whose records were compacted away opens no file, and the following batch is not read."""
+    """For a range whose records were compacted away no file is opened, and the next batch is not read."""
     engine = open_engine(tmp_path)
     partition = engine.create_topic("orders", partitions=1).partitions()[0]
     for offset in (0, 8):

@@ -1,4 +1,4 @@
-"""Tests of replicas on file systems of their own, one of which fails with EIO on all I/O."""
+"""Tests of replicas on separate file systems, one of which fails all I/O with EIO."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def disks(tmp_path: Path) -> Iterator[list[Path]]:
 
 @pytest.fixture
 def roots(disks: list[Path]) -> list[Path]:
-    """Make a directory on each, with replicas of `orders`."""
+    """Make a directory with replicas of `orders` on each disk."""
     found = [disk / "data" for disk in disks]
     with closing(open_directories(found, replicated=True, config=TWO)) as engine:
         engine.create_topic("orders", partitions=1)
@@ -39,7 +39,7 @@ def roots(disks: list[Path]) -> list[Path]:
 
 @pytest.mark.parametrize("dead", [0, 1])
 def test_rows_outlive_a_dead_disk(spark: Any, disks: list[Path], roots: list[Path], dead: int):
-    """Reads and writes that name the dead directory are errors with a remedy; without it, no row is lost."""
+    """Reads and writes that name the dead directory are errors with a remedy. Without the directory no row is lost."""
     write(spark, path_of(*roots), 70)
     shut_down(disks[dead])
     read = spark.read.format("topicfs").options(path=path_of(*roots), subscribe="orders")
@@ -55,7 +55,7 @@ def test_rows_outlive_a_dead_disk(spark: Any, disks: list[Path], roots: list[Pat
 def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(
     spark: Any, disks: list[Path], roots: list[Path], tmp_path: Path, dead: int
 ):
-    """The remaining directory knows that a repeated micro-batch is committed."""
+    """After a disk failed, the remaining directory still records that a repeated micro-batch is committed."""
     folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "one.txt").write_text("".join(f"{number}\n" for number in range(50)))

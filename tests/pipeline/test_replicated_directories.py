@@ -42,7 +42,7 @@ def lines(*roots: Path, left_out: tuple[Path, ...] = ()) -> list[str]:
 
 @contextmanager
 def owned(*roots: Path) -> Iterator[None]:
-    """Run an owner's duties in the block, as a mount's daemon does."""
+    """Run an owner's duties during the block, as a mount's daemon does."""
     stop = Event()
     engine = open_directories(roots)
 
@@ -70,7 +70,7 @@ def write(spark: Any, path: str, count: int, **options: str) -> None:
 
 
 def stream(spark: Any, folder: Path, checkpoint: Path, path: str, **options: str) -> None:
-    """Run a query over all files of a folder to its end."""
+    """Run a query over all files of `folder` until the query ends."""
     frame = spark.readStream.format("text").load(str(folder))
     query = frame.writeStream.format("topicfs").options(path=path, topic="orders", **options)
     query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
@@ -79,7 +79,7 @@ def stream(spark: Any, folder: Path, checkpoint: Path, path: str, **options: str
 @pytest.mark.spark
 @pytest.mark.parametrize("has_owner", [True, False])
 def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_owner):
-    """Rows are written to all named directories, with and without an owner, and can be read from them again."""
+    """Rows are written to all named directories, with and without an owner, and can be read from each of them."""
     if has_owner:
         with owned(*roots):
             write(spark, path_of(*roots), 50)
@@ -94,7 +94,7 @@ def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_ow
 
 @pytest.mark.spark
 def test_rows_outlive_the_disk_of_either_directory(spark, roots):
-    """After the loss of either directory its rows are in the other one, which accepts more with the option without."""
+    """If either directory is lost, the other has all rows, and accepts more if the option leaves the lost one out."""
     write(spark, path_of(*roots), 70)
     shutil.rmtree(roots[0])
     write(spark, path_of(*roots), 5, without=str(roots[0]))
@@ -107,7 +107,7 @@ def test_rows_outlive_the_disk_of_either_directory(spark, roots):
 
 @pytest.mark.spark
 def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(spark, roots, tmp_path):
-    """If Spark repeats a micro-batch after a disk died, the remaining directory knows that it is committed."""
+    """If Spark repeats a micro-batch after a disk failed, the remaining directory shows that it is committed."""
     folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "one.txt").write_text("".join(f"{number}\n" for number in range(50)))
@@ -127,7 +127,7 @@ def _files() -> Any:
 
 
 def test_directories_left_out_need_not_exist(roots, tmp_path):
-    """Directories left out are removed from the path, even from a glob, and the engine knows them as left out."""
+    """Left-out directories are removed from the path, even from a glob, and the engine knows them as left out."""
     lost = tmp_path / "lost"
     given = {"path": f"{tmp_path}/r*,{lost}", "WITHOUT": f"{roots[0]},{lost}"}
     options = parse_sink_options(given)
@@ -137,7 +137,7 @@ def test_directories_left_out_need_not_exist(roots, tmp_path):
 
 
 def test_only_replicas_in_sync_are_read(roots):
-    """A replica that missed writes to the others is not read, even if its directory is named."""
+    """A replica that missed writes is not read, even if the path names its directory."""
     with closing(open_directories(roots)) as engine:
         append_lines(engine.partition("orders", 0), "a\n")
     with closing(open_directories(roots[1:], replicated=True, left_out=roots[:1])) as engine:
@@ -149,7 +149,7 @@ def test_only_replicas_in_sync_are_read(roots):
 
 
 def lose(roots: tuple[Path, Path], *lost: int) -> None:
-    """Fill `small`, with a few records per segment; then remove from each replica the log of one segment, by number."""
+    """Fill `small` with a few records per segment. Then remove the log of a segment, by number, from each replica."""
     with closing(open_directories(roots)) as engine:
         engine.create_topic("small", overrides={"internal.segment.bytes": "1000"})
         for number in range(40):
@@ -167,9 +167,9 @@ def test_a_replica_that_lost_records_is_not_read(roots):
 
 
 def test_replicas_that_each_lost_other_records_are_not_read(roots):
-    """If each replica lacks other records, the topic is refused, because either one would hide some.
+    """If each replica lacks different records, the topic is refused, because every replica would hide some records.
 
-    Other topics can still be read, and so can the topic with all but one directory left out.
+    Other topics can still be read, and so can this topic if all but one directory are left out.
     """
     lose(roots, 2, 3)
     with closing(SourceDirectories(roots)) as source:
@@ -183,7 +183,7 @@ def test_replicas_that_each_lost_other_records_are_not_read(roots):
 
 
 def test_replicas_that_lost_the_same_records_are_read(roots):
-    """Replicas that lack the same records are read, because no replica has more."""
+    """Replicas that lack the same records are read, because no replica has those records."""
     lose(roots, 2, 2)
     with closing(SourceDirectories(roots)) as source:
         assert 40 == source.log(SMALL).offsets().high_watermark

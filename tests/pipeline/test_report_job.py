@@ -54,7 +54,7 @@ def data(tmp_path):
 
 
 def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
-    """One task per segment and one task for all give the same page, which has the empty topic, too."""
+    """One task per segment and one task for all segments give the same page, which includes the empty topic."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     pages, frames = [], []
@@ -80,7 +80,7 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 
 
 def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
-    """The rows and the page have the groups' lags, only for the topics of the report."""
+    """The rows and the page have the groups' lags, only for topics of the report."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     with contextlib.closing(open_engine(data)) as engine:
@@ -98,7 +98,7 @@ def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
 
 @pytest.mark.java
 def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
-    """A cluster and its log directory give the same numbers, except for those that only files have."""
+    """A cluster and its log directory give the same numbers, except for numbers that only files have."""
     from topicfs.pipeline.report.collector import collect, find_parts
 
     client = Client(broker.bootstrap_server)
@@ -131,7 +131,7 @@ def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
 
 
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
-    """An unknown topic, or a page in a missing directory, is an error that leaves an old page as it was."""
+    """An unknown topic, or a page in a missing directory, is an error, and leaves the old page unchanged."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     output = tmp_path / "report.html"

@@ -1,4 +1,4 @@
-"""Tests of a report's counts: nothing is lost in any division into parts, and lags are as exact as logs allow."""
+"""Tests of a report's counts: any division into parts counts every record, and lags are as exact as logs allow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def integers(*values):
 
 
 def counted(*batches):
-    """Return the numbers of batches, each of which is decoded on its own."""
+    """Return the numbers of batches, decoding each batch separately."""
     numbers = PartitionNumbers(PARTITION)
     found = (columns for batch in batches for columns in decode(batch, create_times=True))
     Counter(numbers).count((columns, 0, len(columns)) for columns in found)
@@ -48,7 +48,7 @@ def records(*rows):
 
 @given(st.lists(st.integers(0, 2**40)))
 def test_a_size_lies_in_its_bin(sizes):
-    """A size lies in a bin that starts at or below it and ends at most a quarter higher."""
+    """A size is in a bin that starts at or below the size and ends at most a quarter above it."""
     for size, number in zip(sizes, histograms.bins_of(integers(*sizes)).tolist(), strict=True):
         assert histograms.bin_start(number) <= size < histograms.bin_start(number + 1)
         assert histograms.bin_start(number + 1) - histograms.bin_start(number) <= max(
@@ -74,7 +74,7 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
 
 
 def test_room_is_bounded_and_the_width_as_small_as_it_allows():
-    """A histogram has buckets of a second up to a thousand buckets, then of five; each width divides the next."""
+    """A histogram has buckets of one second up to a thousand buckets, then of five; each width divides the next."""
     histogram = histograms.TimeHistogram()
     times = NEW_YEAR + np.arange(histograms.MAX_HISTOGRAM_BUCKETS, dtype=np.int64) * 1000
     histogram.count(times, np.zeros_like(times))
@@ -87,7 +87,7 @@ def test_room_is_bounded_and_the_width_as_small_as_it_allows():
 
 
 def test_quantiles_are_reached_by_their_share():
-    """At least half of all sizes do not exceed the median, which does not exceed the largest size."""
+    """At least half of all sizes are at most the median, and the median is at most the largest size."""
     histogram = histograms.SizeHistogram()
     assert histogram.quantile(0.5) is None
     histogram.add(integers(1, 2, 3, 100))
@@ -102,7 +102,7 @@ def test_quantiles_are_reached_by_their_share():
 
 
 def test_nulls_and_records_without_a_time_are_told_apart():
-    """A null is not a size, an empty value is, and -1 is not a time."""
+    """A null has no size, an empty value has size 0, and -1 is not a time."""
     numbers = counted(
         encode(records((NEW_YEAR, None, b""), (NEW_YEAR + 5, b"key", None), (-1, b"", b"value")))
     )
@@ -114,7 +114,7 @@ def test_nulls_and_records_without_a_time_are_told_apart():
 
 
 def test_the_brokers_stamp_tells_each_records_lag():
-    """All records of a stamped batch have its append time, and producers' times give their lags."""
+    """All records of a batch stamped by the broker have its append time, and producers' times give their lags."""
     stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     rows = [
         (NEW_YEAR, None, b"a"),
@@ -138,7 +138,7 @@ def test_the_brokers_stamp_tells_each_records_lag():
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_uncompressed_is_what_batches_would_take(codec):
-    """The uncompressed size of the same records is equal for every codec."""
+    """The uncompressed size of the same records is the same for every codec."""
     rows = records(*[(NEW_YEAR, b"key", b"value" * 20)] * 50)
     plain, packed = encode(rows), encode(rows, BatchStamp(codec=codec))
     assert {codec.label: StoredBytes(2 * len(packed), 2 * len(plain))} == counted(packed, packed).codecs
@@ -147,7 +147,7 @@ def test_uncompressed_is_what_batches_would_take(codec):
 
 @pytest.fixture
 def data(tmp_path):
-    """Make `orders` in two segments of one partition, `empty`, and one of Kafka's own topics."""
+    """Make `orders` of one partition with two segments, `empty`, and one of Kafka's internal topics."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         partition = engine.create_topic("orders", overrides={"internal.segment.bytes": "300"}).partitions()[0]
         for first in (0, 4):
@@ -163,7 +163,7 @@ def logs(data):
 
 
 def test_segments_are_read_with_their_lags(data):
-    """Kafka's own topics are left out, and the time of a segment's last append is its file's mtime."""
+    """Kafka's internal topics are left out. The time of a segment's last append is the mtime of its file."""
     for at, log in enumerate(logs(data)):
         os.utime(log, ns=(0, (NEW_YEAR + 1000 + at) * 1_000_000))
     found = find_parts(place_of(str(data)), None)
@@ -181,7 +181,7 @@ def test_segments_are_read_with_their_lags(data):
 
 
 def test_what_is_damaged_or_goes_away_is_counted_and_left_out(data):
-    """Damaged batches and removed segments are counted, and all other numbers leave them out."""
+    """Damaged batches and removed segments are counted, and left out of all other numbers."""
     found = find_parts(place_of(str(data)), ["orders"])
     first, second = logs(data)
     content = bytearray(first.read_bytes())

@@ -1,4 +1,4 @@
-"""Tests of the page of a report: complete, readable for one topic and for fifty, and equal for equal numbers."""
+"""Tests of a report's page: complete, readable for one topic and for fifty, and equal for equal numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def heading(**changes):
 
 
 class Elements(HTMLParser):
-    """Parses a page as browsers do; opening and closing tags must match."""
+    """Parses a page as browsers do, and checks that opening and closing tags match."""
 
     VOID = frozenset({"meta", "br"})
 
@@ -82,7 +82,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def fifty():
-    """Return fifty topics of eight partitions, the first the largest, and their page."""
+    """Return fifty topics of eight partitions, of which the first is the largest, and their page."""
     numbers = [
         numbers_of(f"topic-{topic:02}", partition, log_bytes=1000 - topic, stamped=topic == 3)
         for topic in range(50)
@@ -92,7 +92,7 @@ def fifty():
 
 
 def test_a_page_needs_nothing_else(fifty):
-    """The page has no external address and no script, and defines all of its references."""
+    """The page refers to no external address, has no script, and defines every id to which it refers."""
     elements = Elements(fifty)
     assert [] == elements.all("script") + elements.all("link") + elements.all("img")
     addresses = re.findall(r'(?:href|src|url)\s*[=(]\s*["\']?([^"\')\s>]+)', fifty)
@@ -105,7 +105,7 @@ def test_a_page_needs_nothing_else(fifty):
 
 
 def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):
-    """Of many topics twelve and all others combined have panels, and the page says so; tables list every topic."""
+    """Of many topics twelve have a panel, the others share one, and the page says so. Tables list every topic."""
     elements = Elements(fifty)
     text = " ".join(elements.texts)
     assert "Plots show the 12 topics with the most bytes on disk, and the other 38 as one" in text
@@ -121,7 +121,7 @@ def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):
 
 
 def test_every_drawing_is_told_in_words(fifty):
-    """Every drawing has a role, a label and its numbers as text, for readers who cannot see it."""
+    """Every drawing has a role, a label and its numbers as text, for readers who cannot see the drawing."""
     elements = Elements(fifty)
     for svg in elements.all("svg"):
         assert "img" == svg["role"]
@@ -141,7 +141,7 @@ def test_one_topic_of_one_partition_gets_the_whole_width():
 
 
 def test_the_same_numbers_make_the_same_page():
-    """Equal numbers in any order give the same page, which shows its time of creation only if it is given."""
+    """Equal numbers in any order give the same page, which shows its time of creation only if a time is passed."""
     numbers = [numbers_of("b"), numbers_of("a", 1), numbers_of("a", 0)]
     one = page(numbers, heading())
     assert one == page(numbers[::-1], heading())
@@ -150,7 +150,7 @@ def test_the_same_numbers_make_the_same_page():
 
 
 def test_nothing_is_a_page_too():
-    """No topics, a topic without records, and records without times each give a page."""
+    """A page is made if there are no topics, if a topic has no records, and if records have no times."""
     assert "No record here has a time." in page([], heading())
     Elements(page([], heading()))
     Elements(page([PartitionNumbers(TopicPartition("empty", 0))], heading()))
@@ -160,7 +160,7 @@ def test_nothing_is_a_page_too():
 
 
 def test_a_cluster_shows_all_but_its_segments():
-    """For a cluster, bytes and compression are those of its batches, and the page shows no segments."""
+    """A cluster's page shows the bytes and compression of batches, but no segments."""
     numbers = numbers_of("orders")
     numbers.segments, numbers.segment_lags = 0, []
     text = " ".join(Elements(page([numbers], heading())).texts)
@@ -172,7 +172,7 @@ def test_a_cluster_shows_all_but_its_segments():
 
 
 def test_a_narrow_screen_has_drawings_of_its_own(fifty):
-    """Each wide drawing also has a narrow form, and each cell has its column's title for narrow screens."""
+    """Each wide drawing has a second, narrow form, and each cell has its column's title, for narrow screens."""
     elements = Elements(page([numbers_of("only")], heading()))
     svgs = elements.all("svg")
     broad, narrow = ([one for one in svgs if one.get("class") == name] for name in ("broad", "narrow"))
@@ -214,7 +214,7 @@ def test_damage_is_told_at_the_top():
 
 
 def test_one_topic_more_than_asked_for_is_no_other():
-    """One more topic than requested is shown, because a panel for "others" would take as much space."""
+    """One more topic than requested is shown, because a panel "others" would take as much space."""
     numbers = [numbers_of(name, log_bytes=log_bytes) for name, log_bytes in (("a", 1), ("b", 3), ("c", 2))]
     assert (["b", "c", "a"], []) == tuple(
         [topic.name for topic in topics] for topics in choose(numbers, top=2)
@@ -223,7 +223,7 @@ def test_one_topic_more_than_asked_for_is_no_other():
 
 
 def test_of_many_partitions_the_largest_have_shades_of_their_own():
-    """Of many partitions the seven largest have their own shades, in order, and the others are combined."""
+    """If there are many partitions, the seven largest have shades, in order, and the others share one."""
     topic = choose([numbers_of("t", number, log_bytes=100 + number) for number in range(20)], top=1).shown[0]
     series = series_of(topic)
     assert [*(f"partition {number}" for number in range(13, 20)), "13 others"] == [
@@ -233,7 +233,7 @@ def test_of_many_partitions_the_largest_have_shades_of_their_own():
 
 
 def test_a_few_stray_times_do_not_flatten_a_plot():
-    """One record of 1971 in ten thousand, and one of an impossible year, are left out of the plot and counted."""
+    """A record of 1971 among ten thousand, and one of an impossible year, are counted but left out of the plot."""
     times = [NEW_YEAR + at * 1000 for at in range(10_000)]
     topics = choose([numbers_of("t", times=[*times, 365 * DAY, MAX_TIME + 5])], top=1).shown
     axis = time_axis(topics)
@@ -245,7 +245,7 @@ def test_a_few_stray_times_do_not_flatten_a_plot():
 
 
 def test_a_moment_is_drawn_as_one():
-    """Records of one millisecond are drawn as a bar of a second, with time on both sides."""
+    """Records within one millisecond are drawn as a bar of one second, with time on both sides."""
     topics = choose([numbers_of("t", times=[NEW_YEAR, NEW_YEAR])], top=1).shown
     axis = time_axis(topics)
     amounts = [amount.records for amount in axis.amounts(topics[0].total.times)]
@@ -286,7 +286,7 @@ HOSTILE = (
 
 
 def test_no_name_makes_an_element():
-    """Names of topics, groups and places are shown as text, because whoever made the directory chose them."""
+    """Names of topics, groups and places are shown as text, never as HTML, because anybody may have chosen them."""
     usual_numbers = [numbers_of("orders", stamped=True), numbers_of("clicks")]
     usual_numbers[0].groups = (GroupLag("billing", 1, 1),)
     plain = page(usual_numbers, heading())

@@ -1,4 +1,4 @@
-"""Tests that a restored archive has its offsets, gaps, times and timestamp types, after conflicts and kills as well."""
+"""Tests that a restored archive has its offsets, gaps, times and timestamp types, even after conflicts and kills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEW_YEAR = 1_767_225_600_000
 
 
 def put_everything(engine):
-    """Fill `orders` with all that logs may have: gaps and stamps, an empty partition, and one with a deleted start."""
+    """Fill `orders` with all that logs may have: gaps, stamps, an empty partition, and one with a deleted start."""
     partitions = engine.create_topic(
         "orders", partitions=3, overrides={"max.message.bytes": "2000000", "cleanup.policy": "delete"}
     ).partitions()
@@ -53,7 +53,7 @@ def put_everything(engine):
 
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
-    """Make a data directory and its archive once; tests copy what they change."""
+    """Make a data directory and its archive once; tests copy the files that they change."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     folder = tmp_path_factory.mktemp("restore")
@@ -64,7 +64,7 @@ def made(spark, tmp_path_factory):
 
 
 def test_topics_without_records_come_back(spark, tmp_path, target):
-    """Topics without records are restored with partitions and settings; a second run has nothing to do."""
+    """Topics without records are restored with partitions and settings. A second run has nothing to do."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
@@ -113,7 +113,7 @@ def findings(data):
 
 
 def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
-    """All columns are restored, even from an archive that was moved; a second run finds every record."""
+    """All columns are restored, even from an archive that was moved. A second run finds that every record exists."""
     archive = tmp_path / "moved"
     shutil.copytree(made / "archive", archive)
     expected = [("orders", 0, 0, 2**31 + 500, 10, 0), ("orders", 2, 4, 5, 2, 0)]
@@ -132,7 +132,7 @@ def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
 
 
 def interrupt_round(number, monkeypatch):
-    """Interrupt the run as it begins to write that round."""
+    """Interrupt the run when it begins to write round `number`."""
     from topicfs.pipeline.jobs.restore import restore as module
 
     write_placed, rounds = module.write_placed, []
@@ -147,7 +147,7 @@ def interrupt_round(number, monkeypatch):
 
 
 def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
-    """A run that is interrupted in the third of many small rounds is continued by the next run."""
+    """The next run continues a run that was interrupted in the third of many small rounds."""
     interrupt_round(3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         restored(spark, made / "archive", target, round_bytes=600_000)
@@ -186,7 +186,7 @@ def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monke
 
 
 def test_under_another_name_beside_the_topic_itself(spark, made, tmp_path):
-    """A topic is restored under another name next to the original one, with more partitions if requested."""
+    """A topic is restored under another name next to the original topic, with more partitions if requested."""
     data = tmp_path / "data"
     shutil.copytree(made / "data", data)
     restored(spark, made / "archive", data, topics="orders", into="orders-again", partitions=5)
@@ -237,7 +237,7 @@ def forget(engine):
     ],
 )
 def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, reason):
-    """The error names the conflict, and nothing is changed."""
+    """The error names the conflict, and the run changes nothing."""
     from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     with contextlib.closing(open_engine(target)) as engine:
@@ -249,7 +249,7 @@ def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, 
 
 
 def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
-    """A record in a gap of the archive, or of the topic, is a conflict."""
+    """A record in a gap of the archive, or in a gap of the topic, is a conflict."""
     from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     def end_with(*offsets):
@@ -290,7 +290,7 @@ def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch)
 
 @pytest.mark.java
 def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
-    """With --without-offsets a cluster gets everything else: partitions, order, times, keys, values and headers."""
+    """With --without-offsets a cluster gets all but offsets: partitions, order, times, keys, values and headers."""
     from testing.broker.client import Client
     from topicfs.pipeline.errors import PipelineError
     from topicfs.pipeline.jobs.restore.plan import ConflictError

@@ -1,4 +1,4 @@
-"""Tests of how an archive fits into existing topics, and of how its records are divided into rounds."""
+"""Tests of how an archive fits existing topics, and of how its records are divided into rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXTENT = plan.Extent(first=10, last=29, records=15, oldest_ms=0)
     ids=["absent", "begins there", "emptied", "begun", "older ones", "all there", "more there"],
 )
 def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, place):
-    """Existing offsets are compared; the others are appended, in an empty log from the archive's first offset on."""
+    """Existing offsets are compared, the others appended. An empty log gets the archive's first offset."""
     assert plan.PartitionPlan(overlap, rest, place) == plan.plan_partition(ORDERS, EXTENT, bounds)
 
 
@@ -40,14 +40,14 @@ def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, 
     ids=["offsets given", "nothing in front"],
 )
 def test_what_cannot_stand_together_is_told(bounds, reason):
-    """A conflict is an error with a remedy, before anything is changed."""
+    """A conflict is an error with a remedy, and is raised before anything is changed."""
     with pytest.raises(plan.ConflictError, match=reason) as caught:
         plan.plan_partition(ORDERS, EXTENT, bounds)
     assert "restore into another topic" in str(caught.value)
 
 
 def test_only_what_is_there_on_both_sides_is_compared():
-    """Only offsets that both sides have are compared, so none of a new topic."""
+    """Only offsets that both the archive and the topic have are compared; a new topic has none."""
     parts = {
         ORDERS: plan.plan_partition(ORDERS, EXTENT, plan.Span(10, 17)),
         ORDERS._replace(partition=1): plan.plan_partition(ORDERS, EXTENT, plan.Span(0, 0)),
@@ -62,7 +62,7 @@ def spans(extents, max_records):
 
 
 def test_a_round_takes_what_fits():
-    """A round has a slice of a long partition, or several short ones; each offset comes once, in ascending order."""
+    """A round has a slice of a long partition, or several short ones. Each offset occurs once, in ascending order."""
     clicks = TopicPartition("clicks", 0)
     extents = {ORDERS: EXTENT, clicks: plan.Extent(0, 3, 4, 0)}
     assert [
@@ -74,14 +74,14 @@ def test_a_round_takes_what_fits():
 
 
 def test_a_round_of_one_record_is_the_smallest():
-    """The smallest round has one record, however large the record is."""
+    """A round has at least one record, however large the record is."""
     assert [{ORDERS: plan.Span(offset, offset + 1)} for offset in range(3)] == spans(
         {ORDERS: plan.Extent(0, 2, 3, 0)}, 1
     )
 
 
 def test_a_round_has_not_too_many_partitions():
-    """A round has a limited number of partitions, because each is a condition of its query."""
+    """A round has a limited number of partitions, because each partition adds a condition to the round's query."""
     extents = {TopicPartition("t", number): plan.Extent(0, 0, 1, 0) for number in range(plan.MAX_RANGES + 1)}
     assert [plan.MAX_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
 

@@ -1,4 +1,4 @@
-"""Tests of the content of a write: equal for equal rows in any order and tasks, and for no other rows."""
+"""Tests of the content of a write: equal for equal rows in any order and tasks, and different for different rows."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ROWS = [
     {"value": b"a", "key": b"k", "topic": "t", "headers": [{"key": "hv", "value": b""}]},
     {"value": b"a", "key": b"k", "topic": "t", "headers": [{"key": "h", "value": None}]},
 ]
-"""Rows of which each two differ in one column."""
+"""Rows no two of which are equal."""
 
 
 def content(rows, *, now=5, first=0):
-    """Return the content of rows as a task computes it; the sink chooses the time `now` and the partition `first`."""
+    """Return the content of rows as a task computes it; the sink chooses the time `now` and partition `first`."""
     import pyarrow as pa
 
     from topicfs.pipeline.sink.rows import RowEncoder
@@ -58,12 +58,12 @@ def content(rows, *, now=5, first=0):
 
 
 def test_each_column_counts():
-    """Rows differ if any column differs; null differs from empty, and a value from the same value in another column."""
+    """Rows differ if any column differs. Null differs from empty, and equal values in different columns differ."""
     assert len(ROWS) == len({content([row]) for row in ROWS})
 
 
 def test_rows_count_as_often_as_they_come():
-    """A row counts as often as it occurs: replacing one row by a second copy of another changes the content."""
+    """A row counts as often as it occurs: replacing a row by a second copy of another row changes the content."""
     pairs = [(0, 0), (0, 1), (1, 1), (0,), (0, 0, 1), (0, 0, 0)]
     assert len(pairs) == len({content([ROWS[at] for at in pair]) for pair in pairs})
     assert content([ROWS[0]] * 2) == Content(2, 2 * content([ROWS[0]]).digest % 2**64)
@@ -84,5 +84,5 @@ def test_order_and_tasks_do_not_count(chance: random.Random):
 
 
 def test_the_digest_stays_what_it_is():
-    """A golden value: data directories keep digests, so other processors and releases must compute the same."""
+    """A golden value: data directories store digests, so other processors and releases must compute the same digest."""
     assert "15:0db61940137c1160" == str(content(ROWS))

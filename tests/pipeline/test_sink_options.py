@@ -12,7 +12,7 @@ from topicfs.storage.errors import PolicyViolationError, UnknownTopicError
 
 
 def test_options_in_any_case(tmp_path):
-    """Options are accepted in any case, as Spark passes them; the connector's own options are ignored."""
+    """Option names are accepted in upper and lower case, as Spark passes them. The connector's options are ignored."""
     options = parse_sink_options(
         {
             "PATH": str(tmp_path),
@@ -61,7 +61,7 @@ def test_bad_options_are_told(tmp_path, given, said):
 
 
 def test_a_name_of_a_write(tmp_path):
-    """The name of a write is an application and a version of 63 bits; without them a write has no name."""
+    """A write's name is an application and a version of 63 bits. A write without these options has no name."""
     given = {"path": str(tmp_path), "txnAppId": "com.acme.Orders_2-x", "txnVersion": "9223372036854775807"}
     assert ("com.acme.Orders_2-x", 2**63 - 1) == parse_sink_options(given).name
     assert parse_sink_options({"path": str(tmp_path)}).name is None
@@ -76,7 +76,7 @@ def test_time_outs(tmp_path, text, seconds):
 
 
 def test_layout_is_read_without_opening(tmp_path):
-    """The layout, names and settings, is read while another process owns the directory."""
+    """The layout, names and settings, can be read while another process owns the directory."""
     engine = open_engine(tmp_path / "data")
     small = engine.create_topic("small", partitions=3, overrides={"max.message.bytes": "777"})
     engine.create_topic("__consumer_offsets")
@@ -108,14 +108,14 @@ def test_layout_is_read_without_opening(tmp_path):
     ],
 )
 def test_columns_that_cannot_be_written_are_told(tmp_path, columns, topic, said):
-    """Columns are refused by the connector's rules."""
+    """The sink refuses columns by the rules of Spark's Kafka connector."""
     options = parse_sink_options({"path": str(tmp_path), **({"topic": topic} if topic else {})})
     with pytest.raises(InvalidOptionError, match=said):
         check_columns(columns, options)
 
 
 def test_columns_nobody_knows_are_passed_over(tmp_path):
-    """Unknown columns are ignored, as by the connector."""
+    """Unknown columns are ignored, as Spark's Kafka connector ignores them."""
     options = parse_sink_options({"path": str(tmp_path)})
     check_columns({"value": "binary", "topic": "string", "mood": "map<int,int>"}, options)
 

@@ -1,4 +1,4 @@
-"""Tests that rows become records with every column's values, in the partition that Kafka would choose."""
+"""Tests that each row becomes a record with every column's value, in the partition that Kafka would choose."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UTC = dt.UTC
 
 
 def arrow():
-    """Import pyarrow, which only installations with the extra have."""
+    """Import pyarrow, or skip the test if the extra is not installed."""
     import pyarrow as pa
 
     return pa
@@ -49,7 +49,7 @@ def encoded(rows, *, topic="t"):
 
 
 def test_every_column():
-    """Key, value, headers and time become a record, with nulls where allowed; other columns are ignored."""
+    """Key, value, headers and time become parts of a record; key and value may be null. Other columns are ignored."""
     pa = arrow()
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     rows = pa.record_batch(
@@ -101,7 +101,7 @@ def test_unkeyed_rows_take_turns():
 
 
 def test_topics_by_column():
-    """The column `topic` names each row's topic, unless the option does."""
+    """The column `topic` names each row's topic, unless the option names one for all rows."""
     pa = arrow()
     rows = pa.record_batch({"topic": pa.array(["t", "u"]), "value": pa.array(["a", "b"])})
     assert {"t", "u"} == {where.topic for where in encoded(rows, topic=None)}
@@ -116,7 +116,7 @@ def test_an_overridden_topic_column_is_not_looked_at():
 
 
 def test_a_slice_is_its_rows():
-    """Only the rows of a slice are encoded, although Arrow shares the buffers."""
+    """Only the rows of an Arrow slice are encoded, although the slice shares the buffers of all rows."""
     pa = arrow()
     rows = pa.record_batch(
         {"key": pa.array([b"a", b"b", None, b"d"]), "value": pa.array(["1", "2", "3", "4"])}
@@ -185,7 +185,7 @@ def test_a_record_without_a_time_stays_without():
 
 
 def test_a_large_row_is_written_where_the_topic_takes_it():
-    """A large row is written in a batch of its own size; the bound is only for batches of several records."""
+    """A large row is written in its own, larger batch; the limit is only for batches of several records."""
     pa = arrow()
     from topicfs.pipeline.sink.rows import RowEncoder
 

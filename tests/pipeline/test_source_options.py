@@ -1,4 +1,4 @@
-"""Tests of the options of a read, their rules and their errors."""
+"""Tests of the options of a read: their rules and errors."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def test_defaults_are_the_connectors():
 
 
 def test_names_in_any_case_and_options_of_the_network_are_passed_over():
-    """Names are accepted in any case, and the connector's network options are ignored, so that a job can move."""
+    """Options are accepted in any case. The connector's network options are ignored, so that a job can move."""
     given = {"MINPARTITIONS": "7", "kafka.bootstrap.servers": "here:9092", "kafkaConsumer.pollTimeoutMs": "5"}
     assert 7 == parse_source_options(BASE | given, streaming=False).min_partitions
 
 
 def test_isolation_under_the_connectors_name_too():
-    """The isolation level is accepted under the connector's name and under our own."""
+    """The isolation level is accepted under the connector's name and under topicfs's own name."""
     given = BASE | {"kafka.isolation.level": "read_committed"}
     assert Isolation.READ_COMMITTED is parse_source_options(given, streaming=False).isolation
 
 
 def test_the_most_exact_option_of_an_end_counts():
-    """A time overrides times by partition, which override offsets."""
+    """A single time overrides times by partition, which override offsets."""
     offsets, times = '{"orders":{"0":3}}', '{"orders":{"0":1000}}'
     assert AtOffsets({ORDERS: 3}) == parse(startingOffsets=offsets).starting
     both = parse(startingOffsets=offsets, startingOffsetsByTimestamp=times)
@@ -113,14 +113,14 @@ def test_what_is_refused(given, message):
     ],
 )
 def test_what_selects_nothing_is_refused(given, message):
-    """Exactly one well-formed selection of partitions is required."""
+    """A read needs exactly one well-formed selection of partitions."""
     with pytest.raises(InvalidOptionError, match=message):
         parse_source_options({"path": "/"} | given, streaming=False)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_a_stream_has_no_end(name):
-    """A stream refuses the ending options instead of ignoring them."""
+    """A stream refuses the ending options; it does not ignore them."""
     with pytest.raises(InvalidOptionError, match=f"{name}: a stream has no end"):
         parse(streaming=True, **{name: "latest"})
 
@@ -132,7 +132,7 @@ def test_durations():
 
 
 def test_a_streams_state_survives_the_checkpoint():
-    """A state is written to a checkpoint in order, with the topics' ids where Kafka's connector sees no partitions."""
+    """A state is written to a checkpoint in order, with topic ids where Kafka's connector sees no partitions."""
     offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 1, TopicPartition("a", 0): 6}
     state = StreamState(offsets, {"b": "dDf_-A", "a": "1EvPSKI"})
     encoded = encode_stream_offset(state)
@@ -143,5 +143,5 @@ def test_a_streams_state_survives_the_checkpoint():
 
 
 def test_a_checkpoint_of_the_connector_is_read():
-    """A checkpoint of the connector, or an old one, has no ids and can be read."""
+    """A checkpoint without topic ids, an old one or the connector's, can be read."""
     assert StreamState({TopicPartition("a", 0): 6}, {}) == decode_stream_offset({"a": {"0": 6}})

@@ -1,4 +1,4 @@
-"""Tests of planning, which is arithmetic: ranges to tasks, limits of triggers, bounds to offsets, filters."""
+"""Tests of the arithmetic of planning: ranges to tasks, limits of triggers, bounds to offsets, and filters."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_without_wishes_a_task_a_partition():
     ],
 )
 def test_the_larger_ranges_are_split_in_proportion(sizes, least, expected):
-    """minPartitions splits the larger ranges in proportion, and leaves small ones whole."""
+    """minPartitions splits the larger ranges in proportion to their size, and leaves small ranges whole."""
     assert expected == sizes_of(split_ranges(ranges(*sizes), min_partitions=least, max_records=None))
 
 
 def test_no_task_has_more_records_than_allowed():
-    """maxRecordsPerPartition limits every task, and applies before minPartitions."""
+    """maxRecordsPerPartition limits every task, and is applied before minPartitions."""
     assert [3, 3, 4, 2] == sizes_of(split_ranges(ranges(10, 2), min_partitions=None, max_records=4))
     assert 6 <= len(split_ranges(ranges(10, 2), min_partitions=6, max_records=4))
 
@@ -79,7 +79,7 @@ def test_splitting_loses_and_doubles_nothing(sizes, least, most):
 
 
 def test_a_trigger_takes_from_each_partition_its_share():
-    """maxOffsetsPerTrigger is divided in proportion to new offsets; a partition with any gets at least one."""
+    """maxOffsetsPerTrigger is divided in proportion to new offsets. A partition with new offsets gets at least one."""
     start, end = {A: 0, B: 100, C: 5}, {A: 90, B: 110, C: 5}
     assert {A: 45, B: 105, C: 5} == limit_offsets(start, end, 50)
     assert {A: 1, B: 101, C: 5} == limit_offsets(start, end, 1)
@@ -89,7 +89,7 @@ def test_a_trigger_takes_from_each_partition_its_share():
 
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 500), min_size=1), st.integers(1, 100))
 def test_limited_triggers_come_to_the_end(end, limit):
-    """Limited triggers reach the end, and none goes beyond it."""
+    """Limited triggers reach the end, and no trigger goes beyond it."""
     at = dict.fromkeys(end, 0)
     for _ in range(sum(end.values()) + 1):
         after = limit_offsets(at, end, limit)
@@ -101,7 +101,7 @@ def test_limited_triggers_come_to_the_end(end, limit):
 
 
 def test_waiting_for_more():
-    """A trigger waits for minOffsetsPerTrigger, at most for maxTriggerDelay."""
+    """A trigger waits for minOffsetsPerTrigger, but at most for maxTriggerDelay."""
     waits = [
         must_wait(new_offsets=new, min_offsets=least, waited_ms=waited, max_delay_ms=1000)
         for new, least, waited in [(5, None, 0), (5, 10, 0), (10, 10, 0), (5, 10, 1000)]
@@ -110,12 +110,12 @@ def test_waiting_for_more():
 
 
 def test_lag():
-    """The lag is given by partition; a partition that the query has not seen counts as a whole."""
+    """The lag is reported by partition. All records of a partition that the query has not seen count as lag."""
     assert {A: 4, B: 7} == lag({A: 6}, {A: 10, B: 7})
 
 
 def test_lag_from_a_querys_progress():
-    """The lag is read from Spark's progress; other sources, and queries before their first batch, have none."""
+    """The lag is read from Spark's progress. Other sources, and queries before their first batch, have no lag."""
     ours = {
         "description": "org.apache.spark.sql.PythonMicroBatchStream@1",
         "endOffset": {"orders": {"0": 6}},
@@ -143,7 +143,7 @@ class Ends:
 
 
 def test_ends_become_offsets():
-    """Bounds, including -2, -1 and times, become offsets; an ending time after the last record means latest."""
+    """Bounds (-2, -1, offsets and times) become offsets. An ending time after the last record means latest."""
     ends = Ends()
     given = AtOffsets({A: -2, B: 13})
     assert {A: 10, B: 13} == offsets_at(
@@ -180,7 +180,7 @@ def test_offsets_name_exactly_what_is_read(named):
 
 
 def test_choosing_partitions(caplog):
-    """Partitions are chosen by name, pattern or number; named topics must exist, assigned partitions need not."""
+    """Partitions are chosen by name, pattern or number. Named topics must exist; assigned partitions need not."""
     other = TopicPartition("orders-old", 0)
     present = [A, B, other]
     assert [A, B] == select(Selection(topics=("orders",)), present)
@@ -198,7 +198,7 @@ def test_choosing_partitions(caplog):
 
 
 def test_a_pattern_finds_parts_of_names():
-    """A pattern matches parts of names, as in the connector, but none of Kafka's own topics."""
+    """A pattern matches any part of a name, as in the connector, but matches none of Kafka's internal topics."""
     other, own = TopicPartition("orders-old", 0), TopicPartition("__consumer_offsets", 0)
     present = [A, B, other, own]
     assert [A, B, other] == select(Selection(pattern="rder"), present)
@@ -215,14 +215,14 @@ def test_a_range_that_ends_before_it_begins():
 
 
 def test_a_range_at_the_end_is_there():
-    """An empty range at the end of a log is not a loss."""
+    """An empty range at the end of a log does not count as lost records."""
     assert (20, 20) == within(A, 20, 20, earliest=10, latest=20)
     assert (10, 20) == within(A, 10, 20, earliest=10, latest=20)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 15), (21, 22), (15, 30)])
 def test_ranges_that_are_not_there(start, end):
-    """A range outside of the log is an error by default, and cut down with failOnDataLoss=false."""
+    """A range outside of the log is an error by default. failOnDataLoss=false cuts the range to the log."""
     with pytest.raises(DataLossError, match="failOnDataLoss=false"):
         within(A, start, end, earliest=10, latest=20)
     low, high = clamp(start, end, earliest=10, latest=20)
@@ -230,7 +230,7 @@ def test_ranges_that_are_not_there(start, end):
 
 
 def test_filters_narrow():
-    """All filters apply; records that the narrowing admits in excess are filtered by Spark."""
+    """All filters apply together. Spark filters out the additional records that a narrowed range admits."""
     found = below(at_least(EVERYTHING, "offset", 5), "offset", 9)
     assert (5, 9) == (found.start_offset, found.end_offset)
     found = one_of(found, "offset", [6, 7, None])

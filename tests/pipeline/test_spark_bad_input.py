@@ -57,7 +57,7 @@ def stream(spark, given):
 
 
 def told(error, condition):
-    """Return our line in Spark's error, which must have this condition and no worker's traceback."""
+    """Return the line of topicfs in Spark's error, which must have `condition` and no worker's traceback."""
     text = str(error)
     raised = raised_in(text)
     assert raised is not None, text
@@ -86,14 +86,14 @@ ASKED = [
 @pytest.mark.parametrize("read", [batch, stream])
 @pytest.mark.parametrize(("changed", "condition", "line"), ASKED)
 def test_a_read_that_cannot_be(spark, folder, read, changed, condition, line):
-    """An invalid read is an error with thing, cause and remedy; a corrupt batch has its file and position."""
+    """An invalid read gives an error with thing, cause and remedy. For a corrupt batch it has file and position."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
     assert told(caught.value, f"TOPICFS_{condition}").startswith(line.format(folder=folder))
 
 
 LATE = '{"orders":{"0":7}}'
-"""Offset 7 of a topic that ends at 5."""
+"""Offset 7, beyond the end of a topic that ends at 5."""
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ LATE = '{"orders":{"0":7}}'
     ],
 )
 def test_an_offset_that_is_not_there(spark, folder, read, changed, line):
-    """A missing offset is an error with a remedy; with failOnDataLoss=false existing records are read."""
+    """A missing offset is an error with a remedy. failOnDataLoss=false reads the existing records."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
     assert told(caught.value, "TOPICFS_DATA_LOSS") == f"{line}; failOnDataLoss=false reads what exists"

@@ -26,7 +26,7 @@ START = 1_700_000_000_000
 
 
 def append(path, text, *, partition=0, timestamp=START, topic="orders"):
-    """Append each line, as the directory's owner."""
+    """Append each line of `text`, as the directory's owner."""
     engine = open_engine(path)
     (batch,) = encode_lines(text.encode(), timestamp=timestamp)
     engine.partition(topic, partition).append(batch)
@@ -50,7 +50,7 @@ def lines(rows):
 
 
 def run(frame, checkpoint, *, more=None):
-    """Stream the existing records into a list of batches; `more` is called after the first batch."""
+    """Stream the existing records into a list of batches. `more` is called after the first batch."""
     batches = []
 
     def take(batch, number):
@@ -97,7 +97,7 @@ def test_a_batch_has_the_connectors_columns(spark, tmp_path):
 
 
 def test_a_projection_and_filters(spark, tmp_path):
-    """A user's schema selects columns, and filters that narrow ranges are still exact."""
+    """The user's schema selects columns. Results are exact, even if filters narrow the ranges of offsets."""
     make(tmp_path, partitions=2)
     for number in range(2):
         for second in range(5):
@@ -123,13 +123,13 @@ def test_splitting_and_bounds(spark, tmp_path):
 
 
 def test_a_batch_that_begins_at_the_end(spark, tmp_path):
-    """A batch that begins at latest is an error when the query is made."""
+    """A batch query whose start is latest is an error as soon as the query is made."""
     with pytest.raises(Exception, match="leaves a batch query nothing"):
         reader(spark, make(tmp_path), startingOffsets="latest").load().count()
 
 
 def test_a_column_that_is_none(spark, tmp_path):
-    """A user's schema with an unknown column, or another type, is an error."""
+    """A user's schema with an unknown column, or with another type for a column, is an error."""
     with pytest.raises(Exception, match="schema: no column weight"):
         reader(spark, make(tmp_path)).schema("weight int").load().count()
     with pytest.raises(Exception, match="offset is bigint, not int"):
@@ -138,7 +138,7 @@ def test_a_column_that_is_none(spark, tmp_path):
 
 @limited
 def test_a_stream_goes_on_where_it_was(spark, tmp_path):
-    """A stream continues from its checkpoint, with limits; new partitions begin at their earliest offset."""
+    """A stream continues from its checkpoint, within its limits. New partitions begin at their earliest offset."""
     data = make(tmp_path / "data", partitions=2)
     append(data, "a\nb\nc\nd\n")
     append(data, "e\nf\n", partition=1)
@@ -169,7 +169,7 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
 
 @limited
 def test_available_now_reads_what_was_there(spark, tmp_path):
-    """With availableNow, records that arrive while the query runs are left to the next run."""
+    """With availableNow, the next run reads the records that arrive while the query runs."""
     data = make(tmp_path / "data")
     append(data, "a\nb\nc\n")
     frame = (
@@ -185,7 +185,7 @@ def test_available_now_reads_what_was_there(spark, tmp_path):
 
 @pytest.mark.parametrize("text", ["x\n", "x\ny\nz\n"], ids=["shorter", "longer"])
 def test_a_stream_over_a_topic_made_anew(spark, tmp_path, text):
-    """A topic that was created again is an error; with failOnDataLoss=false it is read from its beginning."""
+    """A topic that was created again is an error. failOnDataLoss=false reads the new topic from its beginning."""
     data, checkpoint = make(tmp_path / "data"), tmp_path / "checkpoint"
     append(data, "a\nb\n")
     source = (
@@ -241,7 +241,7 @@ def test_micro_batches_follow_a_growing_topic(spark, tmp_path):
 
 @pytest.mark.fuse
 def test_beside_a_mount_what_was_appended_is_there_at_once(spark, tmp_path):
-    """A count after an `echo >>` through a mount includes the new record, without waiting for a checkpoint."""
+    """After an `echo >>` through a mount, a count includes the new record immediately, before the next checkpoint."""
     mount = Mount(tmp_path)
     try:
         mount.start()

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_session_knows_the_format_by_its_name(spark, tmp_path):
-    """Spark finds `pyspark_topicfs` by its name: it reads and writes batches and streams, with and without filters."""
+    """Spark finds `pyspark_topicfs` by its name, to read and write batches and streams, with and without filters."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders")
     engine.create_topic("copy")
@@ -32,7 +32,7 @@ def test_a_session_knows_the_format_by_its_name(spark, tmp_path):
 
 
 def test_filters_are_handed_down_where_the_setting_is_on(spark, tmp_path):
-    """With Spark's setting, filters of a SQL table and of a DataFrame leave one of ten tasks, and the same rows."""
+    """With Spark's setting on, filters of a SQL table or a DataFrame leave one of ten tasks, and the same rows."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders")
     engine.close()

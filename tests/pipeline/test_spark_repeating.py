@@ -1,4 +1,4 @@
-"""Tests of repeated jobs that write to topics: restored checkpoints, `foreachBatch`, batch jobs, kills."""
+"""Tests of repeated jobs that write to topics: restored checkpoints, `foreachBatch`, batch jobs, and kills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def data(tmp_path):
-    """Make a data directory with `source` of two partitions, and `target` of one."""
+    """Make a data directory with the topics `source` (two partitions) and `target` (one partition)."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         engine.create_topic("source", partitions=2)
         engine.create_topic("target")
@@ -46,7 +46,7 @@ def copy(spark, data, checkpoint, **options):
 
 
 def test_a_restored_checkpoint_with_as_many_other_rows_fails(spark, data, tmp_path):
-    """After a restored checkpoint a micro-batch with other rows is an error: no row is doubled or silently dropped."""
+    """After a checkpoint is restored, a micro-batch with other rows fails: no row is duplicated or dropped silently."""
     feed(spark, data, 0, 0, 10)
     copy(spark, data, tmp_path / "checkpoint")
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "kept")
@@ -64,7 +64,7 @@ def test_a_restored_checkpoint_with_as_many_other_rows_fails(spark, data, tmp_pa
 
 
 def test_a_repeated_micro_batch_in_other_tasks_is_skipped(spark, data, tmp_path):
-    """A repeated micro-batch with the same offsets in more tasks is skipped, as after a crash before Spark's commit."""
+    """A repeated micro-batch is skipped even if more tasks read its offsets, as after a crash before Spark's commit."""
     feed(spark, data, 0, 0, 10)
     copy(spark, data, tmp_path / "checkpoint")
     feed(spark, data, 0, 10, 15)
@@ -78,7 +78,7 @@ def test_a_repeated_micro_batch_in_other_tasks_is_skipped(spark, data, tmp_path)
 
 
 def test_foreach_batch_with_a_name_writes_each_batch_once(spark, data, tmp_path):
-    """A job without its checkpoint repeats each named micro-batch, and none is appended again."""
+    """A job that lost its checkpoint repeats each named micro-batch, and none is appended again."""
 
     def run(checkpoint):
         def append(rows, batch_id):
@@ -100,7 +100,7 @@ def test_foreach_batch_with_a_name_writes_each_batch_once(spark, data, tmp_path)
 
 
 def test_a_named_batch_job_that_runs_again_appends_nothing(spark, data):
-    """A repeated named job appends nothing, even if its tasks order the rows differently; other rows are an error."""
+    """A repeated named job appends nothing, even if its tasks order rows differently. Other rows are an error."""
     name = {"topic": "target", "txnAppId": "nightly", "txnVersion": "20260131"}
     write(spark.range(100, numPartitions=1).selectExpr("cast(id AS string) AS value"), data, **name)
     write(spark.range(100).repartition(5).selectExpr("cast(id AS string) AS value"), data, **name)
@@ -114,6 +114,6 @@ def test_a_named_batch_job_that_runs_again_appends_nothing(spark, data):
 
 
 def test_a_stream_takes_no_name(spark, data, tmp_path):
-    """A stream refuses a name, because its query has one; the message says where a name is allowed."""
+    """A stream refuses a write's name, because its query already has one. The message says where a name is allowed."""
     with pytest.raises(Exception, match="txnAppId: a streaming query names its writes itself"):
         copy(spark, data, tmp_path / "checkpoint", txnAppId="a", txnVersion="1")

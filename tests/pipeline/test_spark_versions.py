@@ -33,7 +33,7 @@ def stopping(reader):
 
 
 def test_a_reader_that_is_told_no_start_knows_the_end_of_the_last_batch(tmp_path, monkeypatch):
-    """With Spark 4.1, which does not pass the start of a batch, the reader itself knows the end of the last one."""
+    """Spark 4.1 does not pass the start of a batch, so the reader remembers the end of the last batch."""
     from topicfs.pipeline.spark_errors import TopicfsException
 
     monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "1")
@@ -57,7 +57,7 @@ def test_a_reader_that_is_told_no_start_knows_the_end_of_the_last_batch(tmp_path
 
 
 def test_a_limit_that_spark_does_not_pass_on_is_refused(tmp_path, monkeypatch):
-    """The limit of a trigger is refused before Spark 4.2, because with availableNow a query would end too early."""
+    """Before Spark 4.2 a trigger's limit is refused, because a query with availableNow would end too early."""
     from topicfs.pipeline.errors import InvalidOptionError
     from topicfs.pipeline.source import readers
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def data(tmp_path):
-    """Make a data directory with `orders` of three partitions, and `clicks` of one."""
+    """Make a data directory with the topics `orders` (three partitions) and `clicks` (one partition)."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders", partitions=3)
     engine.create_topic("clicks")
@@ -46,7 +46,7 @@ def write(frame, data, **options):
 
 
 def test_a_batch_write_has_every_row_once_in_its_keys_partition(spark, data):
-    """A write of several tasks has every row once, in its key's partition, and leaves no file."""
+    """A write in several tasks has every row once, in the partition of the row's key, and leaves no file."""
     frame = spark.range(1000, numPartitions=4).selectExpr(
         "cast(id AS string) AS key", "concat('v', id) AS value"
     )
@@ -76,7 +76,7 @@ def test_every_column_reaches_the_record(spark, data):
 
 
 def wait_until_idle(spark):
-    """Wait until no task runs: Spark gives up a query before its killed tasks have ended."""
+    """Wait until no task runs: Spark gives up a query before the tasks that it kills have ended."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     wait_until(
         lambda: not sum(one.numRunningTasks() for one in tracker.getExecutorInfos()),
@@ -86,9 +86,10 @@ def wait_until_idle(spark):
 
 
 def test_a_task_that_fails_leaves_nothing(spark, data):
-    """If a task fails, the other tasks' rows are not written either.
+    """If a task fails, no other task's rows are written.
 
-    A task that Spark kills with the write may leave its staged file, which is never submitted: the owner removes it.
+    A task that Spark kills with the write may leave its staged file. The file is never submitted, and the owner
+    removes it.
     """
     frame = spark.range(1000, numPartitions=4).selectExpr(
         "if(id = 999, raise_error('as planned'), cast(id AS string)) AS value"
@@ -106,7 +107,7 @@ def test_a_task_that_fails_leaves_nothing(spark, data):
 
 
 def test_what_the_topic_refuses_is_refused_whole(spark, data):
-    """A row for a missing topic, in one of several tasks, fails the whole write."""
+    """If a row in one of several tasks names a missing topic, the whole write fails."""
     frame = spark.range(100, numPartitions=2).selectExpr(
         "if(id = 99, 'none', 'orders') AS topic", "cast(id AS string) AS value"
     )
@@ -131,7 +132,7 @@ def test_overwrite_is_refused(spark, data):
 
 
 def test_a_stream_goes_on_where_it_was(spark, data, tmp_path):
-    """A second run from topic to topic copies the new records once, and no others."""
+    """A second run from topic to topic copies each new record once, and no other record."""
 
     def run():
         source = spark.readStream.format("topicfs").option("path", str(data)).option("subscribe", "clicks")
@@ -169,7 +170,7 @@ def count(data, topic):
 
 
 def test_a_copied_checkpoint_writes_to_another_topic(spark, data, tmp_path):
-    """A copied checkpoint can write to another topic, although query and micro-batch have the same ids."""
+    """A query with a copied checkpoint can write to another topic, although query and micro-batch have the same ids."""
     with contextlib.closing(open_engine(data)) as engine:
         engine.create_topic("copy")
     clicks(spark, data, 0, 1)
@@ -182,7 +183,7 @@ def test_a_copied_checkpoint_writes_to_another_topic(spark, data, tmp_path):
 
 
 def test_a_target_made_anew_takes_what_is_brought_again(spark, data, tmp_path):
-    """A target that was created again accepts the repeated micro-batch, which only the old topic has committed."""
+    """A target that was created again accepts a repeated micro-batch, because only the old topic had committed it."""
     clicks(spark, data, 0, 1)
     stream(spark, data, tmp_path / "checkpoint", target="orders")
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "kept")
@@ -196,7 +197,7 @@ def test_a_target_made_anew_takes_what_is_brought_again(spark, data, tmp_path):
 
 
 def test_a_checkpoint_that_was_put_back_fails_loudly(spark, data, tmp_path):
-    """After a restored checkpoint the next micro-batch, with a committed number and other rows, is an error."""
+    """After a checkpoint is restored, the next micro-batch, with a committed number and other rows, is an error."""
     for first in (0, 1, 2):
         clicks(spark, data, first, first + 1)
         stream(spark, data, tmp_path / "checkpoint", target="orders")

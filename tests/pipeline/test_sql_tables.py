@@ -1,4 +1,4 @@
-"""Tests of SQL tables: what they read and write, whatever tables their rows come from."""
+"""Tests of the topics that SQL tables read and write, whichever table the rows come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED = "this write's target is not known"
 
 @pytest.fixture
 def tables(spark, tmp_path):
-    """Make tables `source`, which reads and writes `x`, and `target`, which reads `x` and writes `y`; a topic `z`."""
+    """Make a topic `z` and two tables: `source` reads and writes `x`; `target` reads `x` and writes `y`."""
     with closing(open_engine(tmp_path / "data")) as engine:
         for name in "xyz":
             engine.create_topic(name)
@@ -59,7 +59,7 @@ def test_an_insert_writes_to_its_own_table(tables, tmp_path, insert):
 
 @pytest.mark.parametrize("columns", ["*", "key, value"])
 def test_a_table_made_of_another_tables_rows_is_refused(tables, tmp_path, columns):
-    """CREATE TABLE AS SELECT is refused, because Spark passes on no options: no record and no table is left."""
+    """CREATE TABLE AS SELECT is refused, because Spark passes no options to it. No record and no table is left."""
     options = f"{place(tmp_path)}, subscribe 'z', topic 'z'"
     with pytest.raises(Exception, match=REFUSED):
         tables.sql(f"CREATE TABLE made USING topicfs OPTIONS ({options}) AS SELECT {columns} FROM source")
@@ -68,7 +68,7 @@ def test_a_table_made_of_another_tables_rows_is_refused(tables, tmp_path, column
 
 
 def test_a_dataframe_of_a_table_needs_a_target(tables, tmp_path):
-    """A write of a table's DataFrame needs topic and path: those of the table are not the target's."""
+    """A write of a table's DataFrame needs its own topic and path; those of the table are not used."""
     rows = tables.table("target").select("key", "value").write.format("topicfs").mode("append")
     with pytest.raises(Exception, match="no topic to write to"):
         rows.option("path", str(tmp_path / "data")).save()

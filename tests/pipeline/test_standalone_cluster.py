@@ -29,7 +29,7 @@ LINES = [f"line {number}" for number in range(200)]
 
 @pytest.fixture
 def data(tmp_path):
-    """Make a topic of four partitions with two hundred lines, and one of two to copy into."""
+    """Make a topic of four partitions with two hundred lines, and a topic of two partitions as the target."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         engine.create_topic("copy", partitions=2)
         for number, partition in engine.create_topic("orders", partitions=4).partitions().items():
@@ -38,7 +38,7 @@ def data(tmp_path):
 
 
 def test_both_workers_read_and_stage_and_the_driver_hands_in(data, tmp_path):
-    """Both workers run tasks of a micro-batch, in processes that know the data directory only by its path."""
+    """Both workers run tasks of a micro-batch, in processes that know only the path of the data directory."""
     with standalone_cluster(tmp_path / "cluster", workers=2) as cluster:
         place = ["--data", str(data), "--checkpoint", str(tmp_path / "state"), "--master", cluster.url]
         ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""Tests of a stream's progress: beside a live owner, over new and lost partitions, and when it waits."""
+"""Tests of a stream's progress: with a live owner, over new and lost partitions, and when it waits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 print("held", flush=True)
 sys.stdin.read()
 """
-"""Holds the lock of a data directory as a broker does."""
+"""Holds the lock of a data directory, as a broker does."""
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -52,7 +52,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def follow(data):
-    """Make the progress of a query over the topic, from options."""
+    """Return a function that makes the progress of a query over the topic from options."""
     made = []
 
     def make(**given):
@@ -72,7 +72,7 @@ def at(first=None, second=None, **topic_ids):
 
 
 def make_anew(path, *, partitions=2, name="orders"):
-    """Delete the topic, and create another one with its name."""
+    """Delete the topic, and create another one with the same name."""
     engine = open_engine(path)
     engine.delete_topic(name)
     engine.create_topic(name, partitions=partitions)
@@ -92,7 +92,7 @@ def read(tasks):
 
 
 def test_one_step_after_the_other(data, follow):
-    """Without new records the state stays; new records are seen without opening the directory again."""
+    """The state stays while there are no new records. New records are seen without opening the directory again."""
     stream, orders = follow(), id_of(data)
     start = stream.begin()
     assert at(0, 0, orders=orders) == start
@@ -108,7 +108,7 @@ def test_one_step_after_the_other(data, follow):
 
 
 def test_it_waits_for_enough(follow):
-    """A batch waits for minOffsetsPerTrigger up to maxTriggerDelay; not the first, nor after `stop_at_latest`."""
+    """A batch waits for minOffsetsPerTrigger, up to maxTriggerDelay; not the first, nor after `stop_at_latest`."""
     stream = follow(minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     start = stream.begin()
     waited = [stream.advance(start, most=None, now_ms=now).offsets[FIRST] for now in (0, 4999, 5000)]
@@ -119,7 +119,7 @@ def test_it_waits_for_enough(follow):
 
 
 def test_told_to_stop_it_stops_there(data, follow):
-    """After `stop_at_latest` later records and partitions are left to the next run."""
+    """After `stop_at_latest`, later records and partitions are left to the next run."""
     stream = follow()
     stream.stop_at_latest()
     append(data, "later\n")
@@ -131,7 +131,7 @@ def test_told_to_stop_it_stops_there(data, follow):
 
 
 def test_partitions_that_vanish(data, follow):
-    """A lost partition is an error; with failOnDataLoss=false the others go on, and it is new if it comes back."""
+    """A lost partition is an error. With failOnDataLoss=false others go on, and it counts as new if it returns."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     end = stream.advance(start, most=None, now_ms=0)
@@ -149,7 +149,7 @@ def test_partitions_that_vanish(data, follow):
 
 
 def test_a_topic_that_is_gone_as_a_whole(data, follow):
-    """The loss of a whole topic is an error, even if no other partition is left to read."""
+    """The loss of a whole topic is an error, even if it leaves no partition to read."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     engine = open_engine(data)
@@ -161,7 +161,7 @@ def test_a_topic_that_is_gone_as_a_whole(data, follow):
 
 
 def test_a_log_that_became_shorter(data, follow, caplog):
-    """A log that ends before the stream's offset is an error before a batch is planned, or a warning."""
+    """A log that ends before the stream's offset is an error, or a warning, before a batch is planned."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     ahead = at(9, 0, orders=id_of(data))
     with pytest.raises(DataLossError, match="orders-0: the stream was at 9, now the log ends at 3"):
@@ -181,7 +181,7 @@ def test_a_log_that_became_shorter(data, follow, caplog):
 
 
 def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
-    """After `stop_at_latest`, too, a log that ends before the stream's offset is an error."""
+    """A log that ends before the stream's offset is an error even after `stop_at_latest`."""
     stream = follow()
     stream.stop_at_latest()
     with pytest.raises(DataLossError, match="orders-0: the stream was at 9"):
@@ -191,7 +191,7 @@ def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
 @pytest.mark.parametrize("text", ["", "x\n", "x\ny\nz\n", "v\nw\nx\ny\nz\n"], ids=len)
 @pytest.mark.parametrize("ending", [False, True], ids=["goes on", "is to end"])
 def test_a_topic_made_anew(data, follow, caplog, text, ending):
-    """A topic created again, known by its id, is an error; with failOnDataLoss=false it is read from its start."""
+    """A topic created again, known by its id, is an error. failOnDataLoss=false reads it from its start."""
     before, stream, lenient = id_of(data), follow(), follow(failOnDataLoss="false")
     known = stream.advance(stream.begin(), most=None, now_ms=0)
     make_anew(data)
@@ -217,7 +217,7 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
 
 
 def test_a_topic_made_anew_while_a_query_ends(data, follow):
-    """A topic created again after `stop_at_latest` is an error; with failOnDataLoss=false it is read."""
+    """A topic created again after `stop_at_latest` is an error; with failOnDataLoss=false the new topic is read."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     for one in (stream, lenient):
         one.stop_at_latest()
@@ -230,7 +230,7 @@ def test_a_topic_made_anew_while_a_query_ends(data, follow):
 
 
 def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
-    """A batch planned before the topic was created again is an error, since its records are gone."""
+    """A batch that was planned before the topic was created again is an error, since the batch's records are gone."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     end = stream.advance(start, most=None, now_ms=0)
@@ -244,7 +244,7 @@ def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
 
 
 def test_a_batch_that_the_connector_planned(data, follow):
-    """A batch that the connector planned has no ids, so those of the previous state count."""
+    """A batch that the connector planned has no topic ids, so the ids of the previous state apply."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     make_anew(data)
@@ -255,14 +255,14 @@ def test_a_batch_that_the_connector_planned(data, follow):
 
 
 def test_a_checkpoint_without_ids(data, follow):
-    """A checkpoint without ids, an old one or the connector's, continues by its offsets and then has ids."""
+    """A stream continues an id-less checkpoint (old, or the connector's) by its offsets, and then stores ids."""
     stream = follow()
     assert at(3, 0, orders=id_of(data)) == stream.advance(at(2, 0), most=None, now_ms=0)
     assert [(FIRST, 2, 3)] == read(stream.tasks(at(2, 0), at(3, 0)))
 
 
 def test_topics_whose_files_tell_no_id(data, follow):
-    """If a topic's files have no id, the stream continues by its offsets and keeps the ids it knows."""
+    """If a topic's files have no id, the stream continues by its offsets and keeps the ids that it knows."""
     before = id_of(data)
     (data / "orders-0" / "partition.metadata").unlink()
     (data / "orders-1" / "partition.metadata").write_text("damaged")
@@ -287,7 +287,7 @@ def test_a_new_partition_whose_beginning_is_gone(data, follow):
 
 
 def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
-    """Beside a daemon every acknowledged record is read at once, also after a roll or the owner's restart."""
+    """While a daemon owns the directory, every acknowledged record is read at once, even after a roll or a restart."""
     engine = open_engine(data)
     (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
     stream = follow()
@@ -302,7 +302,7 @@ def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
 
 
 def test_deleted_records_are_not_shown(data, follow):
-    """Deleted records are not read once the owner has stored its log start, for which a write to `start` waits."""
+    """Deleted records are not read after the owner has stored the new log start; a write to `start` waits for that."""
     engine = open_engine(data)
     try:
         stream = follow()
@@ -317,9 +317,9 @@ def test_deleted_records_are_not_shown(data, follow):
 
 
 def test_beside_a_broker_up_to_the_high_watermark(data, follow):
-    """Beside a broker only records below its checkpointed high watermark are read: others may be replaced.
+    """While a broker owns the directory, only records below its checkpointed high watermark are read.
 
-    A stream that read further before the broker was started waits, and reports no loss.
+    Records above it may be replaced. A stream that read further before the broker started waits, and reports no loss.
     """
     engine = open_engine(data)
     (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
@@ -346,7 +346,7 @@ def test_a_topic_that_is_not_there(follow):
 
 
 def test_without_spark_one_line_says_how_to_get_it(monkeypatch):
-    """Without Spark the error of one line names the extra to install."""
+    """If Spark is missing, a one-line error names the extra to install."""
     monkeypatch.delitem(sys.modules, "topicfs.pipeline.data_source", raising=False)
     monkeypatch.delattr(pipeline, "data_source", raising=False)
     for name in [one for one in sys.modules if one.partition(".")[0] == "pyspark"]:

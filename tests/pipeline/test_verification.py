@@ -1,4 +1,4 @@
-"""Tests that a check in parts has the findings of `topicfs check`, each at its segment."""
+"""Tests that a check in parts has the findings of `topicfs check`, each reported for its segment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, MIDDLE, LAST = (f"{PARTITION}/{base:020d}" for base in (0, 132, 268))
 
 @pytest.fixture
 def directory(tmp_path) -> Path:
-    """Make a clean broker's directory with the partition g-none-0: segments 0, 132 and 268, offsets 0 to 399."""
+    """Make a broker's directory without damage: partition g-none-0 with segments 0, 132 and 268, offsets 0 to 399."""
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS / PARTITION, data / PARTITION)
     for path in LOG_DIRS.iterdir():
@@ -37,7 +37,7 @@ def directory(tmp_path) -> Path:
 
 
 def verify(*directories):
-    """Return every row; the segments are checked in reverse order."""
+    """Return every row of a verification that checks the segments in reverse order."""
     verification = DirectoryVerification(directories, FILES)
     checked = [check_segment(work, FILES) for work in reversed(verification.work)]
     return list(verification.rows(checked[::-1]))
@@ -137,7 +137,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("damage", "segment", "told"), DAMAGE)
 def test_damage_is_told_of_its_segment_with_file_and_position(directory, damage, segment, told):
-    """Each kind of damage is reported at its segment, and all rows together have the findings of `topicfs check`."""
+    """Each kind of damage is reported for its segment, and all rows together have the findings of `topicfs check`."""
     damage(directory)
     rows = verify(directory)
     assert found_by_check(directory) == sorted(wrong for row in rows for wrong in row.wrong)
@@ -151,7 +151,7 @@ def test_damage_is_told_of_its_segment_with_file_and_position(directory, damage,
 
 
 def test_what_a_broker_wrote_is_sound():
-    """For a broker's directories there is a row per segment without findings, with the numbers of the logs."""
+    """For an undamaged broker's directory each segment has a row without findings and with the numbers of its log."""
     rows = verify(LOG_DIRS)
     assert len(list(LOG_DIRS.glob("*/*.log"))) == len(rows)
     assert [] == [wrong for row in rows for wrong in row.wrong]
@@ -168,7 +168,7 @@ def test_what_a_broker_wrote_is_sound():
 
 
 def test_what_a_living_owner_has_not_finished_is_no_error(directory):
-    """A batch that is being appended, and a segment removed after the listing, are not findings."""
+    """A batch that is being appended, and a segment that was removed after the listing, are not findings."""
     with (directory / f"{LAST}.log").open("ab") as log:
         log.write((directory / f"{LAST}.log").read_bytes()[:200])
     lock = DirectoryLock(directory)
@@ -183,7 +183,7 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
 
 
 def test_where_the_last_segment_went_away_checkpoints_say_nothing(directory):
-    """If the last segment was removed meanwhile, a checkpoint above the rest is not a finding: the end is unknown."""
+    """If the last segment was removed meanwhile, a checkpoint above the others is no finding: the end is unknown."""
     lock = DirectoryLock(directory)
     try:
         verification = DirectoryVerification([directory], FILES)
@@ -195,7 +195,7 @@ def test_where_the_last_segment_went_away_checkpoints_say_nothing(directory):
 
 
 def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
-    """A segment that was compacted into the previous one meanwhile does not count as overlapping it."""
+    """A segment that was compacted into the previous segment meanwhile does not count as overlapping it."""
     lock = DirectoryLock(directory)
     try:
         verification = DirectoryVerification([directory], FILES)
@@ -212,7 +212,7 @@ def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
 
 
 def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_one(directory, tmp_path):
-    """A partition may be in directories of two brokers, but twice in one broker's log.dirs it is a finding."""
+    """A partition may be in the directories of two brokers. Twice within one broker's log.dirs is a finding."""
     other = tmp_path / "other"
     shutil.copytree(directory, other)
     (wrong,) = [wrong for row in verify(directory, other) for wrong in row.wrong]
@@ -224,7 +224,7 @@ def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_on
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path):
-    """A directory that is not a data directory is a one-line error with its name."""
+    """A directory that is not a data directory gives a one-line error with its name."""
     (tmp_path / "photos").mkdir()
     with pytest.raises(PipelineError, match="not a data directory"):
         DirectoryVerification([tmp_path], FILES)
@@ -240,10 +240,10 @@ def test_a_directory_that_is_none_is_refused(tmp_path):
     ],
 )
 def test_neighbors_make_a_task_and_the_largest_comes_first(sizes, tasks):
-    """Neighboring segments make a task; the largest task comes first, and a huge segment is a task of its own."""
+    """Neighboring segments share a task. The largest task comes first, and a huge segment has its own task."""
     assert tasks == pack([size * FILE_BYTES for size in sizes], task_bytes=100 * FILE_BYTES)
 
 
 def test_there_are_never_more_tasks_than_can_be_put_together():
-    """The number of tasks is limited: with more work tasks are larger."""
+    """The number of tasks is limited: tasks grow if there is more work."""
     assert MAX_TASKS / 2 < len(pack([0] * 10_000, task_bytes=1)) <= MAX_TASKS

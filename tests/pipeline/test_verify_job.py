@@ -1,4 +1,4 @@
-"""Tests of verification as a Spark job: tasks divide the work, and rows report on each segment."""
+"""Tests of verification as a Spark job: tasks divide the work, and a row reports on each segment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
 
 
 def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
-    """Many tasks find the damage in two segments of a partition that one check finds; a glob names the directory."""
+    """Many tasks find the same damage in two segments of a partition as a single check. A glob names the directory."""
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
     data = tmp_path / "data"
@@ -53,7 +53,7 @@ def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
 
 
 def test_what_has_no_files_is_refused(spark, tmp_path):
-    """A cluster is refused, and so is a data directory without partitions."""
+    """A cluster and a data directory without partitions are refused."""
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
     with pytest.raises(PipelineError, match="kafka://host:9092: verify reads log files"):

@@ -34,7 +34,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def write_topics(client: Client, log_dir: Path) -> Producer:
     """Make all topics; return once `log_dir` has the high watermarks and log starts that a reader of files needs.
 
-    The producer has an open transaction, which a later close ends.
+    The returned producer has an open transaction, which a later close ends.
     """
     client.create_topic("orders", partitions=3, settings=SMALL_SEGMENTS)
     for number in range(3):
@@ -68,12 +68,12 @@ def write_topics(client: Client, log_dir: Path) -> Producer:
 
 
 def checkpoint(log_dir: Path, name: str) -> dict[TopicPartition, int]:
-    """Return a checkpoint file in which the broker keeps facts that its logs do not have."""
+    """Return the entries of a checkpoint file, in which the broker keeps facts that are not in its logs."""
     return dict(read_offsets(NativeFileSystem(read_only=True), log_dir / name))
 
 
 def _write_orders(client: Client, partition: int) -> None:
-    """Write forty records to partition 0, twenty-four to 1, eight to 2, in batches of four with varying codecs."""
+    """Write forty records to partition 0, twenty-four to 1 and eight to 2, in batches of four with varying codecs."""
     at = 0
     for turn in range(10 - 4 * partition):
         records = [_order(number) for number in range(at, at + 4)]

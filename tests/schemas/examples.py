@@ -1,4 +1,4 @@
-"""Schemas, payloads with frames, and the records with which a registry would store the schemas."""
+"""Schemas, payloads with frames, and the records in which a registry stores the schemas."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def avro(schema: object, value: object) -> bytes:
 
 
 def framed(number: int, message: bytes) -> bytes:
-    """Return a message with its frame in front."""
+    """Return a message with its frame before it."""
     return b"\x00" + number.to_bytes(4, "big") + message
 
 
@@ -74,7 +74,7 @@ def line(payload: bytes | None, key: bytes | None = None, headers: dict[str, byt
 def registered(
     subject: str, version: int, number: int, schema: object, kind: str | None = None, **fields: object
 ) -> bytes:
-    """Return a record of `_schemas` as a line of `log.json`; `schema` is its text, or an object for JSON."""
+    """Return a record of `_schemas` as a line of `log.json`; `schema` is the schema's text, or an object for JSON."""
     text = str(schema) if kind else json.dumps(schema)
     key = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
     value = {"subject": subject, "version": version, "id": number, "schema": text, "deleted": False, **fields}
@@ -90,7 +90,7 @@ def appended(topic: Topic, lines: bytes) -> None:
 
 
 def engine_with(path: Path, lines: bytes, topic: str = "_schemas") -> Engine:
-    """Make an engine with a topic that has these records."""
+    """Make an engine with a topic whose records are `lines`."""
     engine = open_engine(path)
     appended(engine.create_topic(topic), lines)
     return engine

@@ -1,4 +1,4 @@
-"""Tests of Avro messages as JSON, and of malicious schemas and messages."""
+"""Tests of Avro messages shown as JSON, and of malicious schemas and messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decoded(schema: object, message: bytes) -> bytes:
 
 
 def test_a_record_is_an_object_in_the_order_of_its_fields():
-    """A record is an object on one line, in UTF-8, with its fields in order; a union is its value."""
+    """A record is shown as an object on one line, in UTF-8, with its fields in order. A union is shown as its value."""
     message = avro(ORDER, {"id": 1, "note": "größer\n"})
     assert '{"id":1,"note":"größer\\n"}'.encode() == decoded(ORDER, message)
     assert b'{"id":-1,"note":null}' == decoded(ORDER, b"\x01\x00")
@@ -47,14 +47,14 @@ def test_a_record_is_an_object_in_the_order_of_its_fields():
     ],
 )  # fmt: skip
 def test_each_type_has_one_rendering(schema, value, shown):
-    """Logical types are shown as their numbers and strings; a decimal is shown as its digits."""
+    """Logical types are shown as their numbers and strings, and a decimal as its digits."""
     plain = value if schema == {"type": "string", "logicalType": "uuid"} else None
     message = avro("string", plain) if plain else avro(schema, value)
     assert shown.encode() == decoded(schema, message)
 
 
 def test_types_of_referenced_schemas_are_known():
-    """Types of referenced schemas are known by their full names, and so are the types that they need."""
+    """Types of referenced schemas are known by their full names, and so are the types that these schemas need."""
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
     lines = {"type": "record", "name": "shop.Lines", "fields": [{"name": "all", "type": {"type": "array", "items": "shop.Line"}}]}  # fmt: skip
     codec = AvroCodec(
@@ -64,7 +64,7 @@ def test_types_of_referenced_schemas_are_known():
 
 
 def test_a_union_of_referenced_types_is_a_schema():
-    """A union of referenced types is a schema, as for topics with several kinds of events; one may need another."""
+    """A union of referenced types is a schema, as in topics with several kinds of events. One type may need another."""
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
     order = {"type": "record", "name": "shop.Order", "fields": [{"name": "line", "type": "shop.Line"}]}
     codec = AvroCodec(of_avro(["shop.Line", "shop.Order"]), {"a": of_avro(line), "b": of_avro(order)})
@@ -78,7 +78,7 @@ def test_a_union_of_referenced_types_is_a_schema():
     "message", [b"", b"\x02", b"\x02\x02", b"\x02\x02\x7fx", b"\x02\x00rest", b"\x02\x04", b"\xff" * 30]
 )
 def test_a_message_that_does_not_follow_its_schema_is_refused(message):
-    """A message that is torn, has extra bytes, or names a missing branch is refused."""
+    """A message that is truncated, has extra bytes, or names a missing branch is refused."""
     with pytest.raises(SchemaError):
         decoded(ORDER, message)
 
@@ -110,13 +110,13 @@ EMPTY = {"type": "record", "name": "Empty", "fields": []}
     ],
 )
 def test_items_that_take_no_bytes_are_refused(schema):
-    """Array items without bytes are refused: a message of five bytes could have a billion of them."""
+    """Array items without bytes are refused, because a message of five bytes could have a billion items."""
     with pytest.raises(SchemaError, match="the size of a message does not bound"):
         AvroCodec(of_avro(schema), {})
 
 
 def test_records_of_records_of_records_are_not_written_out():
-    """Nested records are not expanded: a schema of 2 KB could decode no bytes to 10^40 fields."""
+    """Nested records are not expanded, because a schema of 2 KB could turn an empty message into 10^40 fields."""
     types: list[object] = [{"type": "record", "name": "R0", "fields": [{"name": "n", "type": "null"}]}]
     types += [
         {
@@ -132,7 +132,7 @@ def test_records_of_records_of_records_are_not_written_out():
 
 
 def test_a_list_of_a_million_links_ends_no_process():
-    """Recursive types are not read by recursion in C, so a list of a million links does not crash the process."""
+    """A list of a million links does not crash the process, because C code never decodes it by recursion."""
     link = {"type": "record", "name": "Link", "fields": [{"name": "next", "type": ["null", "Link"]}]}
     assert b'{"next":{"next":null}}' == decoded(link, b"\x02\x00")
     with pytest.raises(SchemaError):
@@ -140,7 +140,7 @@ def test_a_list_of_a_million_links_ends_no_process():
 
 
 def test_a_tree_is_shown():
-    """A type whose values are lists of its own kind is shown."""
+    """A type whose values are lists of the same type is shown."""
     tree = {
         "type": "record",
         "name": "Tree",
@@ -156,7 +156,7 @@ def test_a_tree_is_shown():
 
 
 def test_a_decimal_has_a_bound():
-    """A decimal of 1 MiB, which takes minutes to read, is refused; a short one shows all digits, trailing zeros too."""
+    """A decimal of 1 MiB, which takes minutes to read, is refused. A short one shows all digits and trailing zeros."""
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 8}
     assert b'"0.00000000"' == decoded(decimal, b"\x00")
     assert b'"-0.00000001"' == decoded(decimal, b"\x02\xff")
@@ -166,7 +166,7 @@ def test_a_decimal_has_a_bound():
 
 
 def test_a_schema_has_bounds():
-    """The number of a schema's types, and of their levels, is limited."""
+    """A schema has a limited number of types and of nesting levels."""
     with pytest.raises(SchemaError, match="more than"):
         AvroCodec(of_avro(record(**{f"f{n}": "int" for n in range(50_001)})), {})
     nested: object = "int"
@@ -195,7 +195,7 @@ def test_any_bytes_are_a_value_or_refused(seed):
 
 
 def test_a_symbol_counts_as_often_as_it_is_shown():
-    """A long symbol counts for each byte that names it: otherwise the text would take all memory."""
+    """A long symbol counts for each byte that selects it; otherwise the shown text would take all memory."""
     symbols = {"type": "enum", "name": "E", "symbols": ["A" * 2**19]}
     codec = AvroCodec(of_avro({"type": "array", "items": symbols}), {})
     assert b'["' + b"A" * 2**19 + b'"]' == codec.decode(b"\x02\x00\x00", None)

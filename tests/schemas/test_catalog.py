@@ -1,4 +1,4 @@
-"""Tests of the catalog: the order of its sources, the schemas that schemas need, and the schemas that it keeps."""
+"""Tests of the catalog: the order of its sources, the references of schemas, and the schemas that it keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER_1 = b"\x02\x00"
 
 
 class Kept:
-    """A source with the schemas that a test adds."""
+    """A source with the schemas that a test adds to it."""
 
     def __init__(self, *schemas: PayloadSchema) -> None:
         self.by_number = {schema.number: schema for schema in schemas}
@@ -43,7 +43,7 @@ def needing(name: str, *subjects: str) -> PayloadSchema:
 
 
 def test_the_first_source_that_has_a_schema_is_believed():
-    """The first source that has a schema decides, and a schema is compiled once."""
+    """The first source that has a schema decides. A schema is compiled once."""
     first, second = Kept(of_avro("int", 7)), Kept(of_avro("string", 7), of_avro("string", 8))
     catalog = SchemaCatalog((first, second))
     assert b"1" == catalog.codec(Kind.AVRO, 7).decode(b"\x02", None)
@@ -54,7 +54,7 @@ def test_the_first_source_that_has_a_schema_is_believed():
 
 
 def test_an_id_means_another_schema_for_the_subject_of_another_context():
-    """One id can mean another schema in another context; a schema that several subjects share is compiled once."""
+    """One id can mean different schemas in different contexts. A schema of several subjects is compiled once."""
 
     class Contexts(Kept):
         def by_id(self, schema_id, subject=""):
@@ -71,7 +71,7 @@ def test_an_id_means_another_schema_for_the_subject_of_another_context():
 
 
 def test_what_an_id_means_never_changes():
-    """A compiled schema stays, whatever its source says later: an open file must not change."""
+    """A compiled schema stays, whatever its source returns later, because an open file must not change."""
     source = Kept(of_avro("int", 7), of_avro("nonsense", 8))
     catalog = SchemaCatalog((source,))
     catalog.codec(Kind.AVRO, 7)
@@ -84,7 +84,7 @@ def test_what_an_id_means_never_changes():
 
 
 def test_a_schema_of_another_language_is_refused():
-    """A schema is refused for another language, and accepted for its own."""
+    """A catalog refuses a schema in a language other than the requested one."""
     catalog = SchemaCatalog((Kept(of_protobuf(ORDER_PROTO, 8)),))
     with pytest.raises(SchemaError, match="PROTOBUF"):
         catalog.codec(Kind.AVRO, 8)
@@ -92,14 +92,14 @@ def test_a_schema_of_another_language_is_refused():
 
 
 def test_needed_schemas_come_before_who_needs_them():
-    """Needed schemas come before those that need them, each once."""
+    """Referenced schemas come before the schemas that need them, each once."""
     source = Kept()
     source.by_subject = {"b": needing("b", "c"), "c": needing("c")}
     assert ["c", "b"] == list(module.needed_by(needing("a", "b", "c"), source))
 
 
 def test_schemas_that_need_themselves_or_too_much_are_refused():
-    """A cycle, a missing schema, and a chain of thousands are refused."""
+    """Schemas are refused if their references have a cycle, a missing schema, or a chain of thousands."""
     source = Kept()
     source.by_subject = {"b": needing("b", "c"), "c": needing("c", "b")}
     with pytest.raises(SchemaError, match="needs itself"):
@@ -112,7 +112,7 @@ def test_schemas_that_need_themselves_or_too_much_are_refused():
 
 
 def test_compiled_schemas_have_a_bound(monkeypatch):
-    """Beyond the limit of compiled schemas a schema is unknown; earlier ones are kept."""
+    """Beyond the limit of compiled schemas a new schema is unknown, and earlier schemas are kept."""
     monkeypatch.setattr(module, "MAX_COMPILED", 2)
     catalog = SchemaCatalog((Kept(*(of_avro("int", number) for number in range(3))),))
     assert [True, True, False] == [catalog.codec(Kind.AVRO, number) is not None for number in range(3)]
@@ -120,7 +120,7 @@ def test_compiled_schemas_have_a_bound(monkeypatch):
 
 
 def test_a_reading_keeps_what_was_unknown_to_it():
-    """A reader keeps a schema as unknown and is outdated once it can be found; a stream uses it at once."""
+    """A reader keeps a schema as unknown, and is outdated once the schema is found. A stream uses it immediately."""
     source = Kept()
     catalog = SchemaCatalog((source,))
     reading, stream = PayloadReader(Kind.AVRO, catalog), PayloadReader(Kind.AVRO, catalog, lasting=False)
@@ -135,7 +135,7 @@ def test_a_reading_keeps_what_was_unknown_to_it():
 
 
 def test_ids_that_nobody_knows_are_asked_for_a_bounded_number_of_times():
-    """A million unknown ids cause a limited number of lookups; a stream looks them up again when sources change."""
+    """A million unknown ids cause a limited number of lookups. A stream looks ids up again when sources change."""
     source = Kept()
     catalog = SchemaCatalog((source,))
     for lasting in (True, False):
@@ -149,7 +149,7 @@ def test_ids_that_nobody_knows_are_asked_for_a_bounded_number_of_times():
 
 
 def test_what_was_known_stays_known_however_many_are_not():
-    """A schema that a reader has used stays known, however many ids are unknown."""
+    """A schema that a reader has used stays known to that reader, however many other ids are unknown."""
     reader = PayloadReader(Kind.AVRO, SchemaCatalog((Kept(of_avro(ORDER, 7), of_avro("int", 8)),)))
     shown = reader.decode(FramedMessage(7, ORDER_1))
     for number in range(100, 2000):
@@ -159,7 +159,7 @@ def test_what_was_known_stays_known_however_many_are_not():
 
 
 def test_a_reading_to_which_nothing_was_unknown_is_not_outdated():
-    """A reader without unknown schemas does not become outdated by new ones."""
+    """A reader that met no unknown schema does not become outdated when schemas are added."""
     source = Kept(of_avro(ORDER, 7))
     reading = PayloadReader(Kind.AVRO, SchemaCatalog((source,)))
     reading.decode(FramedMessage(7, ORDER_1))
@@ -168,7 +168,7 @@ def test_a_reading_to_which_nothing_was_unknown_is_not_outdated():
 
 
 def test_json_needs_no_schema():
-    """JSON needs no schema: it is shown unchanged, numbers to their last digit, on one line."""
+    """JSON needs no schema. It is shown unchanged on one line, with all digits of its numbers."""
     reading = PayloadReader(Kind.JSON, SchemaCatalog(()))
     message = b' {"a": 1.10,\n"b":12345678901234567890123, "a":"\\n"}\n'
     assert Decoded(b'{"a": 1.10, "b":12345678901234567890123, "a":"\\n"}', 7) == reading.decode(
@@ -195,7 +195,7 @@ class Failing(Kept):
     "failure", [OSError("no room"), StorageError("offline"), UnavailableSchemaError("asleep")]
 )
 def test_a_source_that_fails_hides_no_other_and_is_asked_again(failure):
-    """A source that fails makes its schemas unknown for now, does not hide other sources, and fails no read."""
+    """If a source fails, its schemas are unknown for now. The failure hides no other source and fails no read."""
     failing = Failing(of_avro("int", 7), of_avro("int", 8))
     failing.failure = failure
     catalog = SchemaCatalog((failing, Kept(of_avro("string", 7))))
@@ -208,7 +208,7 @@ def test_a_source_that_fails_hides_no_other_and_is_asked_again(failure):
 
 
 def test_a_schema_that_lacks_what_it_needs_is_tried_again():
-    """A schema with a missing reference is looked up again, because the reference may appear later."""
+    """A schema with a missing reference is looked up again later, because the reference may appear."""
     source = Kept(PayloadSchema(Kind.AVRO, '"B"', (SchemaReference("B", "b", 1),), 7))
     catalog = SchemaCatalog((source,))
     assert catalog.codec(Kind.AVRO, 7) is None
@@ -217,7 +217,7 @@ def test_a_schema_that_lacks_what_it_needs_is_tried_again():
 
 
 def test_what_is_not_kept_does_not_count(monkeypatch):
-    """Only schemas that are kept count for the limit, not one that is looked up again and again."""
+    """Only schemas that are kept count for the limit; a schema that is looked up repeatedly does not."""
     text = '"int"'
     monkeypatch.setattr(module, "MAX_COMPILED_BYTES", 2 * len(text))
     incomplete = PayloadSchema(Kind.AVRO, text, (SchemaReference("x", "x", 1),), 7)
@@ -228,7 +228,7 @@ def test_what_is_not_kept_does_not_count(monkeypatch):
 
 @pytest.mark.parametrize("subject", ["\ud800", "a/b"])
 def test_names_that_nobody_can_have_make_a_bad_schema(subject):
-    """A reference with an impossible file name or URL is a bad schema: its payloads are refused, and no read fails."""
+    """A schema with an impossible file name or URL in a reference is bad: its payloads are refused, no read fails."""
     text = f'syntax = "proto3"; import "{subject}"; message M {{}}'
     names = (subject, f"{subject}/c") if "/" in subject else (subject,)
     schema = PayloadSchema(Kind.PROTOBUF, text, tuple(SchemaReference(one, one, 1) for one in names), 8)
@@ -239,7 +239,7 @@ def test_names_that_nobody_can_have_make_a_bad_schema(subject):
 
 
 def test_without_room_for_protoc_a_schema_is_unknown_for_now(monkeypatch):
-    """A full or missing folder for temporary files makes a schema unknown for now, and fails no read."""
+    """If the folder for temporary files is full or missing, a schema is unknown for now, and no read fails."""
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     catalog = SchemaCatalog((Kept(of_protobuf(ORDER_PROTO, 8)),))
     assert catalog.codec(Kind.PROTOBUF, 8) is None
@@ -248,7 +248,7 @@ def test_without_room_for_protoc_a_schema_is_unknown_for_now(monkeypatch):
 
 
 def test_after_its_end_a_catalog_asks_nobody():
-    """After `end` no source is queried, so that a mount ends at once; compiled schemas still decode."""
+    """After `end` no source is queried, so that a mount ends at once. Compiled schemas still decode payloads."""
     source = Kept(of_avro("int", 7), of_avro("int", 8))
     catalog = SchemaCatalog((source,))
     codec = catalog.codec(Kind.AVRO, 7)
@@ -261,7 +261,7 @@ def test_after_its_end_a_catalog_asks_nobody():
 
 
 def test_the_end_comes_between_two_schemas_that_one_needs():
-    """`end` also stops between two referenced schemas, each of which may take a registry seconds."""
+    """`end` stops a catalog even between two referenced schemas, each of which may take a registry seconds."""
     source = Kept(needing("a", "b", "c"))
     source.by_subject = {"b": needing("b"), "c": needing("c")}
     catalog, asked = SchemaCatalog((source,)), []

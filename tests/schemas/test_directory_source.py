@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def test_a_file_is_named_by_its_id_and_its_language(folder):
-    """The name of a file is the id or GUID of its schema, and the suffix is the language."""
+    """A file's name is the id or GUID of its schema, and its suffix is the schema's language."""
     source = DirectorySource(folder)
     assert PayloadSchema(Kind.AVRO, json.dumps(ORDER), (), 12) == source.by_id(12)
     assert Kind.JSON is source.by_id(14).kind
@@ -38,7 +38,7 @@ def test_a_file_is_named_by_its_id_and_its_language(folder):
 
 
 def test_imports_are_files_below_it(folder):
-    """Imports are files below the directory, never outside of it."""
+    """Imports are read only from files below the directory."""
     source = DirectorySource(folder)
     assert (SchemaReference("common/money.proto", "common/money.proto", 0),) == source.by_id(13).references
     assert "Money" in source.referenced(source.by_id(13).references[0]).text
@@ -47,7 +47,7 @@ def test_imports_are_files_below_it(folder):
 
 
 def test_a_link_says_which_schema_of_a_subject_is_the_newest(folder):
-    """A link names the newest schema of a subject; the name of its target is the id."""
+    """A symbolic link names the newest schema of a subject; the name of the link's target is the schema's id."""
     source = DirectorySource(folder)
     assert 12 == source.newest("orders-value").number
     for subject in ("12", "missing", "a/b", "a\0b"):
@@ -55,7 +55,7 @@ def test_a_link_says_which_schema_of_a_subject_is_the_newest(folder):
 
 
 def test_a_file_that_cannot_be_read_is_an_error_and_not_a_missing_one(folder):
-    """A file that is too large, or is a directory, is an error and not a missing schema."""
+    """A schema file that is too large or is a directory is an error, and does not count as a missing schema."""
     (folder / "15.avsc").write_bytes(b" " * (2**20 + 1))
     (folder / "16.avsc").mkdir()
     for number in (15, 16):
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_a_missing_one(folder):
 
 
 def test_the_stamp_changes_with_the_directory(folder, monkeypatch):
-    """The stamp changes when the directory changes or disappears; it is checked once a second."""
+    """The stamp changes when the directory changes or disappears. The directory is checked once a second."""
     monkeypatch.setattr(directory, "STAMP_SECONDS", 0.0)
     source = DirectorySource(folder)
     before = source.stamp()

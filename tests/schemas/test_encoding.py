@@ -1,4 +1,4 @@
-"""Tests that JSON values are encoded, by schemas of three languages, as they were decoded; misfits are refused."""
+"""Tests that JSON values are encoded, by schemas of three languages, as they were decoded. Misfits are refused."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def json_schema(schema: object) -> JsonSchemaCodec:
     [{}, {"d": "0.00"}, {"d": "1234567.89"}, {"d": "-1234567.89"}, {"a": None}, {"a": "s"}, {"a": {"x": 7}}, {"b": []}, {"b": [{"x": "NaN"}, {"y": "-Infinity"}]}, {"d": "-0.01"}],
 )  # fmt: skip
 def test_what_is_shown_of_avro_is_written_back(changed):
-    """Each branch of a union, and values that JSON lacks, are encoded as they were shown."""
+    """Every branch of a union, and each value that JSON lacks, is encoded from the form in which it is shown."""
     codec = AvroCodec(of_avro(ALL), {})
     value = GOOD | changed
     assert value == json.loads(codec.decode(codec.encode(value), None))
 
 
 def test_golden_bytes_of_avro():
-    """Golden bytes: a zigzag varint, and the branch of a union in front of it."""
+    """The encoder writes golden bytes: a zigzag varint after the branch of its union."""
     assert b"\x0e\x02\x04hi" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7, "note": "hi"})
     assert b"\x0e\x00" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7})
 
@@ -71,13 +71,13 @@ def test_golden_bytes_of_avro():
     ],
 )
 def test_a_value_that_does_not_fit_avro_is_refused_with_its_place(changed, reason):
-    """A number out of range, an unknown symbol or an unknown field is refused, with its path."""
+    """A number out of range, an unknown symbol and an unknown field are refused with their path."""
     with pytest.raises(SchemaError, match=reason):
         AvroCodec(of_avro(ALL), {}).encode(GOOD | changed)
 
 
 def test_a_missing_field_needs_a_default():
-    """A missing field needs a default, which is then written."""
+    """A field may be missing if it has a default, which is then written."""
     codec = AvroCodec(of_avro(ALL), {})
     value = {name: part for name, part in GOOD.items() if name != "g"}
     assert "none" == json.loads(codec.decode(codec.encode(value), None))["g"]
@@ -101,7 +101,7 @@ def test_unions_within_unions_end():
 
 
 def test_what_is_shown_of_protobuf_is_written_back():
-    """Values are encoded as the first type of the file, with the short path in front."""
+    """Values are encoded as the first type of the file, after the short path of this type."""
     codec = ProtobufCodec(of_protobuf(ORDER_PROTO), {})
     message = b"\x00\x08\x07\x12\x02hi\x1a\x02\x08\x05"
     assert message == codec.encode({"id": "7", "note": "hi", "lines": [{"count": 5}]})
@@ -118,7 +118,7 @@ def test_a_value_that_does_not_fit_protobuf_is_refused(value):
 
 
 def test_json_is_written_if_its_schema_lets_it_in():
-    """JSON that its schema accepts is written in compact form."""
+    """A JSON value that its schema accepts is written in compact form."""
     codec = json_schema({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
     assert b'{"id":1,"note":"\xc3\xa4"}' == codec.encode({"id": 1, "note": "ä"})
     for bad, reason in (
@@ -131,7 +131,7 @@ def test_json_is_written_if_its_schema_lets_it_in():
 
 
 def test_referenced_json_schemas_are_those_of_the_registry():
-    """Referenced JSON Schemas are found by their names, and nothing is fetched from a network."""
+    """Referenced JSON Schemas are found by their names in the registry, and no network address is fetched."""
     needed = {"id.json": PayloadSchema(Kind.JSON, '{"type":"integer"}')}
     schema = PayloadSchema(Kind.JSON, '{"properties":{"id":{"$ref":"id.json"}}}')
     codec = JsonSchemaCodec(schema, needed)
@@ -156,13 +156,13 @@ def doubling(levels: int) -> dict[str, object]:
     ids=["circle", "doubling", "pattern", "patterns", "bad type", "list", "number"],
 )  # fmt: skip
 def test_json_schemas_that_mean_harm_are_refused(schema):
-    """Cycles, exponential references, and slow patterns in a schema are refused."""
+    """JSON Schemas with cycles, exponential references, or slow patterns are refused."""
     with pytest.raises(SchemaError):
         json_schema(schema).encode("a" * 40 + "b")
 
 
 def doubled_default(levels: int) -> dict[str, object]:
-    """Return a record that contains the next one twice, with a default each time."""
+    """Return a record type of `levels` levels; each contains the next level twice and has a default."""
     found: dict[str, object] = {"type": "record", "name": f"R{levels}", "fields": [{"name": "x", "type": "int", "default": 0}]}  # fmt: skip
     for level in reversed(range(levels)):
         fields = [{"name": "a", "type": found, "default": {}}, {"name": "b", "type": f"R{level + 1}", "default": {}}]  # fmt: skip
@@ -196,13 +196,13 @@ def doubled_default(levels: int) -> dict[str, object]:
     ids=["doubling", "long", "symbols"],
 )
 def test_defaults_and_symbols_that_take_for_ever_are_refused(schema, value):
-    """A short line is refused if its defaults and symbols become billions of parts, bytes or comparisons."""
+    """A short line is refused if defaults and symbols would expand it to billions of parts, bytes or comparisons."""
     with pytest.raises(SchemaError, match="too long"):
         AvroCodec(of_avro(schema), {}).encode(value)
 
 
 def test_defaults_stand_where_a_field_is_missing():
-    """A missing field gets its default, also in a nested record, and with bytes as a schema writes them."""
+    """A missing field gets its default, even in a nested record and for bytes in the notation of schemas."""
     inner = {"type": "record", "name": "In", "fields": [{"name": "b", "type": "bytes", "default": "\xff"}]}
     fields = [{"name": "in", "type": inner, "default": {}}, {"name": "u", "type": ["null", "int"], "default": None}]  # fmt: skip
     codec = AvroCodec(of_avro({"type": "record", "name": "R", "fields": fields}), {})
@@ -210,7 +210,7 @@ def test_defaults_stand_where_a_field_is_missing():
 
 
 def test_items_that_must_be_unique_are_compared_by_their_values():
-    """Unique items are compared by value (1.0 is 1, true is not, fields have no order), in linear time."""
+    """Unique items are compared by value in linear time: 1.0 equals 1, true does not, and fields have no order."""
     codec = json_schema({"uniqueItems": True})
     for value in ([1, True, "1", [1], {"a": 1}], "aa", {"a": 1}, [{"a": number} for number in range(20_000)]):
         assert value == json.loads(codec.encode(value))
@@ -228,13 +228,13 @@ def test_many_values_of_a_keyword_are_many_checks():
 
 
 def test_a_number_that_is_none_is_not_written():
-    """1e999, which is JSON but not a finite number, is not written."""
+    """1e999, which is JSON but not a finite number, is refused."""
     with pytest.raises(SchemaError, match="not JSON"):
         json_schema({"type": "number"}).encode(float("inf"))
 
 
 def test_a_message_of_json_has_a_bound_of_memory():
-    """A JSON message has a limit of memory, as in other languages, but a long text is not refused."""
+    """The memory for a JSON message is limited, as in other languages, but a long text is accepted."""
     with pytest.raises(SchemaError, match="might take"):
         decode_json(b"[" + b"[]," * 3_000_000 + b"[]]")
     long = b'"' + b"a" * 20_000_000 + b'"'

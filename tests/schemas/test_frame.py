@@ -1,4 +1,4 @@
-"""Tests of the frames of payloads, as in Confluent's documentation of the wire format."""
+"""Tests of the frames of payloads, by Confluent's documentation of the wire format."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_a_payload_begins_with_a_zero_and_the_id():
     "payload", [b"", b"\x00", b"\x00\x00\x00\x01", b"hello", b"\x01" + GUID.bytes + b"x"]
 )
 def test_anything_else_has_no_frame(payload):
-    """A payload that is too short or begins with another byte has no frame; a GUID is only in headers."""
+    """A payload that is too short or begins with another byte has no frame. A GUID can only be in a header."""
     assert frame_of(payload, None) is None
 
 
 def test_a_header_says_it_in_place_of_the_payload():
-    """A header can have the id or the GUID; the payload is then the message, whatever it begins with."""
+    """A header can have the id or the GUID. The payload is then the message alone, even if it begins with a zero."""
     message = b"\x00\x00\x00\x00\x09 as it is"
     assert FramedMessage(7, message, b"") == frame_of(message, b"\x00\x00\x00\x00\x07")
     assert FramedMessage(GUID, message, b"\x02\x02") == frame_of(message, b"\x01" + GUID.bytes + b"\x02\x02")
@@ -50,7 +50,7 @@ def test_a_header_that_says_nothing_is_passed(header):
     ],
 )
 def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
-    """A path is a list of zigzag varints after their number; an empty list means the first type of the file."""
+    """A path is a list of zigzag varints after their count. An empty list means the first type of the file."""
     assert (path, end) == read_path(data, 64)
 
 
@@ -67,6 +67,6 @@ def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
     ],
 )
 def test_a_path_that_is_torn_or_too_long_is_none(data):
-    """A torn or long path is refused, without reading beyond the end or making a list of a billion steps."""
+    """A truncated or long path is refused, before a read beyond the end and before a list of a billion steps."""
     with pytest.raises(ValueError):
         read_path(data, 64)

@@ -1,4 +1,4 @@
-"""Tests of Protobuf messages as JSON, and of malicious schemas and messages."""
+"""Tests of Protobuf messages shown as JSON, and of malicious schemas and messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def codec() -> ProtobufCodec:
 
 
 def test_a_message_is_shown_by_protobufs_own_mapping(codec):
-    """Messages follow Protobuf's JSON mapping: 64-bit numbers are strings, and fields with defaults are left out."""
+    """Messages follow Protobuf's JSON mapping: 64-bit numbers are strings, and fields with defaults are omitted."""
     assert SHOWN == codec.decode(b"\x00" + MESSAGE, None)
     assert b"{}" == codec.decode(b"\x00", None)
 
 
 def test_the_path_says_which_type_of_the_file_it_is(codec):
-    """The path selects a later or nested type of the file; it is in front of the message, or in the header."""
+    """A path selects a later or nested type of the file. The path is before the message, or in the header."""
     assert b'{"reason":"no"}' == codec.decode(b"\x02\x02\x0a\x02no", None)
     assert b'{"count":5}' == codec.decode(b"\x04\x00\x00\x08\x05", None)
     assert b'{"reason":"no"}' == codec.decode(b"\x0a\x02no", b"\x02\x02")
@@ -39,7 +39,7 @@ def test_the_path_says_which_type_of_the_file_it_is(codec):
 
 
 def test_imports_are_resolved():
-    """Imports are found: those of the registry by their names, and those of Protobuf itself."""
+    """Imports are found: files of the registry by their names, and the files of Protobuf itself."""
     text = 'syntax = "proto3"; import "a/line.proto"; import "google/protobuf/timestamp.proto";\n'
     text += "message M { Line line = 1; google.protobuf.Timestamp at = 2; }"
     needed = {"a/line.proto": of_protobuf('syntax = "proto3"; message Line { int32 count = 1; }')}
@@ -50,7 +50,7 @@ def test_imports_are_resolved():
 
 
 def test_imports_of_registries_are_there_by_themselves():
-    """The files that registries add can be imported without a reference, as in schemas of Kafka Connect."""
+    """The files that every registry provides can be imported without a reference, as in schemas of Kafka Connect."""
     text = 'syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto";\n'
     text += 'message M { confluent.type.Decimal d = 1 [(confluent.field_meta) = { doc: "x" }]; }'
     codec = ProtobufCodec(of_protobuf(text), {})
@@ -59,7 +59,7 @@ def test_imports_of_registries_are_there_by_themselves():
 
 
 def test_a_serialized_descriptor_is_a_schema_too():
-    """A serialized descriptor in base64 is a schema, too, as a registry returns it for `format=serialized`."""
+    """A serialized descriptor in base64, which a registry returns for `format=serialized`, is accepted as a schema."""
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
     field = file.message_type.add(name="M").field.add(name="at", number=1, label=1, type=11)
@@ -80,7 +80,7 @@ def test_a_serialized_descriptor_is_a_schema_too():
     ],
 )
 def test_the_imports_of_a_text_are_found(text, imports):
-    """The imports of a source are found, except those that come with Protobuf."""
+    """The imports of a schema's text are found, except imports that come with Protobuf."""
     assert imports == imports_of(text)
 
 
@@ -89,7 +89,7 @@ def test_the_imports_of_a_text_are_found(text, imports):
     [b"", b"\x02", b"\x02\x08", b"\x00\xff", b"\x00\x0a\x99", b"\x04\x00\x09", b"\x01", b"\x80" * 9],
 )
 def test_a_message_that_does_not_follow_its_schema_is_refused(codec, message):
-    """Torn messages, and paths to missing types, are refused."""
+    """Truncated messages and paths to missing types are refused."""
     with pytest.raises(SchemaError):
         codec.decode(message, None)
 
@@ -101,7 +101,7 @@ def test_a_message_that_does_not_follow_its_schema_is_refused(codec, message):
      'syntax = "proto3"; message M { int32 ' + "x" * 600 + " = 1; }"],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text, capfd):
-    """An invalid schema is refused with protoc's message in the error and not on standard error."""
+    """The error for an invalid schema has protoc's message, and nothing is printed on standard error."""
     with pytest.raises(SchemaError):
         ProtobufCodec(of_protobuf(text), {}).decode(b"\x00", None)
     assert "" == capfd.readouterr().err
@@ -109,13 +109,13 @@ def test_what_is_no_schema_is_refused(text, capfd):
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up.proto", "a/../../b.proto", "", "x" * 300, "a\0b"])
 def test_an_import_leads_nowhere_else(path, tmp_path):
-    """An import cannot leave its folder, so a registry's names cannot overwrite other files."""
+    """An import cannot leave its folder, so names from a registry cannot overwrite other files."""
     with pytest.raises(SchemaError, match="is not a valid import path"):
         ProtobufCodec(of_protobuf('syntax = "proto3";'), {path: of_protobuf('syntax = "proto3";')})
 
 
 def test_messages_within_messages_have_a_bound():
-    """Nested messages have a limit of depth, as in Protobuf's own readers."""
+    """The depth of nested messages is limited, as in Protobuf's own readers."""
     text = 'syntax = "proto3"; message M { M m = 1; }'
     deep = b""
     for _ in range(150):
@@ -146,14 +146,14 @@ def test_any_bytes_are_a_message_or_refused(codec, seed):
     ids=["value", "value within", "extension", "scope of an extension"],
 )  # fmt: skip
 def test_names_that_each_element_shows_have_a_bound(text):
-    """Names that each element repeats have a limit, because a byte of a message may be shown by a full name."""
+    """Names that are shown for each element have a limited length, as one byte of a message may show a full name."""
     ProtobufCodec(of_protobuf(text % ("a" * 500)), {})
     with pytest.raises(SchemaError, match="more than 512 characters"):
         ProtobufCodec(of_protobuf(text % ("a" * 513)), {})
 
 
 def test_long_names_of_values_count_as_often_as_they_are_shown():
-    """A long name within the limit counts for each value that is shown with it."""
+    """A long name within the limit counts once for each value that is shown with the name."""
     text = 'syntax = "proto3"; enum E { %s = 0; } message M { repeated E e = 1; }'
     message = b"\x00\x0a\x80\x80\x20" + b"\x00" * 2**19
     assert 2**19 == len(json.loads(ProtobufCodec(of_protobuf(text % "A"), {}).decode(message, None))["e"])
@@ -162,7 +162,7 @@ def test_long_names_of_values_count_as_often_as_they_are_shown():
 
 
 def test_a_descriptor_that_needs_very_many_files_is_refused_at_once(monkeypatch):
-    """protoc runs only for files that come with it, and not for each name in a descriptor."""
+    """protoc runs only for files that come with it. It does not run for other names in a descriptor."""
     monkeypatch.setattr(module, "_by_protoc", lambda *_: pytest.fail("protoc was run"))
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
     file.dependency.extend(f"{number}.proto" for number in range(10_000))
@@ -178,13 +178,13 @@ def nested_option(levels: int) -> str:
 
 
 def test_a_schema_that_ends_protoc_ends_nothing_else():
-    """A text of 100 kB in `_schemas` that crashes protoc does not crash this process."""
+    """A text of 100 kB in `_schemas` may crash protoc, but does not crash this process."""
     with pytest.raises(SchemaError, match="protoc was ended by signal"):
         ProtobufCodec(of_protobuf(nested_option(20_000)), {})
 
 
 def test_protoc_has_a_bound_of_time(monkeypatch):
-    """protoc has a time limit, because other schemas wait."""
+    """protoc has a time limit, because other schemas wait for it."""
     monkeypatch.setattr(module, "PROTOC_SECONDS", 0.0)
     with pytest.raises(SchemaError, match="does not end within"):
         ProtobufCodec(of_protobuf(ORDER_PROTO), {})

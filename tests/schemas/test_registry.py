@@ -1,4 +1,4 @@
-"""Tests of a schema registry over HTTP: a small server with its endpoints, and servers that misbehave."""
+"""Tests of a schema registry over HTTP: a small server with the registry's endpoints, and servers that misbehave."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Clock:
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str]]]:
-    """Serve GETs with a function; yield the URL, and the paths that were requested."""
+    """Answer GET requests with `answer`; yield the URL, and the list of paths that were requested."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,7 +63,9 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[
         ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
         pytest.MonkeyPatch.context() as patience,
     ):
-        patience.setattr(registry, "REGISTRY_TIMEOUT_SECONDS", 60.0)  # This process must answer itself.
+        patience.setattr(
+            registry, "REGISTRY_TIMEOUT_SECONDS", 60.0
+        )  # This process has to answer the request.
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -91,7 +93,7 @@ def as_registry(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_schemas_are_asked_for_by_id_guid_and_version():
-    """Schemas are requested by id, GUID and version; missing ones only once in a while."""
+    """Schemas are requested by id, GUID and version. A missing schema is requested only once in a while."""
     clock = Clock()
     with serving(as_registry) as (url, asked):
         source = RegistrySource(url + "/", clock=clock)
@@ -113,7 +115,7 @@ def test_schemas_are_asked_for_by_id_guid_and_version():
 
 
 def test_payloads_are_decoded_by_a_registry():
-    """Payloads are decoded with a registry, from which each schema is requested once."""
+    """Payloads are decoded with a registry, and each schema is requested once."""
     with serving(as_registry) as (url, asked):
         reading = PayloadReader(Kind.AVRO, SchemaCatalog((RegistrySource(url),)))
         for _ in range(3):
@@ -122,7 +124,7 @@ def test_payloads_are_decoded_by_a_registry():
 
 
 def test_who_asks_names_itself():
-    """Requests have basic authentication, and redirects are not followed, so that no other server gets the password."""
+    """Requests have basic authentication. Redirects are not followed, so that no other server gets the password."""
     seen = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -140,7 +142,7 @@ def test_who_asks_names_itself():
     ids=["no json", "no object", "nested", "no text", "error", "refused", "huge"],
 )  # fmt: skip
 def test_a_registry_that_answers_garbage_is_left_alone_for_a_while(status, body):
-    """A registry that answers garbage is not queried for a while: schemas are unknown, and writers get the reason."""
+    """A registry that answers garbage is not queried for a while. Schemas are unknown, and writers get the reason."""
     clock = Clock()
     with serving(lambda handler: say(handler, status, body)) as (url, asked):
         source = RegistrySource(url, clock=clock)
@@ -157,14 +159,14 @@ def test_a_registry_that_answers_garbage_is_left_alone_for_a_while(status, body)
 
 @pytest.mark.parametrize("body", [b"{}", b'{"schema":1}', b'{"schema":"x","schemaType":"XML"}', b'{"schema":"x","references":1}', b'{"schema":"x","references":[1]}'])  # fmt: skip
 def test_an_answer_that_is_no_schema_is_a_bad_schema(body):
-    """An answer without a valid schema is a bad schema, and the registry is still queried."""
+    """An answer without a valid schema makes this schema bad, and the registry is still queried for others."""
     with serving(lambda handler: say(handler, 200, body)) as (url, _asked), pytest.raises(SchemaError):
         RegistrySource(url).by_id(7)
 
 
 @pytest.fixture
 def hurried(monkeypatch):
-    """Shorten the time for a whole answer, but not for each read of it."""
+    """Shorten the time limit for a whole answer, but not the limit for each read of it."""
     in_time = RegistrySource._in_time
     monkeypatch.setattr(RegistrySource, "_in_time", lambda source, call, _: in_time(source, call, 0.2))
 
@@ -180,7 +182,7 @@ def drip(ended: threading.Event, handler: BaseHTTPRequestHandler) -> None:
 
 @pytest.mark.usefixtures("hurried")
 def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
-    """The wait for a registry is limited, even if it sends a byte now and then."""
+    """The wait for an answer is limited, even if the registry sends a byte now and then."""
     ended = threading.Event()
 
     with serving(partial(drip, ended)) as (url, asked):
@@ -226,7 +228,7 @@ def test_a_password_does_not_stand_in_the_url():
 
 @pytest.mark.usefixtures("hurried")
 def test_an_answer_that_never_ends_keeps_one_thread():
-    """An answer that never ends keeps one thread, however often the registry is queried again."""
+    """An answer that never ends occupies one thread, however often the registry is queried again."""
     clock, ended, before = Clock(), threading.Event(), set(threading.enumerate())
 
     with serving(partial(drip, ended)) as (url, asked):

@@ -1,4 +1,4 @@
-"""Tests of schemas in the topic `_schemas`, as a registry writes, follows and cleans it."""
+"""Tests of schemas in the topic `_schemas`, which a registry writes and compacts while the source follows it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def grow(engine: Engine, *lines: bytes) -> None:
 
 
 def test_schemas_are_found_by_id_guid_and_version(engine):
-    """Schemas are found by id, GUID and version, with their language (Avro by default) and their references."""
+    """Schemas are found by id, GUID and version, with their language (by default Avro) and their references."""
     source = SchemasTopic(engine)
     assert PayloadSchema(Kind.AVRO, '"string"', (), 7) == source.by_id(7)
     need = SchemaReference("shop.Line", "lines", 3)
@@ -60,7 +60,7 @@ def test_what_is_registered_later_is_found(engine):
 
 
 def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
-    """The newest schema has the highest version that is not deleted; a deleted one is found by its id."""
+    """A subject's newest schema has the highest version that is not deleted. A deleted one is found by its id."""
     source = SchemasTopic(engine)
     assert 8 == source.newest("orders-value").number
     grow(engine, registered("orders-value", 2, 8, ORDER, deleted=True))
@@ -81,7 +81,7 @@ def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
 
 
 def test_records_that_are_none_of_a_registry_are_passed(engine):
-    """Other records are skipped: keys or values that are not JSON objects, of other types, deeply nested, or huge."""
+    """Records that no registry wrote are skipped: no JSON object, of another type, deeply nested, or huge."""
     good = b'{"keytype":"SCHEMA","subject":"bad-value","version":1,"magic":1}'
     bad = [
         b"",
@@ -109,7 +109,7 @@ def test_records_that_are_none_of_a_registry_are_passed(engine):
 
 
 def test_an_engine_without_the_topic_has_no_schemas_until_it_has(tmp_path):
-    """Without the topic there are no schemas; it may be created later, and deleted and created again."""
+    """Without the topic there are no schemas. It may be created later, and be deleted and created again."""
     engine = engine_with(tmp_path / "data", b"", topic="orders")
     source = SchemasTopic(engine)
     assert source.stamp() is None
@@ -125,7 +125,7 @@ def test_an_engine_without_the_topic_has_no_schemas_until_it_has(tmp_path):
 
 
 def test_schemas_whose_records_were_deleted_are_unknown(engine):
-    """Schemas whose records were deleted are unknown, because only offsets are kept."""
+    """If the records of a schema were deleted, the schema is unknown, because only the offset is in memory."""
     source = SchemasTopic(engine)
     assert 7 == source.by_id(7).number
     partition = engine.topic("_schemas").partitions()[0]
@@ -135,7 +135,7 @@ def test_schemas_whose_records_were_deleted_are_unknown(engine):
 
 
 def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
-    """A damaged batch hides only its own schemas; those after it are found."""
+    """A damaged batch hides only the schemas in it; the schemas after it are found."""
     engine = engine_with(tmp_path / "data", registered("a-value", 1, 7, "int"))
     grow(engine, registered("b-value", 1, 8, "int"))
     grow(engine, registered("c-value", 1, 9, "int"))
@@ -151,7 +151,7 @@ def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
 
 
 def test_all_schemas_can_be_taken_elsewhere(engine):
-    """All schemas can be read into memory with versions and deletions; bad ones are left out."""
+    """All schemas can be read into memory, with versions and deletions. Bad schemas are left out."""
     grow(
         engine,
         registered("bad-value", 1, 11, "int", "XML"),
@@ -169,7 +169,7 @@ def test_all_schemas_can_be_taken_elsewhere(engine):
 
 
 def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
-    """Only offsets are in memory: 500 schemas of 20 KB take less than a tenth of their size."""
+    """Only the offsets of schemas are in memory: 500 schemas of 20 KB take less than a tenth of their size."""
     fields = [{"name": f"a_field_with_a_long_name_{n}", "type": ["null", "string"]} for n in range(300)]
     large = {"type": "record", "name": "Large", "fields": fields}
     engine = engine_with(tmp_path / "data", b"")
@@ -187,7 +187,7 @@ def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
 
 
 def test_of_two_contexts_that_have_one_id_the_subject_says_which(engine):
-    """Of contexts with the same id the subject's is chosen, then the default one, then the only one; in memory, too."""
+    """If contexts share an id, the subject's is chosen, then the default, then the only one, even in memory."""
     grow(
         engine,
         registered(

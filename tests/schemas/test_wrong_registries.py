@@ -1,4 +1,4 @@
-"""Tests that a writer gets one sentence about a faulty registry: which one, what is wrong, and the remedy."""
+"""Tests that a writer gets one sentence about a faulty registry: its URL, the fault, and the remedy."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def sending(data: bytes) -> Serve:
 
 
 def repeating(connection: socket.socket) -> None:
-    """Repeat the request in the answer, including its password."""
+    """Answer with the text of the request, including its password."""
     connection.sendall(b"HTTP/1.1 401 " + connection.recv(4096).replace(b"\r\n", b" ") + b"\r\n\r\n")
 
 
 def told(url: str) -> str:
-    """Return the error that a writer gets from a registry that does not answer."""
+    """Return the error that a writer gets from the faulty registry at `url`."""
     with pytest.raises(RegistryUnavailableError) as caught:
         RegistrySource(url, "alice:hunter2").newest("orders-value")
     message = str(caught.value)
@@ -78,19 +78,19 @@ PEERS: Mapping[str, tuple[Serve, str]] = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_what_is_told_of_a_wrong_registry(served: Start, peer: str) -> None:
-    """The error has the URL, the cause and the remedy, in one line without the password."""
+    """The error has the URL, the cause and the remedy in one line, and does not have the password."""
     serve, said = PEERS[peer]
     assert told(f"http://{served(serve)}").startswith(said)
 
 
 def test_a_registry_that_has_no_schema(served: Start) -> None:
-    """A registry's own "not found" means that there is no schema, and is not a failure."""
+    """A registry that itself answers "not found" has no such schema, which is not a failure of the registry."""
     missing = answering(b"404 No", b'{"error_code":40401,"message":"Subject not found"}')
     assert RegistrySource(f"http://{served(missing)}").newest("orders-value") is None
 
 
 def test_nobody_listens() -> None:
-    """If nobody listens, the error has the system's message."""
+    """If nobody listens at the URL, the error has the message of the operating system."""
     with nobody_listens() as server:
         assert "Connection refused" == told(f"http://{server}")
 
@@ -118,14 +118,14 @@ PAIRS: Mapping[str, tuple[Pair, str]] = {
 def test_certificates(
     served: Start, certificates: Certificates, pair: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SSL_CERT_FILE names an authority; the host and the dates of a certificate are checked."""
+    """SSL_CERT_FILE names a certificate authority. The host name and the dates of a certificate are checked."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
     made, said = PAIRS[pair]
     assert told(f"https://localhost:{served(encrypting(made(certificates))).port}").startswith(said)
 
 
 def test_an_authority_that_is_not_known(served: Start, certificates: Certificates) -> None:
-    """The error for an unknown authority names the file for authorities."""
+    """The error for an unknown authority names the variable that sets the file of authorities."""
     message = told(f"https://localhost:{served(encrypting(certificates.pair('unknown'))).port}")
     assert "signed by an authority of the system or of the file that SSL_CERT_FILE names" in message
 
