@@ -1,4 +1,4 @@
-"""Fixtures: the command as a person runs it, in the test's own process."""
+"""Fixtures that run the command in the test's process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOPICFS = Path(sys.executable).with_name("topicfs")
 
 @pytest.fixture
 def directory(tmp_path, monkeypatch) -> Path:
-    """A data directory that does not exist yet, at the command's default place in the working directory."""
+    """A data directory that does not exist yet, at the path `./data`, which is the command's default."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TOPICFS_DATA", raising=False)
     return tmp_path / "data"
@@ -43,7 +43,7 @@ def directory(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def topicfs(directory, capsysbinary, monkeypatch) -> Topicfs:
-    """Return a function that runs `topicfs WORD…`, with `stdin` as its input, and returns a Ran."""
+    """Return a function that runs `topicfs WORD…`, with `stdin` as standard input, and returns a Ran."""
 
     def execute(*words: str, stdin: bytes = b"") -> Ran:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -56,7 +56,7 @@ def topicfs(directory, capsysbinary, monkeypatch) -> Topicfs:
 
 @pytest.fixture
 def orders(topicfs) -> Topicfs:
-    """The function of `topicfs`, with a topic `orders` that has one, two, three at offsets 0 to 2."""
+    """The fixture `topicfs`, with a topic `orders` that has the records one, two, three at offsets 0 to 2."""
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0", stdin=b"one\ntwo\nthree\n")
     return topicfs
@@ -64,7 +64,7 @@ def orders(topicfs) -> Topicfs:
 
 @pytest.fixture
 def mnt(orders, directory, tmp_path) -> Iterator[Path]:
-    """The mount of a daemon that owns the directory, with `orders` of three records and a schema for it."""
+    """The mountpoint of a daemon that owns the directory, with `orders` of three records and a schema for it."""
     mountpoint, schemas = tmp_path / "mnt", tmp_path / "schemas"
     mountpoint.mkdir()
     schemas.mkdir()
@@ -89,5 +89,5 @@ def mnt(orders, directory, tmp_path) -> Iterator[Path]:
 
 @pytest.fixture
 def kept(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the Spark session, which other tests use too, when a job ends."""
+    """Keep the Spark session when a job ends, because other tests use the session too."""
     monkeypatch.setattr(type(spark), "stop", lambda session: None)

@@ -1,4 +1,4 @@
-"""Lines in and out of a topic without a mount."""
+"""`topicfs append` and `topicfs cat` without a mount."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_line_is_a_record(orders):
-    """Each line of standard input becomes a record, and `cat` prints the values."""
+    """Each line of standard input becomes a record, and `cat` prints the value of each record."""
     assert (0, b"one\ntwo\nthree\n", b"") == orders("cat", "orders/0")
 
 
 def test_a_last_line_without_end_is_a_record_too(topicfs):
-    """A last line without a newline becomes a record too, as at the mount."""
+    """A last line without a newline becomes a record, too, as it does when written to a mount."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\ntwo").status
     assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
@@ -54,7 +54,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
 def test_a_mirrors_directory_takes_no_change(topicfs, tmp_path: Path, words: tuple[str, ...]):
-    """In a mirror's directory each command that changes something is refused with the remedy, and changes nothing."""
+    """A command that would change a mirror's directory is refused with the remedy, and changes nothing."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\n").status
     [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
@@ -69,7 +69,7 @@ def test_a_mirrors_directory_takes_no_change(topicfs, tmp_path: Path, words: tup
 
 
 def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, tmp_path: Path):
-    """A mirror's directory can be read, scrubbed and checked; without its journal it can be changed again."""
+    """A mirror's directory can be read, scrubbed and checked. After its journal is deleted it can be changed again."""
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0/log", stdin=b"one\n")
     [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
@@ -84,7 +84,7 @@ def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, tmp_pa
     ("own", "said", "kept"), [("producer", "gzip", 1), ("lz4", "gzip", 3), ("lz4", "none", 3)]
 )
 def test_lines_are_compressed_as_is_said(topicfs, own, said, kept):
-    """`--compression` applies if the topic leaves the codec to producers; else the topic's codec is used."""
+    """`--compression` applies if the topic lets producers choose the codec; otherwise the topic's codec is used."""
     topicfs("topics", "create", "orders", "--config", f"compression.type={own}")
     assert 0 == topicfs("append", "--compression", said, "orders/0", stdin=b"one\n" * 100).status
     assert b"one\n" * 100 == topicfs("cat", "orders/0").output
@@ -99,14 +99,14 @@ def test_lines_are_compressed_as_is_said(topicfs, own, said, kept):
     ],
 )
 def test_options_without_meaning_are_a_misuse(topicfs, words, reason):
-    """Options that do not fit the place are a usage error, before anything is appended."""
+    """Options that do not fit the place are a usage error, which is reported before anything is appended."""
     topicfs("topics", "create", "orders")
     refused = topicfs("append", *words, stdin=b"one\n")
     assert (2, True) == (refused.status, reason in refused.errors)
 
 
 def test_nothing_in_is_nothing_out(topicfs):
-    """An empty input appends nothing, and an empty partition prints nothing."""
+    """`append` of an empty input appends nothing, and `cat` of an empty partition prints nothing."""
     topicfs("topics", "create", "orders")
     assert (0, b"", b"") == topicfs("append", "orders/0")
     assert (0, b"", b"") == topicfs("cat", "orders/0")
@@ -130,12 +130,12 @@ def test_nothing_in_is_nothing_out(topicfs):
     ],
 )
 def test_every_name_of_the_mount_prints_the_same_here(orders, name, expected):
-    """`cat` prints records, ranges, times and forms by the mount's grammar of names."""
+    """`cat` accepts every name of a record, range, time or form that a mount has, and prints the same content."""
     assert (0, expected, b"") == orders("cat", f"orders/0/{name}")
 
 
 def test_json_shows_all_of_a_record(orders):
-    """JSON has the fields of `kcat -J` except the broker."""
+    """The JSON form has the same fields as `kcat -J`, except the broker."""
     line = json.loads(orders("cat", "orders/0/latest.json").output)
     assert {
         "topic": "orders",
@@ -148,7 +148,7 @@ def test_json_shows_all_of_a_record(orders):
 
 
 def test_a_topic_copies_through_json(orders):
-    """Appending the output of `.json` copies keys, values and timestamps."""
+    """Appending the output of `.json` copies the keys, values and timestamps of a topic."""
     orders("append", "orders/0/log.kv", stdin=b"key\tfour\n")
     orders("topics", "create", "copy")
     lines = orders("cat", "orders/0/log.json").output
@@ -157,7 +157,7 @@ def test_a_topic_copies_through_json(orders):
 
 
 def test_a_topics_own_door_spreads_by_key(topicfs):
-    """Lines for a whole topic are partitioned by Kafka's partitioner, so equal keys stay together."""
+    """Lines for a whole topic are spread by Kafka's partitioner: lines with equal keys go to the same partition."""
     topicfs("topics", "create", "clicks", "--partitions", "3")
     lines = b"".join(b"user%d\tclick\n" % (number % 10) for number in range(100))
     assert 0 == topicfs("append", "clicks/log.kv", stdin=lines).status
@@ -167,7 +167,7 @@ def test_a_topics_own_door_spreads_by_key(topicfs):
 
 
 def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
-    """A file with a bad line is refused as a whole, and the error has the line's number in the file."""
+    """A file with a bad line is refused completely, and the error has the number of the line in the file."""
     topicfs("topics", "create", "orders")
     source = tmp_path / "records.json"
     good = b'{"payload":"%s"}\n' % (b"x" * 500)
@@ -180,7 +180,7 @@ def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
 
 
 def test_a_pipe_with_a_bad_line_says_what_it_kept(topicfs):
-    """A bad line on standard input stops the append there, and the error says how many lines were appended."""
+    """At a bad line on standard input the append stops, and the error says how many lines were appended before."""
     topicfs("topics", "create", "orders")
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
     lines = good * 3000
@@ -245,7 +245,7 @@ def test_a_record_too_large_is_refused(topicfs):
     ],
 )
 def test_what_does_not_exist_is_said_in_one_line(orders, words, message):
-    """A name that does not exist gives one line on standard error, exit status 1, and no traceback."""
+    """A name that does not exist gives one line on standard error and exit status 1, but no traceback."""
     ran = orders(*words)
     lines = ran.errors.decode().splitlines()
     assert (1, 1) == (ran.status, len(lines))
@@ -254,7 +254,7 @@ def test_what_does_not_exist_is_said_in_one_line(orders, words, message):
 
 
 def test_append_beside_a_daemon_says_where_to_append(orders, directory, tmp_path):
-    """While another process owns the directory, `append` names it and the way through its mount; `cat` works."""
+    """While another process owns the directory, `cat` works, and `append` names the process and its mount."""
     source = tmp_path / "lines"
     source.write_bytes(b"four\n")
     lock = DirectoryLock(directory)
@@ -272,7 +272,7 @@ def test_append_beside_a_daemon_says_where_to_append(orders, directory, tmp_path
 
 
 def test_the_directory_is_given_by_option_or_environment(orders, directory, monkeypatch, tmp_path):
-    """The data directory is --data, else TOPICFS_DATA, else ./data."""
+    """The data directory is taken from --data, else from TOPICFS_DATA, else it is ./data."""
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert 1 == orders("cat", "orders/0").status
@@ -282,7 +282,7 @@ def test_the_directory_is_given_by_option_or_environment(orders, directory, monk
 
 
 def test_follow_ends_where_a_new_topic_has_the_name(orders, directory):
-    """`cat --follow` ends if its topic was deleted and created again."""
+    """`cat --follow` ends when its topic was deleted and created again."""
     command = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", "--follow", "orders/0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
     with started(command, stdout=subprocess.PIPE, env=environment) as follower:
@@ -297,7 +297,7 @@ def test_follow_ends_where_a_new_topic_has_the_name(orders, directory):
 
 @pytest.mark.parametrize("words", [(), ("--format", r"%o:%s\n")])
 def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directory, words):
-    """`cat --follow` prints what other processes append, until SIGINT ends it with status 130."""
+    """`cat --follow` prints the records that other processes append, until SIGINT ends it with status 130."""
     command = [
         sys.executable,
         "-c",
@@ -322,7 +322,7 @@ def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directo
 
 
 class Follower(io.BytesIO):
-    """Standard output of a `cat --follow` that is interrupted at its fourth line."""
+    """The standard output of a `cat --follow`, which is interrupted when it has printed its fourth line."""
 
     def __init__(self, at_first_flush: Callable[[], object]) -> None:
         super().__init__()
@@ -334,12 +334,12 @@ class Follower(io.BytesIO):
         if at_flush is not None:
             at_flush()
         if not self._is_interrupted and self.getvalue().count(b"\n") == 4:
-            self._is_interrupted = True  # Only once: the stream is flushed again when it is freed.
+            self._is_interrupted = True  # Interrupt only once: the stream is flushed again when it is freed.
             raise KeyboardInterrupt
 
 
 def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Callable[[], object]) -> bytes:
-    """Return the output of `cat --follow`; `at_first_flush` is called after the present three lines were printed."""
+    """Return the output of `cat --follow`; call `at_first_flush` after the first three lines were printed."""
     output = Follower(at_first_flush)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=True))
     assert 130 == run(("cat", "--follow", "--data", str(directory), "orders/0"))
@@ -369,7 +369,7 @@ def damaged(orders, directory):
     ],
 )
 def test_what_stands_before_a_damaged_batch_is_printed(damaged, name, end):
-    """Records before a damaged batch are printed, then the error with file and position, with status 1."""
+    """`cat` prints the records before a damaged batch and then the error with file and position; its status is 1."""
     ran = damaged("cat", f"orders/0/{name}")
     assert (1, 3 - (name == "1-")) == (ran.status, ran.output.count(b"\n"))
     assert ran.output.endswith(end)
@@ -378,14 +378,14 @@ def test_what_stands_before_a_damaged_batch_is_printed(damaged, name, end):
 
 
 def test_whole_batches_before_a_damaged_one_are_printed(damaged, directory):
-    """Batches before a damaged one are printed byte for byte."""
+    """`cat` prints the whole batches before a damaged batch byte for byte."""
     ran = damaged("cat", "orders/0/log.batch")
     assert 1 == ran.status
     assert (directory / "orders-0" / "00000000000000000000.log").read_bytes()[:93] == ran.output
 
 
 def test_what_stands_behind_a_damaged_batch_has_its_names(damaged):
-    """Records and ranges that do not need the damaged batch are printed with status 0; a record in it is an error."""
+    """Records and ranges outside the damaged batch are printed with status 0; a record inside the batch is an error."""
     for name, expected in (
         ("4-", b"five\n"),
         ("4", b"five"),
@@ -399,7 +399,7 @@ def test_what_stands_behind_a_damaged_batch_has_its_names(damaged):
 
 
 def test_a_place_that_fails_does_not_end_the_others(damaged):
-    """With several paths, each one is printed as far as possible, each error has a line, and the status is 1."""
+    """With several paths, `cat` prints as much of each as possible and a line for each error; its status is 1."""
     ran = damaged("cat", "orders/0/9", "orders/0/0", "orders/0", "orders/0/4")
     assert (1, b"oneone\ntwo\nthree\nfive") == ran[:2]
     lines = ran.errors.decode().splitlines()
@@ -409,26 +409,26 @@ def test_a_place_that_fails_does_not_end_the_others(damaged):
 
 
 def test_follow_ends_at_a_damaged_batch(damaged, directory, monkeypatch):
-    """`cat --follow` prints the records before a damaged batch, then the error, with status 1."""
+    """`cat --follow` prints the records before a damaged batch and then the error; its status is 1."""
     ran = damaged("cat", "--follow", "orders/0")
     assert (1, b"one\ntwo\nthree\n") == ran[:2]
     assert b"position 93" in ran.errors
 
 
 def append(directory: Path, line: str) -> None:
-    """Append a line as another process does."""
+    """Append a line through a new engine, as another process would."""
     engine = open_engine(directory)
     append_lines(engine.partition("orders", 0), line)
     engine.close()
 
 
 def test_follow_misses_nothing_appended_as_it_begins(orders, directory, monkeypatch):
-    """`cat --follow` prints a record that is appended between its read and its first look for more."""
+    """`cat --follow` prints a record that is appended between its first read and its first check for new records."""
     assert b"one\ntwo\nthree\nfour\n" == follow(directory, monkeypatch, lambda: append(directory, "four\n"))
 
 
 def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeypatch):
-    """`cat --follow` sees a change that leaves all file times as they were, as within one tick of the kernel."""
+    """`cat --follow` notices a change that leaves all file times unchanged, as within one tick of the kernel."""
     watched = [directory / name for name in (HIGH_WATERMARKS, CLEAN_SHUTDOWN)]
     tick = time.time() + 3600
 
@@ -446,13 +446,13 @@ def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeyp
 
 
 def test_follow_takes_something_that_grows(orders):
-    """`--follow` needs a single path that can grow, so a record or two paths are a usage error."""
+    """`--follow` requires a single path of a file that can grow: a record, or two paths, are a usage error."""
     for words in (("orders/0/1",), ("orders/0", "orders/0")):
         assert 2 == orders("cat", "--follow", *words).status
 
 
 def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
-    """Batches are copied from log.batch to log.batch, through a pipe or a file; ranges and records have batches too."""
+    """Batches can be copied from log.batch to log.batch, through a pipe or a file, and also as a range or a record."""
     orders("topics", "create", "copy")
     batches = orders("cat", "orders/0/log.batch").output
     saved = tmp_path / "batches"
@@ -467,7 +467,7 @@ def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
 
 
 def test_what_is_no_batch_is_refused(topicfs, tmp_path):
-    """A file that is not batches, or has an incomplete one, is refused as a whole."""
+    """A file that contains anything but batches, or an incomplete batch, is refused completely."""
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0", stdin=b"one\n")
     batches = topicfs("cat", "orders/0/log.batch").output
@@ -484,7 +484,7 @@ def test_what_is_no_batch_is_refused(topicfs, tmp_path):
 
 
 def test_a_range_of_a_brokers_directory_ends_at_a_damaged_batch_too(damaged, directory):
-    """In a broker's directory, too, a range is printed up to a damaged batch."""
+    """A range in a broker's directory is printed up to a damaged batch, too."""
     (directory / TOPIC_SETTINGS).unlink()
     assert b"mode foreign\n" in damaged("cat", "@status").output
     ran = damaged("cat", "orders/0/0-4")

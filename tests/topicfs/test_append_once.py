@@ -1,4 +1,4 @@
-"""`topicfs append --producer`: each line is appended once, however often the command runs."""
+"""`topicfs append --producer` appends each line once, however often the command runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_second_run_appends_nothing(topicfs, tmp_path):
-    """A second run appends only the new lines, and says up to which byte the file is appended."""
+    """A second run appends only the new lines, and prints the position in the file up to which lines are appended."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\n")
     topicfs("topics", "create", "orders")
@@ -32,7 +32,7 @@ def test_a_second_run_appends_nothing(topicfs, tmp_path):
 
 
 def test_a_topic_that_was_created_again_gets_all_lines(topicfs, tmp_path):
-    """A topic that was deleted and created again gets all lines, whatever it has already."""
+    """After a topic was deleted and created again, a run appends all lines, even if the new topic has records."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\nc\n")
     for before in (b"", b"x\ny\nz\nother\n"):
@@ -45,8 +45,8 @@ def test_a_topic_that_was_created_again_gets_all_lines(topicfs, tmp_path):
         topicfs("topics", "delete", "orders", "--with-records")
 
 
-def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
-    """For a whole topic, each run chooses the same partitions for the same lines."""
+def test_a_file_for_a_whole_topic_is_appended_once(topicfs, tmp_path):
+    """If a file is appended to a whole topic twice, the second run appends nothing."""
     source = tmp_path / "events.kv"
     source.write_bytes(b"".join(b"k%d\tv%d\n" % (n % 5, n) for n in range(50)))
     topicfs("topics", "create", "orders", "--partitions", "3")
@@ -57,14 +57,14 @@ def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
 
 
 def test_standard_input_cannot_be_read_again(topicfs):
-    """--producer needs a file, because standard input cannot be read again."""
+    """--producer requires a file, because standard input cannot be read again."""
     topicfs("topics", "create", "orders")
     ran = topicfs("append", "--producer", "p", "orders/0", stdin=b"a\n")
     assert (2, True) == (ran.status, b"--producer needs a FILE" in ran.errors)
 
 
 def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
-    """Another file under the same path is refused with the remedy."""
+    """If another file is at the same path, the run is refused with the remedy."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\n")
     topicfs("topics", "create", "orders")
@@ -77,7 +77,7 @@ def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.15])
 def test_kill_9_at_any_moment_adds_no_line_twice(topicfs, tmp_path, directory, seconds):
-    """After kill -9 at any moment, the next run completes the file, and no line is stored twice."""
+    """After kill -9 at any moment, the next run appends the missing lines, and no line is stored twice."""
     source = tmp_path / "numbers.txt"
     source.write_bytes(b"".join(b"%d\n" % n for n in range(300_000)))
     topicfs("topics", "create", "orders")

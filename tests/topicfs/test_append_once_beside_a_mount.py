@@ -1,4 +1,4 @@
-"""`topicfs append --producer` while a daemon owns the directory: each line is stored once, whoever is killed."""
+"""`topicfs append --producer` while a daemon owns the directory: each line is stored once, even after a kill."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_a_named_producer_goes_on_through_the_mount(orders, mnt, directory):
-    """Through the mount, a named producer's progress is stored by the daemon, also for runs after the unmount."""
+    """Through a mount, the daemon stores the producer's progress, which runs after the unmount use as well."""
     Path("lines").write_text("four\n")
     once = ("append", "--producer", "p", "orders/0", "lines")
     assert "p: 1 records appended to orders/0/log" in orders(*once).text
@@ -39,7 +39,7 @@ def test_a_named_producer_goes_on_through_the_mount(orders, mnt, directory):
 
 
 def test_a_named_producer_that_was_killed_appends_nothing_twice(orders, mnt):
-    """If a run was killed before its progress was stored, the next one finds the appended records in the log."""
+    """If a run was killed before its progress was stored, the next run finds the appended records in the log."""
     assert 0 == orders("topics", "create", "keyed", "--partitions", "3").status
     lines = [f"k{number % 7}\t{number}" for number in range(20_000)]
     Path("lines").write_text("\n".join(lines))
@@ -61,7 +61,7 @@ def test_a_named_producer_that_was_killed_appends_nothing_twice(orders, mnt):
 
 
 def test_a_named_producer_goes_on_after_its_daemon_was_killed(orders, mnt, directory):
-    """If the daemon was killed before it stored the progress, the next run appends nothing twice."""
+    """If the daemon was killed before it stored the progress, the next run appends no line twice."""
     lines = "".join(f"{number}\n" for number in range(20_000))
     Path("lines").write_text(lines)
     once = ("append", "--producer", "p", "orders/0", "lines")
@@ -88,7 +88,7 @@ def test_a_named_producer_goes_on_after_its_daemon_was_killed(orders, mnt, direc
 
 
 def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
-    """A run waits for the end of other runs of its producer, before it looks for missing records."""
+    """A run waits until other runs of its producer have ended, and only then looks for missing records."""
     Path("lines").write_text("four\nfive\n")
     words = ("append", "--producer", "p", "orders/0", "lines")
     slow = [
@@ -118,7 +118,7 @@ def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
 
 
 def test_a_line_that_is_no_progress_of_a_producer_is_refused(orders, mnt, directory):
-    """An invalid line in `@producers` is EINVAL with a reason, or EMSGSIZE; nothing of the write is stored."""
+    """An invalid line written to `@producers` fails with EINVAL and a reason, or EMSGSIZE; nothing is stored."""
     Path("lines").write_text("four\n")
     assert 0 == orders("append", "--producer", "p", "orders/0", "lines").status
     stored = (directory / "topicfs.producers").read_bytes()

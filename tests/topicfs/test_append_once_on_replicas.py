@@ -1,4 +1,4 @@
-"""`topicfs append --producer` over several directories, when one is lost or their order differs."""
+"""`topicfs append --producer` over several directories, if one is lost or the order of their names changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ APPEND = ("append", "--producer", "nightly", "orders/0", "events.txt", "--data")
 
 
 def started(*names: str, left_out: tuple[str, ...] = ()) -> None:
-    """Open replicated directories, as a mount does, and copy until all replicas are in sync."""
+    """Open replicated directories as a mount does, and copy records until all replicas are in sync."""
     without = tuple(Path(name).absolute() for name in left_out)
     config = EngineConfig(replication_factor=2)
     directories = [Path(name) for name in names]
@@ -27,7 +27,7 @@ def started(*names: str, left_out: tuple[str, ...] = ()) -> None:
 @pytest.mark.parametrize("order", ["a,b", "b,a"])
 @pytest.mark.parametrize("lost", ["a", "b"])
 def test_a_repeated_append_adds_nothing_after_a_disk_is_lost(topicfs, lost, order):
-    """After one directory was lost, a repeated append adds nothing: each one has the producer's progress."""
+    """After a directory was lost, a repeated append adds nothing, because each directory has the progress."""
     left = "ab".replace(lost, "")
     started("a", "b")
     Path("events.txt").write_bytes(b"1\n2\n")
@@ -39,7 +39,7 @@ def test_a_repeated_append_adds_nothing_after_a_disk_is_lost(topicfs, lost, orde
 
 
 def test_a_directory_that_was_away_does_not_bring_an_old_position(topicfs):
-    """A directory that was away gets the newer progress at the next start."""
+    """A directory that was missing gets the newer progress at the next start."""
     started("a", "b")
     Path("events.txt").write_bytes(b"1\n")
     assert 0 == topicfs(*APPEND, "a,b").status
@@ -57,7 +57,7 @@ def test_a_directory_that_was_away_does_not_bring_an_old_position(topicfs):
 
 
 def test_directories_without_replicas_may_be_named_in_any_order(topicfs):
-    """Without replicas, too, each directory has the progress, so their order does not matter."""
+    """Each directory has the progress even without replicas, so the directories may be named in any order."""
     topicfs("topics", "create", "orders", "--data", "a,b")
     Path("events.txt").write_bytes(b"1\n2\n")
     assert "2 records appended" in topicfs(*APPEND, "a,b").text

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 LINES = [b"%07d %s" % (number, b"x" * 100) for number in range(120_000)]
 ROOM = 1_700_000
-"""Space for one block of lines, and for one or two partitions' shares of the next block."""
+"""Free bytes on the disk: space for one block of lines, and for the parts of the next block of one or two partitions."""
 TEXT = b"\n".join(LINES) + b"\n"
 
 
@@ -38,7 +38,7 @@ def source(tmp_path):
 
 
 def test_the_rest_of_a_file_is_appended_as_the_error_says(topicfs, disk, source):
-    """The first lines of the file are stored, and the command in the error prints the others."""
+    """The first lines of a file are stored, and the command that the error suggests prints the missing lines."""
     data = ("--data", str(disk / "data"))
     topicfs("topics", "create", "orders", *data)
     ran = topicfs("append", "orders/0", str(source), *data)
@@ -57,7 +57,7 @@ def test_the_rest_of_a_file_is_appended_as_the_error_says(topicfs, disk, source)
 
 
 def test_a_topics_lines_are_counted_in_all_partitions(topicfs, disk, source):
-    """For a whole topic the error counts the stored lines, because some partitions may store their share of a block."""
+    """For a whole topic the error counts the stored lines: some partitions may have stored their part of a block."""
     data = ("--data", str(disk / "data"))
     topicfs("topics", "create", "orders", "--partitions", "3", *data)
     fill(disk)
@@ -79,7 +79,7 @@ def test_a_topics_lines_are_counted_in_all_partitions(topicfs, disk, source):
 
 
 def test_lines_that_too_few_disks_have_are_an_error(topicfs, disk, source):
-    """If too few replicas have the lines, `append` fails, stores them once, and refuses the next append."""
+    """If too few replicas are in sync, `append` fails but stores the lines once; the next append is refused."""
     both = (disk.parent / "a", disk / "b")
     data = ("--data", ",".join(map(str, both)))
     replicas = partial(open_replicas, both, config=EngineConfig(replication_factor=2), in_background=False)
@@ -102,7 +102,7 @@ def test_lines_that_too_few_disks_have_are_an_error(topicfs, disk, source):
 
 
 def test_a_pipe_says_how_many_lines_were_appended(topicfs, disk):
-    """For standard input the error says how many lines were appended."""
+    """If the input is standard input, the error says how many lines were appended."""
     data = ("--data", str(disk / "data"))
     topicfs("topics", "create", "orders", *data)
     said = topicfs("append", "orders/0", *data, stdin=TEXT).errors.decode()
@@ -114,7 +114,7 @@ def test_a_pipe_says_how_many_lines_were_appended(topicfs, disk):
 @pytest.mark.fuse
 @pytest.mark.parametrize("more", [(), ("--compression", "none")])
 def test_a_full_disk_below_a_mount_is_told_to_the_line(topicfs, disk, source, more):
-    """Through a mount, the error counts the stored lines, whether the daemon or the command encodes them."""
+    """Through a mount, the error has the number of stored lines, whether the daemon or the command encodes them."""
     data, mnt = disk / "data", disk.parent / "mnt"
     mnt.mkdir()
     program = [str(Path(sys.executable).with_name("topicfs"))]

@@ -1,4 +1,4 @@
-"""Commands while a daemon owns the directory: they read its files, and write through its mount."""
+"""Commands while a daemon owns the directory: they read the directory's files, and write through the mount."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_reading_says_nothing_of_the_daemon(mnt):
-    """`cat` prints all that the daemon has appended, without a message about it."""
+    """`cat` prints all records that the daemon has appended, and no message about the daemon."""
     with (mnt / "orders/0/log").open("a") as file:
         file.write("four\n")
     ran = subprocess.run([str(TOPICFS), "cat", "orders/0"], capture_output=True, check=False)
@@ -42,7 +42,7 @@ def test_reading_says_nothing_of_the_daemon(mnt):
     "words", [("topics", "list", "-d"), ("append", "orders/0", "-d"), ("check",), ("mount", "--nonempty")]
 )
 def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
-    """A mount given as a data directory is refused with the name of the directory behind it."""
+    """A mountpoint given as the data directory is refused, and the error names the directory that is mounted there."""
     where = [place, "data"] if words[0] == "mount" else [place]
     ran = subprocess.run([str(TOPICFS), *words, *where], capture_output=True, check=False)
     expected = (
@@ -52,7 +52,7 @@ def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
 
 
 def test_lines_are_appended_through_the_mount(orders, mnt):
-    """`append` writes lines and batches through the mount, and checks a file completely first."""
+    """`append` writes lines and batches through the mount, after it has checked the whole input file."""
     Path("lines").write_text("five\nsix")
     assert (0, b"") == orders("append", "orders/0", stdin=b"four\n")[:2]
     assert (0, b"") == orders("append", "orders", "lines")[:2]
@@ -68,7 +68,7 @@ def test_lines_are_appended_through_the_mount(orders, mnt):
 
 
 def test_a_killed_append_leaves_whole_lines(mnt):
-    """If `append` is killed, only whole lines are stored, because each of its requests ends with a line."""
+    """If `append` is killed, no partial line is stored, because each of its requests ends with a line."""
     lines = [b"%d %s end" % (number, b"x" * (number % 997)) for number in range(100_000)]
     Path("lines").write_bytes(b"\n".join(lines))
     log = mnt / "orders/1/log"
@@ -86,21 +86,21 @@ def test_a_killed_append_leaves_whole_lines(mnt):
 
 
 def test_a_line_of_several_requests_is_appended_whole(orders, mnt):
-    """A line longer than a request is stored whole."""
+    """A line that is longer than one request is stored completely."""
     line = b"x" * (3 * REQUEST_BYTES)
     assert 0 == orders("append", "orders/0", stdin=b"four\n" + line + b"\nfive").status
     assert [b"four", line, b"five"] == (mnt / "orders/0/log").read_bytes().splitlines()[3:]
 
 
 def test_a_file_is_encoded_by_the_schemas_of_the_daemon(orders, mnt):
-    """Lines for `.avro.json` are encoded by the daemon's schemas, and not checked by the command before."""
+    """The daemon encodes lines for `.avro.json` with its schemas; the command does not check the lines first."""
     Path("lines").write_text('{"payload":4}\n')
     assert (0, b"") == orders("append", "orders/0/log.avro.json", "lines")[:2]
     assert 4 == json.loads((mnt / "orders/0/3.avro.json").read_text())["payload"]
 
 
 def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
-    """If the daemon refuses a write, the command prints the reason from `@status`, not one of an earlier write."""
+    """If the daemon refuses a write, the command prints the reason from `@status` of this write, not an old one."""
     Path("words").write_text("four\n")
     ran = orders("append", "orders/0/log.avro.json", "words")
     assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1; nothing was appended\n") == (
@@ -115,7 +115,7 @@ def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
 
 
 def test_a_refused_line_has_its_number_in_the_input(orders, mnt):
-    """A refused line is reported with its number in the whole input, not in its write."""
+    """The error for a refused line has the line's number in the whole input, not in one write."""
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
     ran = orders("append", "orders/0/log.json", stdin=good * 500 + b"no json\n")
     assert 1 == ran.status
@@ -131,7 +131,7 @@ def test_a_refused_line_has_its_number_in_the_input(orders, mnt):
     ],
 )
 def test_only_a_new_reason_of_the_file_itself_is_shown(tmp_path, line):
-    """A line of `@status` about another file, or from before the write, is not taken as the reason."""
+    """The reason of a refusal is never a line of `@status` about another file or from before the write."""
     (tmp_path / "@status").write_text(f"{line}\n")
     with pytest.raises(OSError, match="Input/output error"), explained(tmp_path, "a/0/log"):
         raise OSError(errno.EIO, "Input/output error")
@@ -141,7 +141,7 @@ def test_only_a_new_reason_of_the_file_itself_is_shown(tmp_path, line):
 
 
 def test_ends_of_a_new_topic_of_the_same_name_are_not_counted(tmp_path):
-    """End offsets are read only from the topic with the expected ID, not from a new one of the same name."""
+    """End offsets are read from the topic with the expected ID only, not from a newer topic of the same name."""
     (tmp_path / "orders/0").mkdir(parents=True)
     (tmp_path / "orders/status").write_text("topic_id first\n")
     (tmp_path / "orders/0/status").write_text("log_end_offset 3\n")
@@ -151,7 +151,7 @@ def test_ends_of_a_new_topic_of_the_same_name_are_not_counted(tmp_path):
 
 
 def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):
-    """A group's name that is not a valid directory name is refused."""
+    """A group name that cannot be a directory name is refused."""
     for name in ("", ".", "..", "a/b"):
         ran = orders("groups", "describe", name)
         assert (1, True) == (ran.status, f"{name}: no such group" in ran.errors.decode()), ran
@@ -160,14 +160,14 @@ def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):
 
 
 def test_a_group_that_no_mount_has_is_not_reset(orders, mnt):
-    """A reset with an invalid group name is refused before a directory is created."""
+    """A reset with an invalid group name is refused, and creates no directory."""
     ran = orders("groups", "reset", "../new", "--topic", "orders", "--to-earliest")
     assert (1, True) == (ran.status, b"a group's name must be a valid directory name" in ran.errors)
     assert not (mnt / "new").exists()
 
 
 def test_a_group_is_not_taken_for_a_topic(orders, mnt):
-    """Groups named like partitions or like a topic's files are not taken for topics."""
+    """A group is not mistaken for a topic, even if its name is that of a partition or of a file of a topic."""
     for name in ("@groups/5", "@groups/replicas", "@queues/6"):
         (mnt / name).mkdir()
     assert (0, b"", b"nothing is offline\n") == orders("topics", "online")
@@ -184,20 +184,20 @@ def test_a_group_is_not_taken_for_a_topic(orders, mnt):
     ],
 )
 def test_a_group_is_reset_by_time_through_the_mount(orders, mnt, when, offset):
-    """A group is reset by time through the mount; a time before 1970 means the first record."""
+    """A group can be reset to a time through the mount. A time before 1970 selects the first record."""
     ran = orders("groups", "reset", "g", "--topic", "orders:0", when)
     assert ["g", "orders", "0", str(offset)] == ran.text.split()[-4:], ran.errors
 
 
 def test_the_reason_why_a_daemon_refuses_a_setting_is_said(orders, mnt, monkeypatch):
-    """If the daemon refuses a setting that the command accepts, the command prints the daemon's reason."""
+    """If the daemon refuses a setting that the command would accept, the command prints the daemon's reason."""
     monkeypatch.setattr(config, "TopicConfig", SimpleNamespace(from_overrides=lambda _: None))
     ran = orders("config", "orders", "retention.ms=long")
     assert (1, True) == (ran.status, b"retention.ms=long: must be a whole number" in ran.errors)
 
 
 def test_the_reason_why_a_daemon_keeps_a_partition_offline_is_said(orders, mnt, directory):
-    """If a partition cannot be reopened, the command prints its state and the daemon's reason."""
+    """If a partition cannot be reopened, the command prints the partition's state and the daemon's reason."""
     epochs = directory / "orders-0/leader-epoch-checkpoint"
     subprocess.run([str(TOPICFS), "umount", str(mnt)], check=True)
     good = epochs.read_bytes()
@@ -212,7 +212,7 @@ def test_the_reason_why_a_daemon_keeps_a_partition_offline_is_said(orders, mnt, 
 
 
 def test_groups_that_are_deleted_while_they_are_listed_are_left_out(tmp_path):
-    """Groups that are deleted during the listing are skipped."""
+    """A listing of groups skips groups that are deleted while it runs."""
     for name in ("first", "second", "third"):
         (tmp_path / "@groups" / name).mkdir(parents=True)
         (tmp_path / "@groups" / name / "status").write_text("state Empty\ngeneration -\n")
@@ -223,7 +223,7 @@ def test_groups_that_are_deleted_while_they_are_listed_are_left_out(tmp_path):
 
 
 def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orders, mnt):
-    """With --compression the command encodes batches, and appends them through the mount to the same partitions."""
+    """With --compression the command encodes batches itself, and chooses the same partitions as the daemon."""
     Path("lines").write_text("four\n" * 3000)
     assert (0, b"") == orders("append", "--compression", "zstd", "orders/0", "lines")[:2]
     assert ["four"] * 3000 == (mnt / "orders/0/log").read_text().splitlines()[3:]
@@ -243,7 +243,7 @@ def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orde
 
 
 def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
-    """With --schema-dir the command encodes by its own schemas; the daemon shows the record by its own."""
+    """With --schema-dir the command encodes with its own schemas, and the daemon decodes the record with its own."""
     Path("other").mkdir()
     Path("other/7.avsc").write_text('"long"')
     Path("other/orders-value.avsc").symlink_to("7.avsc")
@@ -253,7 +253,7 @@ def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
 
 
 def test_topics_are_deleted_through_the_mount(orders, mnt):
-    """Deleting a topic with records needs --with-records and a mount with --allow-delete."""
+    """Deleting a topic that has records through a mount requires --with-records, and a mount with --allow-delete."""
     orders("topics", "create", "empty")
     assert "empty: deleted\n" == orders("topics", "delete", "empty").text
     assert not (mnt / "empty").exists()
@@ -269,7 +269,7 @@ def test_topics_are_deleted_through_the_mount(orders, mnt):
 
 
 def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
-    """A refused line is reported with the reason in `@status`, without the errno's text."""
+    """The error for a refused line is the reason in `@status`, without the text of the errno."""
     assert 0 == orders("config", "orders", "max.message.bytes=100").status
     ran = orders("append", "orders/0/log.avro.json", stdin=b'{"payload":"no number"}\n')
     assert 1 == ran.status
@@ -278,7 +278,7 @@ def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
 
 
 def test_topics_are_created_through_the_mount(orders, mnt):
-    """Topics are created through the mount with partitions and settings, all of whose names are checked first."""
+    """Topics are created through the mount with partitions and settings, after all setting names were checked."""
     ran = orders("topics", "create", "a", "b", "--partitions", "3", "--config", "retention.ms=5000")
     assert (0, "a: created with 3 partitions\nb: created with 3 partitions\n") == (ran.status, ran.text)
     assert [0, 1, 2] == sorted(int(one.name) for one in (mnt / "b").iterdir() if one.name.isdecimal())
@@ -297,7 +297,7 @@ def test_topics_are_created_through_the_mount(orders, mnt):
 
 @pytest.mark.parametrize("words", [(), ("--partitions", "1")])
 def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, tmp_path, monkeypatch, words):
-    """If the daemon ends after its mount was found, the command fails and creates nothing below the mountpoint."""
+    """If the daemon ends while a command uses its mount, the command fails and creates nothing below the mountpoint."""
     below = tmp_path / "below"
     below.mkdir()
     monkeypatch.setattr("topicfs.api.topics.serving_mount", lambda _place: below)
@@ -310,7 +310,7 @@ def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, 
 
 
 def test_settings_are_changed_through_the_mount(orders, mnt):
-    """Settings of one call are changed all or none through the mount, and printed as the daemon has them."""
+    """Through the mount, a call changes all of its settings or none, and prints the values that the daemon has."""
     ran = orders("config", "orders", "retention.ms=5000", "cleanup.policy=compact")
     assert (0, "orders: retention.ms=5000\norders: cleanup.policy=compact\n") == (ran.status, ran.text)
     ran = orders("config", "orders", "retention.ms=6000", "cleanup.policy=shred")
@@ -325,7 +325,7 @@ def test_settings_are_changed_through_the_mount(orders, mnt):
 
 
 def test_a_mount_of_another_user_is_not_written_to(orders, mnt, directory, monkeypatch):
-    """Only a mount of root or of the same user is written to, because its server gets the data."""
+    """A command writes only to a mount of root or of its own user, because the mount's daemon receives the data."""
     place = Place((directory,))
     assert mnt == serving_mount(place)
     for user, expected in ((os.geteuid(), mnt), (0, mnt), (os.geteuid() + 1, None)):
@@ -336,7 +336,7 @@ def test_a_mount_of_another_user_is_not_written_to(orders, mnt, directory, monke
 
 @contextmanager
 def mounted(directories: str, mountpoint: Path, *options: str) -> Iterator[Path]:
-    """Mount directories during the `with` block."""
+    """Mount `directories` at `mountpoint` during the `with` block."""
     mountpoint.mkdir()
     subprocess.run([str(TOPICFS), "mount", *options, directories, str(mountpoint)], check=True)
     try:
@@ -346,7 +346,7 @@ def mounted(directories: str, mountpoint: Path, *options: str) -> Iterator[Path]
 
 
 def test_a_mount_that_may_delete_does_so_only_when_the_command_may(orders, directory, tmp_path):
-    """With a mount of --allow-delete, too, deleting a topic with records needs --with-records."""
+    """Deleting a topic that has records requires --with-records even if the mount has --allow-delete."""
     with mounted(str(directory), tmp_path / "mnt", "--allow-delete") as mnt:
         ran = orders("topics", "delete", "orders")
         assert (1, True) == (ran.status, b"holds 3 records; add --with-records" in ran.errors)
@@ -370,7 +370,7 @@ def test_topics_with_replicas_are_created_through_the_mount(topicfs, tmp_path):
 
 
 def test_directories_without_replicas_say_so_through_the_mount(orders, mnt):
-    """If the directories have no replicas, a topic with replicas is refused, and not created."""
+    """If the directories have no replicas, creating a topic with replicas is refused, and no topic is created."""
     ran = orders("topics", "create", "many", "--replicas", "2")
     assert (1, True) == (ran.status, b"these data directories keep no replicas" in ran.errors)
     assert not (mnt / "many").exists()

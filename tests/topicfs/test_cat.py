@@ -1,4 +1,4 @@
-"""`topicfs cat` prints the content of the mount's file of that path."""
+"""`topicfs cat PATH` prints the content of the file at this path of a mount."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IN_TOPIC = [
 
 @pytest.fixture
 def clicks(topicfs):
-    """The topic `clicks` of two partitions, with four records in two batches each and alternating timestamps."""
+    """The topic `clicks` of two partitions, each with four records in two batches and alternating timestamps."""
     topicfs("topics", "create", "clicks", "--partitions", "2")
     for number, first in ((0, 0), (0, 2), (1, 0), (1, 2)):
         lines = b"".join(
@@ -70,9 +70,9 @@ def on_the_mount(path: str) -> bytes:
     "path", [*(f"clicks/1/{name}" for name in IN_PARTITION), *(f"clicks/{name}" for name in IN_TOPIC)]
 )
 def test_every_file_prints_what_the_mount_shows(clicks, path):
-    """`cat` prints logs, records, ranges, settings, states and segments like the mount."""
+    """`cat` prints the same content of logs, records, ranges, settings, states and segments as a mount."""
     expected = on_the_mount(path)
-    assert expected or path.endswith(".index")  # So few bytes need no index entry.
+    assert expected or path.endswith(".index")  # A segment with so few bytes has no index entries.
     assert (0, expected, b"") == clicks("cat", path)
 
 
@@ -85,7 +85,7 @@ def test_a_link_prints_the_record_it_points_to(clicks, suffix):
 
 
 def test_status_of_a_partition_prints_its_lines(clicks):
-    """`cat` of a partition's status prints the mount's lines, except `last_flush` and `measured`."""
+    """`cat` of a partition's `status` prints the same lines as the mount, except `last_flush` and `measured`."""
 
     def steady(text: bytes) -> list[bytes]:
         return [line for line in text.splitlines() if not line.startswith((b"last_flush", b"measured"))]
@@ -102,7 +102,7 @@ def test_status_of_all_says_what_was_opened(clicks, directory):
 
 
 def test_isolation_is_that_of_the_command(clicks):
-    """`@status` names the isolation that the command was given."""
+    """`cat @status` shows the isolation that was passed to the command."""
     level = Isolation.READ_UNCOMMITTED.value
     assert f"isolation {level}" in clicks("cat", "--isolation", level, "@status").text
 
@@ -114,7 +114,7 @@ def test_a_topics_log_is_merged_by_time(clicks):
 
 
 def test_paths_are_those_of_a_shell(clicks):
-    """Paths are resolved as in a shell: extra slashes do not matter, `..` goes up; a partition means its log."""
+    """Paths are resolved as in a shell: extra slashes are ignored, `..` goes up. A partition's path means its log."""
     expected = clicks("cat", "clicks/0/log").output
     for path in ("/clicks/0", "clicks//0/", "clicks/1/../0/log"):
         assert (0, expected, b"") == clicks("cat", path)
@@ -141,14 +141,14 @@ def test_paths_are_those_of_a_shell(clicks):
     ],
 )
 def test_what_cannot_be_read_says_why(clicks, path, message):
-    """A path that cannot be read gives one line with path and cause, status 1, and no output."""
+    """If a path cannot be read, `cat` prints one line with path and cause, but no records, and ends with status 1."""
     ran = clicks("cat", path)
     assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
     assert f"topicfs: {message}" == ran.errors.decode().rstrip("\n")[: 9 + len(message)]
 
 
 def test_an_empty_partition_has_no_first_record(topicfs):
-    """`earliest` of an empty partition is an error with the reason."""
+    """`earliest` of an empty partition is an error that gives the reason."""
     topicfs("topics", "create", "orders")
     assert (1, b"", b"topicfs: orders/0/earliest: no record is visible\n") == topicfs(
         "cat", "orders/0/earliest"
@@ -162,7 +162,7 @@ def test_a_directory_of_many_names_is_not_listed_whole(topicfs):
 
 
 def test_follow_takes_a_partition(clicks):
-    """`--follow` needs a partition, and a file that grows."""
+    """`--follow` requires a partition, and a file of it that grows."""
     ran = clicks("cat", "--follow", "clicks/log")
     assert (1, True) == (ran.status, b"add a partition" in ran.errors)
     ran = clicks("cat", "--follow", "clicks/0/start")
@@ -170,7 +170,7 @@ def test_follow_takes_a_partition(clicks):
 
 
 def test_nothing_is_written_by_reading(clicks, directory, monkeypatch, tmp_path):
-    """`cat` writes no files, neither in the data directory nor in the user's cache."""
+    """`cat` writes no files, either in the data directory or in the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     for path in ("clicks/0/log", "clicks/log", "clicks/0/status", "clicks/0/0-1"):
@@ -194,7 +194,7 @@ def long(topicfs):
 @pytest.mark.parametrize("path", ["orders/0", "orders/log"])
 @pytest.mark.usefixtures("long")
 def test_a_reader_that_goes_away_ends_it_quietly(directory, path):
-    """If the reader of its output goes away, as with `| head`, `cat` ends with status 0 and no message."""
+    """If the program that reads its output ends, such as `| head`, `cat` ends with status 0 and prints no message."""
     words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
     with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
         assert b"xxx" == cat.stdout.read(3)
@@ -205,7 +205,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(directory, path):
 @pytest.mark.parametrize("path", ["orders/0", "orders/log"])
 @pytest.mark.usefixtures("long")
 def test_ctrl_c_ends_it_quietly(directory, path):
-    """Ctrl-C ends `cat` with status 130 and no message."""
+    """Ctrl-C ends `cat` with status 130; no message is printed."""
     words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
     with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
         assert b"xxx" == cat.stdout.read(3)

@@ -1,4 +1,4 @@
-"""The command as a whole: help, errors in one line, exit statuses."""
+"""The command as a whole: help texts, one-line errors and exit statuses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EVERY_COMMAND = dict(commands(cli))
 
 @pytest.mark.parametrize("words", EVERY_COMMAND, ids=" ".join)
 def test_every_command_explains_itself_by_example(topicfs, words):
-    """--help of each command has examples."""
+    """The --help of each command contains examples."""
     ran = topicfs(*words, "--help")
     assert 0 == ran.status
     command = EVERY_COMMAND[words]
@@ -61,7 +61,7 @@ def every_example() -> list[Example]:
 
 @pytest.mark.parametrize("example", every_example(), ids=lambda example: example.line)
 def test_every_example_is_a_command_that_parses(example):
-    """Each example is a command line that the command accepts."""
+    """The command accepts the command line of each example."""
     for part in example.line.split("|"):
         words = shlex.split(re.split(r"\s2?>", part)[0], comments=True)
         if words[0] != "topicfs":
@@ -76,7 +76,7 @@ def test_every_example_is_a_command_that_parses(example):
 
 
 def test_help_lists_the_commands_in_a_newcomers_order(topicfs):
-    """`topicfs --help` lists the commands in the order of COMMANDS; `topicfs` alone prints help with status 2."""
+    """`topicfs --help` lists the commands in the order of COMMANDS; `topicfs` alone prints this help, with status 2."""
     listed = [
         line.split()[0]
         for line in topicfs("--help").text.split("Commands:\n")[1].split("\n\n")[0].splitlines()
@@ -86,7 +86,7 @@ def test_help_lists_the_commands_in_a_newcomers_order(topicfs):
 
 
 def test_the_version_is_the_distributions(topicfs):
-    """--version prints the distribution's version."""
+    """--version prints the version of the installed distribution."""
     assert "topicfs 0.1.0\n" == topicfs("--version").text
 
 
@@ -105,7 +105,7 @@ def test_the_version_is_the_distributions(topicfs):
     ],
 )
 def test_what_is_not_understood_is_one_line(topicfs, words, line):
-    """A usage error is one line with status 2, and points to the command's help."""
+    """A usage error is reported in one line that points to the command's help; the status is 2."""
     ran = topicfs(*words)
     assert ran.errors.decode().startswith(line)
     assert 1 == len(ran.errors.splitlines())
@@ -120,7 +120,7 @@ def test_a_traceback_only_when_asked_for(topicfs):
 
 
 def test_an_unknown_command_imports_nothing():
-    """An unknown command is looked up in a table, without importing anything."""
+    """An unknown command is recognized by a table; no module is imported for it."""
     assert cli.get_command(click.Context(cli), "absent") is None
 
 
@@ -142,7 +142,7 @@ def test_a_reader_that_leaves_is_no_error():
 
 
 def test_dump_takes_kafkas_flags_and_plain_files(topicfs):
-    """`--files A,B` and arguments are equivalent; findings go to standard error."""
+    """`dump --files A,B` is equivalent to `dump A B`. Findings go to standard error."""
     first, second = (str(LOG_DIRS / "g-none-0" / f"{base:020d}.log") for base in (0, 132))
     by_flag = topicfs("dump", "--files", f"{first},{second}", "--print-data-log")
     assert by_flag == topicfs("dump", "--print-data-log", first, second)
@@ -153,7 +153,7 @@ def test_dump_takes_kafkas_flags_and_plain_files(topicfs):
 
 
 def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path):
-    """`check` prints each finding on a line with file, position and cause, and has status 1 if there is any."""
+    """`check` prints each finding on one line with file, position and cause; its status is 1 if there is a finding."""
     data = tmp_path / "broken"
     shutil.copytree(LOG_DIRS / "g-none-0", data / "g-none-0")
     assert (0, b"", b"no findings in 1 partition, 47.5 kB of log\n") == topicfs("check", str(data))
@@ -170,7 +170,7 @@ def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path)
 
 
 def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):
-    """With a progress bar on standard error, `check` prints its findings on standard output."""
+    """While a progress bar is shown on standard error, `check` prints its findings on standard output."""
     shutil.copytree(LOG_DIRS / "g-none-0", tmp_path / "g-none-0")
     (tmp_path / "g-none-0" / "partition.metadata").unlink()
     screen, terminal = os.openpty()
@@ -182,7 +182,7 @@ def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):
     ):
         os.close(terminal)
         shown = b""
-        with suppress(OSError):  # The end of a terminal: no process has it open for writing.
+        with suppress(OSError):  # EIO means that no process has the terminal open for writing.
             while part := shows.read(4096):
                 shown += part
         printed, status = check.stdout.read(), check.wait()
@@ -193,7 +193,7 @@ def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):
 
 
 def test_explain_tells_the_steps_with_the_numbers_of_the_files(topicfs):
-    """`explain` prints segments, index slots, batches and the record, as they are in a broker's files."""
+    """`explain` prints the segments, index slots, batches and the record with their numbers in a broker's files."""
     assert (
         "g-none/0/368: the record at offset 368. g-none-0 holds offsets 0 to 399 in 3 segments, 47,463 bytes.\n"
         "\n"
@@ -217,7 +217,7 @@ def test_explain_tells_the_steps_with_the_numbers_of_the_files(topicfs):
 
 
 def test_explain_by_time_goes_through_both_indexes(topicfs):
-    """`explain` of a time skips earlier segments, and searches the time index, the offset index and the log."""
+    """`explain` of a time skips earlier segments, and then searches the time index, the offset index and the log."""
     steps = explained(topicfs, "g-none/0/@1767225943700")["lookups"][0]["steps"]
     kinds = ["segment_passed", "segment_passed", "segment_taken", "index_searched", "index_searched"]
     assert [*kinds, "scan_began", "batch_found", "record_found"] == [step["step"] for step in steps]
@@ -246,7 +246,7 @@ def explained(topicfs, place: str) -> dict:
     ],
 )
 def test_explain_of_a_range_looks_up_both_its_ends(topicfs, name, meaning, targets):
-    """`explain` of a range says what it means, and looks up its first and last record."""
+    """`explain` of a range prints the meaning of the range, and looks up its first and its last record."""
     explanation = explained(topicfs, f"g-none/0/{name}")
     assert (meaning, targets) == (
         explanation["meaning"],
@@ -264,14 +264,14 @@ def test_explain_of_a_range_looks_up_both_its_ends(topicfs, name, meaning, targe
     ],
 )
 def test_explain_of_nothing_says_what_there_is(topicfs, place, message):
-    """`explain` of a missing record is one line with the offsets that exist, and status 1."""
+    """`explain` of a missing record prints one line that names the existing offsets; its status is 1."""
     ran = topicfs("explain", "--data", str(LOG_DIRS), place)
     assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
     assert message in ran.errors.decode()
 
 
 def test_an_error_nobody_expected_is_one_line_too(topicfs, monkeypatch):
-    """An unexpected exception is one line that mentions --debug."""
+    """An unexpected exception is reported in one line that mentions --debug."""
 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("no such luck")
@@ -284,7 +284,7 @@ def test_an_error_nobody_expected_is_one_line_too(topicfs, monkeypatch):
 
 
 def test_a_plain_error_without_words_still_says_something():
-    """An exception without a text is described by its type."""
+    """An exception without a text is reported by the name of its type."""
     from topicfs.main import describe
 
     assert "StorageError" == describe(StorageError())
@@ -316,7 +316,7 @@ ESCAPED = r"x\ntopicfs: all is lost\x1b[2J"
     ids=lambda words: " ".join(words).replace(FORGED, "…"),
 )
 def test_an_error_is_one_line_that_no_terminal_obeys(orders, words):
-    """Names of topics, settings and files are escaped in errors, so that they stay one line."""
+    """Names of topics, settings and files are escaped in errors, so that each error stays one line."""
     ran = orders(*words)
     assert 0 != ran.status
     (line,) = ran.errors.decode().splitlines()
@@ -325,7 +325,7 @@ def test_an_error_is_one_line_that_no_terminal_obeys(orders, words):
 
 
 def test_findings_are_one_line_each(orders, directory):
-    """A file's name in a finding is escaped."""
+    """A file name in a finding is escaped."""
     (directory / FORGED).mkdir()
     ran = orders("check", "data")
     assert 1 == ran.status
@@ -335,7 +335,7 @@ def test_findings_are_one_line_each(orders, directory):
 
 
 def test_settings_written_by_hand_forge_nothing(orders, directory):
-    """Settings in a file that was edited by hand are escaped by `config` and `topics describe`."""
+    """`config` and `topics describe` escape the settings in a file that was edited by hand."""
     settings = directory / "topicfs.topics"
     settings.write_text(settings.read_text().replace('"retention.ms"', json.dumps(FORGED)))
     for words in (("config", "orders", "--set"), ("topics", "describe", "orders")):
@@ -347,7 +347,7 @@ def test_settings_written_by_hand_forge_nothing(orders, directory):
 
 @pytest.fixture
 def places(orders, directory, tmp_path):
-    """A folder with missing, foreign and damaged inputs, and the command to run there."""
+    """A folder with missing, foreign and damaged inputs; the test runs its command in this folder."""
     (tmp_path / "file").write_text("a line\n")
     (tmp_path / "folder" / "photos").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
@@ -386,7 +386,7 @@ WANT_ONE = [
     ],
 )
 def test_what_is_no_data_directory_is_an_error_and_stays_as_it_was(places, tmp_path, words):
-    """A path that is not a data directory gives one line and a failure; nothing is created."""
+    """If a path is not a data directory, a command fails with one line, and creates nothing."""
     before = sorted(tmp_path.rglob("*"))
     ran = places(*words.split())
     assert 0 != ran.status
@@ -439,7 +439,7 @@ def test_what_is_no_data_directory_is_an_error_and_stays_as_it_was(places, tmp_p
     ],
 )
 def test_what_is_missing_or_damaged_ends_with_a_status(places, words):
-    """A command that cannot do its task prints why, and has exit status 1."""
+    """A command that cannot do its task prints the reason, and its exit status is 1."""
     ran = places(*words.split())
     assert 1 == ran.status
     assert ran.errors or ran.output
@@ -447,7 +447,7 @@ def test_what_is_missing_or_damaged_ends_with_a_status(places, words):
 
 @pytest.mark.parametrize("given", ["file", "folder", "data/orders-0", "damaged"])
 def test_a_mount_of_what_is_no_data_directory_ends_with_a_line(places, tmp_path, given):
-    """Mounting a path that is not a data directory, in foreground or background, gives one line and creates nothing."""
+    """A mount of a path that is not a data directory, background or not, prints one line and creates nothing."""
     del places
     before = sorted(tmp_path.rglob("*"))
     for options in ([], ["--foreground"]):

@@ -1,4 +1,4 @@
-"""`topicfs pipeline … --commit-group`: a job commits its progress as a group's positions."""
+"""`topicfs pipeline … --commit-group` commits the progress of a job as the positions of a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.model import TopicPartition
 
 
 def test_a_job_without_a_checkpoint_has_no_place(topicfs):
-    """--commit-group without --checkpoint is a usage error, reported before Spark starts."""
+    """--commit-group without --checkpoint is a usage error, which is reported before Spark starts."""
     for job in (("replay", "orders", "copy"), ("aggregate", "orders", "copy", "--window", "1 hour")):
         found = topicfs("pipeline", *job, "--commit-group", "g")
         assert 2 == found.status
@@ -25,7 +25,7 @@ def test_a_job_without_a_checkpoint_has_no_place(topicfs):
 
 
 def test_positions_of_a_topic_that_was_created_again_are_not_committed(tmp_path):
-    """Positions in a topic that was deleted and created again are not committed, as they would skip new records."""
+    """If a topic was deleted and created again, old positions are not committed: they would skip new records."""
     place, read = SparkPlace(str(tmp_path)), {TopicPartition("orders", 0): 2}
     with closing(open_engine(tmp_path)) as engine:
         before = engine.create_topic("orders").topic_id
@@ -48,7 +48,7 @@ def test_positions_of_a_topic_that_was_created_again_are_not_committed(tmp_path)
 @pytest.mark.spark
 @pytest.mark.usefixtures("kept")
 def test_jobs_commit_how_far_they_came(tmp_path, topicfs):
-    """An archive and a replay commit their positions, so that later records are their groups' lag."""
+    """An archive and a replay commit their positions, so that records appended later are their groups' lag."""
     data = tmp_path / "data"
     with closing(open_engine(data)) as engine:
         engine.create_topic("copy")

@@ -1,4 +1,4 @@
-"""Completion of bash, zsh and fish, tested in the real shells with the scripts that the command prints."""
+"""Completion in bash, zsh and fish, tested in these shells with the scripts that the command prints."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ words=(${=line})
 CURRENT=$#words
 _topicfs_completion
 """
-"""Zsh's completion commands work only while a line is edited; these replacements print their arguments."""
+"""Zsh's completion commands work only while a line is edited. These replacements print their arguments."""
 
 
 @pytest.fixture
 def data(topicfs, directory) -> Path:
-    """A data directory with two topics, one of many partitions, a group and a queue."""
+    """A data directory that has two topics, one with many partitions, a group and a queue."""
     topicfs("topics", "create", "orders", "--partitions", "2")
     topicfs("topics", "create", "wide", "--partitions", "30")
     topicfs("append", "orders/0", stdin=b"one\n")
@@ -47,7 +47,7 @@ def data(topicfs, directory) -> Path:
 
 
 def offered(shell: str, script: str, line: str, directory: Path) -> tuple[list[str], str]:
-    """Return what a shell offers for the last word of `line`, and its standard error."""
+    """Return the completions that a shell offers for the last word of `line`, and the shell's standard error."""
     environment = {**os.environ, "line": line, "PATH": f"{BINARIES}:{os.environ['PATH']}"}
     done = subprocess.run(
         [shell, "-c", script],
@@ -87,14 +87,14 @@ LINES = [
 
 
 def test_bash_offers_what_can_follow(data: Path) -> None:
-    """bash offers commands, options, their values, topics, partitions, files and groups."""
+    """bash offers commands, options, values of options, topics, partitions, files and groups."""
     for line, expected in LINES:
         assert sorted(expected) == sorted(offered("bash", BASH, line, data)[0]), line
 
 
 @pytest.mark.parametrize(("shell", "script"), [("fish", FISH), ("zsh", ZSH)])
 def test_other_shells_offer_the_same(data: Path, shell: str, script: str) -> None:
-    """fish and zsh offer the same as bash, on some of the lines."""
+    """fish and zsh offer the same completions as bash; the test compares some lines."""
     for line, expected in LINES[:5:2]:
         assert sorted(expected) == sorted(offered(shell, script, line, data)[0]), line
 
@@ -107,7 +107,7 @@ def test_no_space_follows_a_name_that_goes_on(data: Path) -> None:
 
 
 def test_fish_shows_a_whole_help(data: Path) -> None:
-    """fish shows a help text with commas completely."""
+    """fish shows a help text completely even if the text contains commas."""
     script = 'topicfs completion fish | source; complete -C "$line"'
     done, _ = offered("fish", script, "topicfs to", data)
     assert "Watch topics: rates, sizes, lag, and who reads and writes them." in " ".join(done)
@@ -115,7 +115,7 @@ def test_fish_shows_a_whole_help(data: Path) -> None:
 
 @pytest.mark.fuse
 def test_mountpoints_are_offered_to_unmount(topicfs, data: Path, tmp_path: Path) -> None:
-    """`umount` offers mountpoints and no other directories, by absolute and relative paths."""
+    """`umount` offers mountpoints as absolute and relative paths, but no other directories."""
     (tmp_path / "mnt").mkdir()
     (tmp_path / "mine").mkdir()
     subprocess.run([BINARIES / "topicfs", "mount", data, tmp_path / "mnt"], check=True)
@@ -127,12 +127,12 @@ def test_mountpoints_are_offered_to_unmount(topicfs, data: Path, tmp_path: Path)
 
 
 def test_directories_are_offered_by_the_shell_itself(data: Path) -> None:
-    """For --data, bash completes directories itself."""
+    """For --data, bash completes directory names without the help of topicfs."""
     assert "compopt -o dirnames" in offered("bash", BASH, "topicfs cat --data da", data)[1]
 
 
 def test_what_goes_wrong_offers_nothing(topicfs, directory: Path) -> None:
-    """On an error, nothing is offered, and nothing is printed into the line."""
+    """If completion fails, it offers nothing, and prints nothing into the edited line."""
     for line in ("topicfs cat ", "topicfs groups describe ", "topicfs cat --data kafka://127.0.0.1:1 "):
         assert ([], "") == offered("bash", BASH, line, directory)
     directory.write_text("no directory")
@@ -140,7 +140,7 @@ def test_what_goes_wrong_offers_nothing(topicfs, directory: Path) -> None:
 
 
 def test_other_shells_are_refused(topicfs) -> None:
-    """Completion for an unknown shell is refused with the known ones."""
+    """A script for an unknown shell is refused with a list of the known shells."""
     ran = topicfs("completion", "tcsh")
     assert 2 == ran.status
     assert b"'bash', 'zsh', 'fish'" in ran.errors

@@ -1,4 +1,4 @@
-"""`topicfs config`: shows each setting with its value and source, and changes a topic's."""
+"""`topicfs config` shows each setting with its value and source, and changes settings of a topic."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ log.initial.task.delay.ms=500
 log.cleaner.backoff.ms=500
 auto.create.topics.enable=false
 """
-"""The server.properties of the real broker in these tests."""
+"""The server.properties of the broker that these tests run."""
 
 LISTED = [name for name, one in SETTINGS.items() if not one.row.hidden]
 
 
 @pytest.fixture
 def properties(directory) -> Path:
-    """A broker's file in the working directory."""
+    """A broker's server.properties in the working directory."""
     path = Path("server.properties")
     path.write_text("log.retention.hours=2\nnum.partitions=3\nlisteners=x\nsegment.ms=7\n")
     return path
@@ -59,7 +59,7 @@ def shown(ran) -> dict[str, dict[str, str]]:
 
 
 def test_a_real_brokers_properties_are_read_unchanged(directory):
-    """From a real broker's file, known settings take effect, and the others are listed in order."""
+    """Of a real broker's file, the known settings take effect, and the unknown settings are listed in order."""
     path = Path("server.properties")
     path.write_text(BROKERS_OWN)
     read = read_config(path)
@@ -89,7 +89,7 @@ def test_a_real_brokers_properties_are_read_unchanged(directory):
 
 
 def test_every_setting_of_a_topic_is_shown(orders):
-    """`config` shows each public setting once, in the table's order, with all its properties."""
+    """`config` shows each public setting once with all its properties, in the order of the table of settings."""
     settings = shown(orders("config", "orders", "--json"))
     assert LISTED == list(settings)
     assert {
@@ -106,7 +106,7 @@ def test_every_setting_of_a_topic_is_shown(orders):
 
 
 def test_values_of_the_file_stand_between_topic_and_default(orders, properties):
-    """A topic's own value comes before the file's, and the file's before Kafka's default; the file's name is shown."""
+    """A topic's value takes precedence over the file's, and the file's over Kafka's default; the file is named."""
     orders("topics", "create", "clicks", "--config", "retention.ms=5")
     orders("config", "clicks", "retention.ms=")
     settings = shown(orders("config", "clicks", "--config", str(properties), "--json"))
@@ -121,7 +121,7 @@ def test_values_of_the_file_stand_between_topic_and_default(orders, properties):
 
 
 def test_without_a_topic_the_engines_own_settings_are_shown_too(topicfs, properties):
-    """Without a topic, the engine's settings are shown too, and no data directory is needed."""
+    """Without a topic, `config` shows the settings of the engine as well, and needs no data directory."""
     settings = shown(topicfs("config", "--config", str(properties), "--json"))
     assert [*LISTED, *broker_settings()] == list(settings)
     assert ("3", "file", "1", "partitions") == tuple(
@@ -131,7 +131,7 @@ def test_without_a_topic_the_engines_own_settings_are_shown_too(topicfs, propert
 
 
 def test_a_pipe_gets_a_line_a_setting(orders):
-    """In a pipe each setting is a line of tab-separated fields; --match and --set select."""
+    """In a pipe each setting is one line of tab-separated fields. --match and --set select the settings."""
     ran = orders("config", "orders", "--match", "retention.*")
     lines = [line.split("\t") for line in ran.text.splitlines()]
     assert [
@@ -145,7 +145,7 @@ def test_a_pipe_gets_a_line_a_setting(orders):
 
 
 def test_a_terminal_gets_a_table(orders, monkeypatch):
-    """On a terminal, settings are a table with a header and their meaning."""
+    """On a terminal, settings are shown as a table with a header, and with the meaning of each setting."""
     monkeypatch.setattr("topicfs.commands.config.is_terminal", lambda: True)
     text = orders("config", "orders", "--match", "flush.*").text
     header, *rows = text.splitlines()
@@ -155,7 +155,7 @@ def test_a_terminal_gets_a_table(orders, monkeypatch):
 
 
 def test_settings_are_shown_by_their_names(orders):
-    """Settings can be shown by name."""
+    """`config` with names of settings shows only these settings."""
     ran = orders("config", "orders", "retention.ms", "segment.bytes")
     assert ["retention.ms=-1", "segment.bytes=1073741824"] == sorted(
         line.split("\t")[0] for line in ran.text.splitlines()
@@ -163,7 +163,7 @@ def test_settings_are_shown_by_their_names(orders):
 
 
 def test_settings_are_set_and_removed(orders):
-    """All settings of a call are changed, and printed with their new values."""
+    """One call changes all given settings, and prints them with their new values."""
     ran = orders("config", "orders", "cleanup.policy=compact,delete", "retention.ms=")
     assert [
         "orders: cleanup.policy=compact,delete",
@@ -185,7 +185,7 @@ def test_settings_are_set_and_removed(orders):
     ],
 )
 def test_what_cannot_be_set_is_one_line_and_changes_nothing(orders, words, status, message):
-    """If one setting is invalid, none of the call is changed, and the error is one line."""
+    """If one setting of a call is invalid, no setting is changed, and the error is reported in one line."""
     ran = orders("config", *words)
     assert (status, b"") == (ran.status, ran.output)
     assert [line for line in ran.errors.decode().splitlines() if message in line] != []
@@ -194,7 +194,7 @@ def test_what_cannot_be_set_is_one_line_and_changes_nothing(orders, words, statu
 
 
 def test_beside_a_daemon_it_says_where_to_write(orders, directory):
-    """If a process owns the directory, changing a setting prints the line for its mount; showing works."""
+    """While a process owns the directory, settings can be shown; a change is refused with a line for the mount."""
     lock = DirectoryLock(directory)
     try:
         ran = orders("config", "orders", "retention.ms=5", "segment.ms=")

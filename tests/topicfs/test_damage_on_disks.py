@@ -1,4 +1,4 @@
-"""Files lost or damaged in one of two replica directories, on separate file systems."""
+"""Lost or damaged files in one of two replica directories, which are on separate file systems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BASES = (10, 20, 30)
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[list[Path]]:
-    """Two replica directories, each on an ext4 of 16 MB, with segments of ten lines, closed cleanly."""
+    """Two replica directories, each on an ext4 of 16 MB, with segments of ten lines, and closed cleanly."""
     with ExitStack() as stack:
         made = []
         for name in "ab":
@@ -46,7 +46,7 @@ def log(place: Path, base: int) -> Path:
 
 
 def alone(place: Path) -> list[str]:
-    """Return the lines of one directory."""
+    """Return the lines that are in one directory, opened alone."""
     with closing(open_directories([place], read_only=True)) as engine:
         return read_lines(engine.partition("orders", 0))
 
@@ -105,7 +105,7 @@ DAMAGES = (
 def test_damage_in_one_directory_takes_nothing_from_the_other(
     topicfs: Topicfs, places: list[Path], damage: Callable[[Path], None], number: int, by: str
 ) -> None:
-    """After damage in one directory, and a scrub, both have every record, and nothing is damaged."""
+    """If files in one directory are damaged, then after a scrub both directories have every record and no damage."""
     damage(places[number])
     if by == "start":
         assert LINES == lines(places)
@@ -155,7 +155,7 @@ def a_link(path: Path) -> None:
 def test_a_damaged_small_file_takes_its_directory_alone(
     places: list[Path], name: str, damage: Callable[[Path], None]
 ) -> None:
-    """A damaged small file makes the start fail with file and remedy; --without starts without that directory."""
+    """If a small file is damaged, the start fails and names file and remedy; `--without DIR` then starts."""
     damage(places[0] / name)
     with pytest.raises(MissingReplicasError) as refused:
         started(*places)
@@ -169,7 +169,7 @@ def test_a_damaged_small_file_takes_its_directory_alone(
 
 
 def test_without_any_disk_the_log_gets_one_line(places: list[Path], caplog: pytest.LogCaptureFixture) -> None:
-    """If both disks fail, later duties log nothing more about the partition."""
+    """After both disks have failed, later duties log nothing more about the partition."""
     caplog.set_level("INFO")
     engine = started(*places)
     for place in places:

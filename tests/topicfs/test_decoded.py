@@ -1,4 +1,4 @@
-"""`topicfs cat` and `topicfs append` with schemas, and the options that say where schemas are."""
+"""`topicfs cat` and `topicfs append` with schemas, and the options that say where to find schemas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = b'"key":null,"payload_base64":"AAAAAAcCAgRoaQ==","payload_schema_id":7
 
 @pytest.fixture
 def shop(topicfs):
-    """A topic `orders` with one payload, and no schemas."""
+    """A topic `orders` that has one payload, and no schemas."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log.json", stdin=line(PAYLOAD)).status
     return topicfs
@@ -30,21 +30,21 @@ def register(topicfs, *lines: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["log", "0", "-1", "latest", "@0-"])
 def test_the_schemas_of_the_same_directory_decode_it(shop, name):
-    """Schemas in the data directory's own `_schemas` decode payloads; without them the bytes are shown."""
+    """Payloads are decoded with the schemas in `_schemas` of the same data directory; without them, base64 is shown."""
     assert shop("cat", f"orders/0/{name}.avro.json").output.endswith(UNKNOWN)
     register(shop, registered("orders-value", 1, 7, ORDER))
     assert shop("cat", f"orders/0/{name}.avro.json").output.endswith(SHOWN)
 
 
 def test_schemas_may_be_files(shop, tmp_path):
-    """Schemas can be files in --schema-dir, which must exist."""
+    """Schemas may be files in --schema-dir, which must exist."""
     (tmp_path / "7.avsc").write_text(json.dumps(ORDER))
     assert shop("cat", "--schema-dir", str(tmp_path), "orders/0/0.avro.json").output.endswith(SHOWN)
     assert b"does not exist" in shop("cat", "--schema-dir", "nowhere", "orders/0/0.avro.json").errors
 
 
 def test_a_registry_is_asked_with_its_password_from_a_file_or_a_variable(shop, tmp_path, monkeypatch):
-    """A registry's password comes from a file or a variable, never from the command line."""
+    """The password of a registry is read from a file or a variable, never from the command line."""
     seen = []
 
     def answer(handler):
@@ -71,7 +71,7 @@ def test_a_registry_is_asked_with_its_password_from_a_file_or_a_variable(shop, t
     ],
 )
 def test_what_cannot_be_meant_is_refused(shop, options, reason, tmp_path):
-    """Invalid options of a registry are refused in one line that does not contain the password."""
+    """Invalid options of a registry are refused with one line, which does not contain the password."""
     (tmp_path / "auth").write_text("user:secret")
     (tmp_path / "bad").write_text("secret")
     ran = shop("cat", *options, "orders/0/0.avro.json")
@@ -81,7 +81,7 @@ def test_what_cannot_be_meant_is_refused(shop, options, reason, tmp_path):
 
 
 def test_a_registry_that_answers_garbage_costs_no_line(shop):
-    """If a registry's answer is invalid, payloads are shown in base64."""
+    """If the answer of a registry is invalid, payloads are shown in base64, and no line is lost."""
     with serving(lambda handler: say(handler, 200, b"<html>")) as (url, _asked):
         ran = shop("cat", "--schema-registry", url, "orders/0/log.avro.json")
     assert 0 == ran.status
@@ -90,7 +90,7 @@ def test_a_registry_that_answers_garbage_costs_no_line(shop):
 
 
 def test_lines_are_encoded_by_the_newest_schema(shop):
-    """Lines are encoded by the newest schema; if one does not fit, none is appended."""
+    """Lines are encoded with the newest schema. If one line does not fit the schema, no line is appended."""
     register(
         shop,
         registered("orders-value", 1, 7, ORDER),
@@ -108,7 +108,7 @@ def test_lines_are_encoded_by_the_newest_schema(shop):
 
 
 def test_lines_are_encoded_by_a_registry(shop):
-    """Lines are encoded by a registry's schema, and refused if the registry has none or fails."""
+    """Lines are encoded with a schema of a registry, and refused if the registry has none or fails."""
     with serving(as_registry) as (url, _asked):
         ran = shop(
             "append", "--schema-registry", url, "orders/0/log.avro.json", stdin=b'{"payload":{"id":1}}\n'

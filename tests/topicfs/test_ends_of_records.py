@@ -17,7 +17,7 @@ NAMES = list(logs())
 LATEST, LATER = f"time{LATEST_TIMESTAMP:+d}".replace("+", "p"), f"timep{MICROSECONDS}"
 EARLIEST = f"time{-(2**63)}"
 MAX_MICROSECONDS = (2**63 - 1) // 1000 * 1000
-"""The last time of Arrow and Spark, in whole milliseconds."""
+"""The last time that Arrow and Spark can represent, in microseconds, rounded down to whole milliseconds."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def ends(directory: Path, topicfs: Topicfs) -> Topicfs:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_prints_what_a_log_has(name: str, ends: Topicfs):
-    """No record that a broker can write makes a command fail."""
+    """Each command accepts every record that a broker can write."""
     paths = ("log", "log.kv", "log.json", "log.batch", "status", "earliest.json", "latest.json", "@0-.json")
     commands = [
         *(["cat", f"{name}/0/{path}"] for path in paths),
@@ -47,14 +47,14 @@ def test_every_command_prints_what_a_log_has(name: str, ends: Topicfs):
 
 
 def test_a_check_finds_no_damage_at_the_ends(ends: Topicfs):
-    """`check` accepts files that a broker can have written, after an engine has opened them."""
+    """`check` accepts a broker's files with extreme values, even after an engine has opened the directory."""
     ends("append", f"{LATEST}/0")
     found = ends("check", "data")
     assert 0 == found.status, found.text
 
 
 def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicfs):
-    """Arrow and Parquet have the nearest time that they can represent (the year 294247), and all other columns."""
+    """Arrow and Parquet have the nearest time that they can represent (in the year 294247), and exact other columns."""
     for name, shown in {
         LATEST: MAX_MICROSECONDS,
         LATER: MICROSECONDS * 1000,
@@ -68,7 +68,7 @@ def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicf
 
 
 def test_text_has_every_time_as_it_is(ends: Topicfs):
-    """Text formats have each timestamp in milliseconds; csv does so if no calendar time exists for it."""
+    """Text formats show every timestamp in milliseconds; csv does so only if the timestamp has no calendar time."""
     for name, time in {LATEST: LATEST_TIMESTAMP, LATER: MICROSECONDS, EARLIEST: -(2**63)}.items():
         assert f"{time}\n" == ends("cat", "--format", "%T\\n", f"{name}/0/0").text
         assert str(time) in ends("cat", f"{name}/0/0.json").text

@@ -1,4 +1,4 @@
-"""`topicfs cat --format`: records by kcat's tokens, as CSV, Arrow and Parquet."""
+"""`topicfs cat --format` prints records with kcat's tokens, as CSV, Arrow or Parquet."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def clicks(topicfs):
     ],
 )
 def test_a_text_is_printed_for_each_record(clicks, template, expected):
-    """A format's tokens and escapes are kcat's; null is empty, with a length of -1."""
+    """The tokens and escapes of a format are those of kcat; null is printed as nothing, and its length as -1."""
     assert Ran(0, expected, b"") == clicks("cat", "clicks/0", "--format", template)
 
 
@@ -71,12 +71,12 @@ def test_a_text_is_printed_for_each_record(clicks, template, expected):
     ],
 )
 def test_a_path_means_the_records_that_it_means_on_a_mount(clicks, path, expected):
-    """With --format a path means the same records as on a mount; those of a topic are merged by timestamp."""
+    """With --format a path selects the same records as on a mount; records of a whole topic are merged by timestamp."""
     assert Ran(0, expected, b"") == clicks("cat", path, "-F", "%p:%o ")
 
 
 def test_csv_is_read_back_by_a_spreadsheet(clicks):
-    """CSV has one header line for all paths, calendar times, and headers as in `log.json`."""
+    """CSV has one header line for all paths, calendar times, and headers formatted as in `log.json`."""
     printed = clicks("cat", "clicks/0", "clicks/1/0", "--format", "csv").output.decode()
     names, *rows = csv.reader(io.StringIO(printed, newline=""))
     assert ["topic", "partition", "offset", "timestamp", "key", "value", "headers"] == names
@@ -89,7 +89,7 @@ def test_csv_is_read_back_by_a_spreadsheet(clicks):
 
 
 def test_bytes_that_are_no_text_pass_through_csv(topicfs):
-    """Bytes that are not UTF-8 are unchanged in CSV."""
+    """Bytes that are not UTF-8 are written to CSV unchanged."""
     topicfs("topics", "create", "raw")
     topicfs("append", "raw/0", stdin=b"\xff\xfe\n")
     assert b",\xff\xfe,\n" in topicfs("cat", "raw/0", "--format", "csv").output
@@ -97,7 +97,7 @@ def test_bytes_that_are_no_text_pass_through_csv(topicfs):
 
 @pytest.mark.parametrize("shown_as", ["arrow", "parquet"])
 def test_columns_are_those_of_sparks_kafka_source(clicks, shown_as):
-    """Arrow and Parquet have the columns of Spark's Kafka source; a topic's partitions follow each other."""
+    """Arrow and Parquet have the columns of Spark's Kafka source, and the partitions of a topic one after another."""
     output = clicks("cat", "clicks/log", "--format", shown_as).output
     table = (
         pa.ipc.open_stream(output).read_all()
@@ -125,7 +125,7 @@ def test_columns_are_those_of_sparks_kafka_source(clicks, shown_as):
 
 
 def test_many_records_make_few_groups(topicfs, monkeypatch):
-    """Records are written in groups of bounded size, whatever the size of batches."""
+    """Records are written in groups of bounded size, whatever the sizes of the batches."""
     monkeypatch.setattr("topicfs.formats.arrow_batches.GROUP_ROWS", 1000)
     monkeypatch.setattr("topicfs.formats.records.RECORD_FETCH_BYTES", 1)
     topicfs("topics", "create", "many")
@@ -138,7 +138,7 @@ def test_many_records_make_few_groups(topicfs, monkeypatch):
 
 
 def test_an_empty_partition_is_an_empty_file_of_its_format(topicfs):
-    """An empty partition gives an empty file of the format, with column names."""
+    """An empty partition is printed as an empty file of the format, with the names of the columns."""
     topicfs("topics", "create", "empty")
     assert b"" == topicfs("cat", "empty/0", "--format", "%s").output
     assert 1 == topicfs("cat", "empty/0", "--format", "csv").output.count(b"\n")
@@ -166,14 +166,14 @@ def test_an_empty_partition_is_an_empty_file_of_its_format(topicfs):
     ],
 )
 def test_what_cannot_be_printed_is_said(clicks, words, status, error):
-    """A wrong format or path gives one line with what is valid."""
+    """For an invalid format or path, one line with the valid values is printed."""
     ran = clicks("cat", *words)
     assert status == ran.status
     assert error in ran.errors.decode()
 
 
 def test_without_pyarrow_the_extra_is_named(clicks, monkeypatch):
-    """Without pyarrow, Arrow and Parquet fail with the extra to install; text works."""
+    """If pyarrow is not installed, Arrow and Parquet fail and name the extra to install; text formats work."""
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     ran = clicks("cat", "clicks/0", "--format", "parquet")
     assert (1, b"") == ran[:2]
@@ -182,7 +182,7 @@ def test_without_pyarrow_the_extra_is_named(clicks, monkeypatch):
 
 
 def test_at_a_damaged_batch_what_stands_before_it_is_printed(orders, directory):
-    """With --format, too, records before a damaged batch are printed, then the error, with status 1."""
+    """`cat --format` prints the records before a damaged batch and then the error; its status is 1."""
     orders("append", "orders/0", stdin=b"damaged\n")
     segment = directory / "orders-0" / "00000000000000000000.log"
     content = bytearray(segment.read_bytes())

@@ -1,4 +1,4 @@
-"""`topicfs groups`: positions and members in the words of kafka-consumer-groups, without a daemon."""
+"""`topicfs groups`, whose words are those of kafka-consumer-groups, without a daemon."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from topicfs.groups.scenarios import export, parse_export
 
 
 def reset(topicfs: Topicfs, *words: str) -> list[list[str]]:
-    """Reset the group `g`, and return the printed rows."""
+    """Reset the group `g`, and return the fields of each printed row."""
     ran = topicfs("groups", "reset", "g", *words)
     assert 0 == ran.status, ran.errors
     return [line.split() for line in ran.text.splitlines()[1:]]
 
 
 def test_a_reset_makes_a_group(orders: Topicfs):
-    """A reset creates the group, which is then listed and described."""
+    """A reset creates the group, which can then be listed and described."""
     assert "" == orders("groups", "list").text
     assert [["g", "orders", "0", "1"]] == reset(orders, "--topic", "orders", "--to-offset", "1")
 
@@ -53,7 +53,7 @@ def test_a_reset_makes_a_group(orders: Topicfs):
     ],
 )
 def test_where_to(orders: Topicfs, words: tuple[str, ...], expected: int):
-    """Each of Kafka's options for a position works; one outside the log is moved to its nearest end."""
+    """Each option of Kafka for a position works. A position outside the log is moved to the nearest end of the log."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
 
     assert [["g", "orders", "0", str(expected)]] == reset(orders, "--all-topics", *words)
@@ -64,7 +64,7 @@ def test_where_to(orders: Topicfs, words: tuple[str, ...], expected: int):
 
 
 def test_a_dry_run_changes_nothing(orders: Topicfs):
-    """--dry-run changes nothing, and its --export can be read back by --from-file."""
+    """--dry-run changes nothing, and --from-file accepts the output of --export."""
     reset(orders, "--topic", "orders:0", "--to-offset", "1")
     assert [["g", "orders", "0", "3"]] == reset(orders, "--all-topics", "--to-latest", "--dry-run")
     exported = orders("groups", "reset", "g", "--all-topics", "--to-current", "--dry-run", "--export").text
@@ -92,7 +92,7 @@ def test_a_dry_run_changes_nothing(orders: Topicfs):
     ],
 )
 def test_bad_words(orders: Topicfs, words: tuple[str, ...], reason: str):
-    """Invalid options are one line with the reason, and nothing changes."""
+    """Invalid options are reported in one line that gives the reason, and change nothing."""
     ran = orders("groups", "reset", "g", *words)
 
     assert 0 != ran.status
@@ -101,7 +101,7 @@ def test_bad_words(orders: Topicfs, words: tuple[str, ...], reason: str):
 
 
 def test_delete(orders: Topicfs):
-    """`groups delete` deletes a group with its positions."""
+    """`groups delete` deletes a group and its positions."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert "g: deleted\n" == orders("groups", "delete", "g").text
 
@@ -110,7 +110,7 @@ def test_delete(orders: Topicfs):
 
 
 def test_positions_of_a_topic_are_deleted_alone(orders: Topicfs):
-    """`groups delete --topic` deletes the positions of that topic only."""
+    """`groups delete --topic` deletes only the group's positions in that topic."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
 
     assert "1 position deleted" in orders("groups", "delete", "g", "--topic", "orders").text
@@ -120,7 +120,7 @@ def test_positions_of_a_topic_are_deleted_alone(orders: Topicfs):
 
 
 def test_a_status_file_is_read_back():
-    """The status file of a mount is parsed, even if a reader's program has spaces in its name."""
+    """The `status` file of a mount can be parsed even if the name of a reader's program contains spaces."""
     text = (
         "state Stable\ngeneration 3\nassignor range\ncoordinator __consumer_offsets-12\nmembers 1\nlag 7\n"
         "member cat-7-x reader my prog 7 topics orders partitions orders-0,a-b-1\n"
@@ -139,7 +139,7 @@ def test_a_status_file_is_read_back():
 
 
 def test_what_is_exported_is_read_back():
-    """An export is parsed back, and an invalid one is refused with its line."""
+    """The text of an export can be parsed again; an invalid text is refused, and the error has the line's number."""
     assert {("a-b", 1): 5} == parse_export("a-b,1,5\n")
     assert "" == export([])
     with pytest.raises(Exception, match="line 2: must be topic,partition,offset"):
@@ -169,7 +169,7 @@ def test_reading_as_a_member(orders: Topicfs):
     ],
 )
 def test_what_a_group_does_not_read(orders: Topicfs, words: tuple[str, ...], reason: str):
-    """A path that a group cannot read is one line with the reason."""
+    """For a path that a group cannot read, the command fails and prints the reason."""
     ran = orders("cat", "--group", "g", *words)
 
     assert 0 != ran.status
@@ -182,7 +182,7 @@ def described(orders: Topicfs, group: str) -> dict[str, Any]:
 
 
 def test_a_queue_is_listed_described_reset_and_deleted(orders: Topicfs):
-    """Each subcommand works for queues; a queue's position is its start offset."""
+    """Each subcommand works for queues. The position of a queue is its start offset."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     assert [
@@ -210,7 +210,7 @@ def test_a_queue_is_listed_described_reset_and_deleted(orders: Topicfs):
 
 
 def test_a_queue_without_its_topic_is_described(orders: Topicfs):
-    """A queue has no position in a deleted topic."""
+    """A queue whose topic was deleted is described without a position."""
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     orders("topics", "delete", "orders", "--with-records")
     assert [] == described(orders, "jobs")["positions"]
@@ -229,7 +229,7 @@ def test_a_queue_without_its_topic_is_described(orders: Topicfs):
     ],
 )
 def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tuple[str, ...], reason: str):
-    """A command for the wrong kind of group, or with one unknown group, is refused before it changes anything."""
+    """A command for the wrong kind of group, or with an unknown group among others, is refused at its start."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     before = described(orders, "g"), described(orders, "jobs")
@@ -241,7 +241,7 @@ def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tupl
 
 
 def test_records_of_queues_are_no_aborted_upgrade(orders: Topicfs, caplog: pytest.LogCaptureFixture):
-    """Records of queues in __consumer_offsets do not cause warnings about unknown records."""
+    """Records of queues in __consumer_offsets cause no warnings about unknown records."""
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     assert 0 == orders("groups", "list").status
     assert "Unknown record type" not in caplog.text

@@ -37,7 +37,7 @@ main(["check", "data"])
 
 
 def test_an_interrupt_in_a_finalizer_comes_again():
-    """An interrupt inside a finalizer, which Python only prints, ends the command; other exceptions there do not."""
+    """An interrupt in a finalizer, where Python only prints it, ends the command; other exceptions there do not."""
     with started(
         [sys.executable, "-c", FINALIZING], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as command:

@@ -1,4 +1,4 @@
-"""The output of a pipeline job: its progress bar, and its rows for people, pipes and programs."""
+"""The output of a pipeline job: its progress bar, and its rows as people, pipes and programs get them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ROWS = [
 
 
 def test_a_pipe_gets_fields_separated_by_tabs(capsys):
-    """In a pipe, rows are tab-separated without a header; null is empty."""
+    """In a pipe, rows are lines of tab-separated fields without a header; null is an empty field."""
     print_rows(COLUMNS, ROWS, as_program=False)
     assert "orders\t2026-01-02\t1234567\t0.5\t\n[red]\t2026-01-03\t8\t\tx\n" == capsys.readouterr().out
 
 
 def test_a_program_gets_one_array(capsys):
-    """With --json, rows are one array of objects; values without a JSON type are text."""
+    """With --json, all rows are one array of objects. A value that JSON has no type for becomes text."""
     print_rows(("topic", "date"), [{"topic": "orders", "date": date(2026, 1, 2)}], as_program=True)
     assert '[{"topic": "orders", "date": "2026-01-02"}]\n' == capsys.readouterr().out
     print_rows(("topic",), [], as_program=True)
@@ -37,7 +37,7 @@ def test_a_program_gets_one_array(capsys):
 
 
 def test_people_get_a_table(monkeypatch):
-    """On a terminal, rows are a table with grouped digits; names are not parsed as styles."""
+    """On a terminal, rows are a table with grouped digits; text in brackets in a name is not taken for a style."""
     shown = io.StringIO()
     monkeypatch.setattr(running, "is_terminal", lambda: True)
     monkeypatch.setattr(running, "console", lambda: Console(file=shown, width=80, theme=THEME))
@@ -51,7 +51,7 @@ def test_people_get_a_table(monkeypatch):
 
 
 def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
-    """Escape sequences and newlines in names are escaped in rows, the bar and messages."""
+    """Escape sequences and newlines in names are escaped in rows, in the progress bar and in messages."""
     evil, shown = "a\x1b[31m\nb", r"a\x1b[31m\nb"
     print_rows(("topic", "rows"), [{"topic": evil, "rows": 1}], as_program=False)
     assert f"{shown}\t1\n" == capsys.readouterr().out
@@ -70,7 +70,7 @@ def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
 
 
 def test_a_table_of_nothing_has_its_titles():
-    """A table without rows has its header."""
+    """A table without rows still has its header."""
     assert ["topic", "records"] == [column.header for column in table(("topic", "records"), []).columns]
 
 
@@ -86,7 +86,7 @@ def test_a_table_of_nothing_has_its_titles():
     ],
 )
 def test_the_bar_says_what_is_known(work, text):
-    """The bar shows tasks, and records and the rest of each topic if they are known."""
+    """The bar shows tasks, the records read, and how many are left of each topic, if these numbers are known."""
     assert text == status_text(work)
 
 
@@ -121,7 +121,7 @@ def test_the_bar_follows_while_a_job_runs(monkeypatch):
 
 
 def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
-    """If reading the progress fails, the bar stops and the job continues."""
+    """If the progress cannot be read, the bar stops and the job continues."""
     asked = threading.Event()
 
     class Broken:
@@ -140,15 +140,15 @@ def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
 
 
 def test_without_a_terminal_nobody_looks(monkeypatch):
-    """Without a terminal, no thread is started for the bar."""
+    """Without a terminal, no thread is started to update a progress bar."""
     monkeypatch.setattr(drawing, "ProgressReader", None)
     before = set(threading.enumerate())
     with ProgressBar("archive", Screen(disable=True)).watching(None):
         assert set() == set(threading.enumerate()) - before
 
 
-def test_of_sparks_talk_what_must_be_read_is_told(monkeypatch):
-    """Of Spark's output, lines of topicfs are shown once while a bar is drawn, and the rest is hidden."""
+def test_only_important_lines_of_spark_are_shown(monkeypatch):
+    """While a bar is drawn, each line of topicfs in Spark's output is shown once, and Spark's own lines are hidden."""
     said = []
     drawn = ProgressBar("replay", Screen())
     monkeypatch.setattr(drawn, "say", said.append)

@@ -1,4 +1,4 @@
-"""`topicfs pipeline`: places of topics, which are checked before Spark starts."""
+"""The places of topics in `topicfs pipeline`, which are checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
         ("", "a place is"),
     ],
 )
-def test_a_place_that_is_none_is_a_misuse(topicfs, job, place, said):
-    """An invalid place is a usage error with the reason."""
+def test_an_invalid_place_is_a_usage_error(topicfs, job, place, said):
+    """An invalid place is a usage error whose message gives the reason."""
     ran = topicfs("pipeline", *job, "--data", place)
     assert 2 == ran.status
     assert b"Invalid value for '--data'" in ran.errors
@@ -26,7 +26,7 @@ def test_a_place_that_is_none_is_a_misuse(topicfs, job, place, said):
 
 
 def test_the_target_of_a_replay_is_a_place_too(orders):
-    """The target of a replay is checked like the source."""
+    """The target of a replay is checked in the same way as the source."""
     ran = orders("pipeline", "replay", "orders", "copy", "--to", "kafka://host:x")
     assert (2, True) == (
         ran.status,
@@ -37,8 +37,8 @@ def test_the_target_of_a_replay_is_a_place_too(orders):
 
 
 def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
-    """A cluster that does not answer is reported at once; Kafka's clients would try for minutes."""
-    with socket.socket() as silent:  # A port that is reserved, and accepts no connection.
+    """A cluster that does not answer is reported immediately, although Kafka's clients would retry for minutes."""
+    with socket.socket() as silent:  # The port is reserved but accepts no connection.
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
         for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
@@ -48,7 +48,7 @@ def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
 
 
 def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):
-    """--client-config needs a cluster; an invalid file is reported with its setting before Spark starts."""
+    """--client-config is valid only for a cluster. An invalid setting in its file is reported before Spark starts."""
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=TLS\n")
     ran = orders("pipeline", "replay", "orders", "copy", "--client-config", str(config))
@@ -61,5 +61,5 @@ def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):
 
 @pytest.mark.parametrize("job", ["archive", "replay"])
 def test_help_names_both_kinds_of_places(topicfs, job):
-    """The help names both kinds of places, directories and a cluster."""
+    """The help mentions both kinds of places: directories and a cluster."""
     assert "DIR[,DIR]|kafka://HOST:PORT" in topicfs("pipeline", job, "--help").text

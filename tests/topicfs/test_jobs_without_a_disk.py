@@ -1,4 +1,4 @@
-"""`topicfs pipeline … --without DIR`: jobs over replicas after a disk was lost."""
+"""`topicfs pipeline … --without DIR`: jobs over replicated directories after a disk was lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TWO = EngineConfig()._replace(replication_factor=2)
 
 @pytest.fixture
 def roots(tmp_path: Path) -> tuple[Path, Path]:
-    """Two replica directories with `orders` of three records, `copy`, and a group's position."""
+    """Two replica directories with `orders` of three records, a topic `copy`, and a group's position."""
     found = tmp_path / "r1", tmp_path / "r2"
     with closing(open_directories(found, replicated=True, config=TWO)) as engine:
         append_lines(engine.create_topic("orders").partitions()[0], "a\nb\nc\n")
@@ -32,7 +32,7 @@ def roots(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def unmount(disk: Path) -> None:
-    """Leave an empty directory, as an unmounted disk does."""
+    """Replace the directory by an empty one, as if its disk was unmounted."""
     shutil.rmtree(disk)
     disk.mkdir()
 
@@ -50,7 +50,7 @@ def lines(left: Path, lost: Path, topic: str) -> list[str]:
 def test_jobs_do_without_a_lost_disk(
     topicfs: Topicfs, roots: tuple[Path, Path], tmp_path: Path, lose: Callable[[Path], None], which: int
 ):
-    """With --without, each job reads, writes and commits in the remaining directory."""
+    """With --without, each job reads, writes and commits in the directory that remains."""
     lost, left = roots[which], roots[1 - which]
     lose(lost)
     place = ("--data", f"{roots[0]},{roots[1]}", "--without", str(lost))
@@ -74,7 +74,7 @@ def test_jobs_do_without_a_lost_disk(
 def test_a_job_that_misses_a_disk_names_the_remedy(
     topicfs: Topicfs, roots: tuple[Path, Path], lose: Callable[[Path], None], job: tuple[str, ...]
 ):
-    """If a directory is missing, a job fails with its name and the option --without."""
+    """If a directory is missing, a job fails, and its error names the directory and the option --without."""
     lose(roots[1])
     ran = topicfs("pipeline", *job, "--data", f"{roots[0]},{roots[1]}")
     assert 1 == ran.status
@@ -83,13 +83,13 @@ def test_a_job_that_misses_a_disk_names_the_remedy(
 
 
 def test_an_archive_comes_back_only_without_replicas(topicfs: Topicfs, tmp_path: Path):
-    """A restore refuses --without, because it refuses replicas."""
+    """A restore refuses --without, because it does not write to replicas."""
     ran = topicfs("pipeline", "restore", str(tmp_path), "--without", "/r1")
     assert (2, True) == (ran.status, b"restore into a directory without replicas" in ran.errors)
 
 
 def test_a_cluster_has_no_directory_to_do_without(topicfs: Topicfs):
-    """--without with a cluster is refused before Spark starts."""
+    """--without is refused for a cluster, before Spark starts."""
     ran = topicfs(
         "pipeline", "archive", "orders", "there", "--data", "kafka://127.0.0.1:1", "--without", "/r1"
     )

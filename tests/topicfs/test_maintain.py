@@ -1,4 +1,4 @@
-"""`topicfs maintain` over real directories: what it prints, changes, and leaves."""
+"""`topicfs maintain` over real directories: what it prints, what it changes, and what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from topicfs.storage.model import Offset, Record, Timestamp
 TIME = 1_700_000_000_000
 DAY = 86_400_000
 SIZE = 131
-"""Bytes of each record's batch."""
+"""Size in bytes of the batch of one record."""
 
 
 def fill(directory: Path, *, records: int = 5, time: int = TIME, **settings: str) -> None:
-    """Create a topic `t` whose records have two keys, two in a segment, one second apart from `time` on."""
+    """Create a topic `t` with two keys and two records per segment, one second apart from `time` on."""
     overrides = {
         "internal.segment.bytes": "300",
         **{name.replace("_", "."): v for name, v in settings.items()},
@@ -48,7 +48,7 @@ def segments(directory: Path) -> list[int]:
 
 
 def test_deletion_by_age_is_told_with_its_numbers(directory, topicfs):
-    """Deletion by age is printed for each segment, in order."""
+    """For each segment that is deleted because of its age, in order, one line is printed."""
     fill(directory, retention_ms=str(7 * DAY))
     now = str(TIME + 8 * DAY + 1000)
     assert topicfs("maintain", "data", "--dry-run", "--now", now).text.splitlines() == [
@@ -60,7 +60,7 @@ def test_deletion_by_age_is_told_with_its_numbers(directory, topicfs):
 
 
 def test_deletion_by_size_is_told_with_its_numbers(directory, topicfs):
-    """Deletion by size is printed with the excess before each segment is deleted."""
+    """For each segment that is deleted because of the log's size, the excess before the deletion is printed."""
     fill(directory, retention_bytes="200", segment_ms=str(10**15))
     assert topicfs("maintain", "data", "--dry-run").text.splitlines() == [
         f"t-0 delete {0:020} retention.bytes=200: 455 bytes too many, 262 bytes",
@@ -68,7 +68,7 @@ def test_deletion_by_size_is_told_with_its_numbers(directory, topicfs):
 
 
 def test_deletion_by_log_start_is_told(directory, topicfs):
-    """Segments completely below the log start are deleted."""
+    """Segments that are completely below the log start are deleted."""
     fill(directory, segment_ms=str(10**15))
     engine = open_engine(directory)
     engine.partition("t", 0).delete_records(Offset(3))
@@ -78,7 +78,7 @@ def test_deletion_by_log_start_is_told(directory, topicfs):
 
 
 def test_compaction_is_told_with_its_ratio(directory, topicfs):
-    """Compaction is printed with its ratio; afterwards nothing is due."""
+    """Compaction is printed with the cleanable ratio; afterwards no compaction is due."""
     fill(directory, cleanup_policy="compact", segment_ms=str(10**15))
     told = (
         "t-0 compact offsets 0 to 3 ratio 1.00 > min.cleanable.dirty.ratio=0.5: 524 of 524 bytes are dirty\n"
@@ -92,7 +92,7 @@ def test_compaction_is_told_with_its_ratio(directory, topicfs):
 
 
 def test_overdue_compaction_is_told(directory, topicfs):
-    """Overdue compaction is printed, whatever the ratio, with the roll of the active segment."""
+    """Overdue compaction is printed, whatever the ratio is, together with the roll of the active segment."""
     fill(directory, cleanup_policy="compact", min_cleanable_dirty_ratio="1", max_compaction_lag_ms="60000")
     told = topicfs("maintain", "data", "--dry-run", "--now", str(TIME + 100_000)).text.splitlines()
     assert told == [
@@ -102,7 +102,7 @@ def test_overdue_compaction_is_told(directory, topicfs):
 
 
 def test_what_is_told_is_done(directory, topicfs):
-    """`maintain` rolls, deletes and compacts in one run; a second run has nothing to do."""
+    """One run of `maintain` rolls, deletes and compacts; a second run has nothing to do."""
     fill(directory, cleanup_policy="compact", segment_ms="60000")
     now = str(TIME + DAY)
     assert 2 == len(topicfs("maintain", "data", "--now", now).text.splitlines())
@@ -112,7 +112,7 @@ def test_what_is_told_is_done(directory, topicfs):
 
 
 def test_a_dry_run_changes_nothing(directory, topicfs):
-    """--dry-run changes no byte."""
+    """With --dry-run no byte of the directory changes."""
     fill(directory, retention_ms="1", cleanup_policy="compact,delete")
     before = content(directory)
     told = topicfs("maintain", "data", "--dry-run")
@@ -121,7 +121,7 @@ def test_a_dry_run_changes_nothing(directory, topicfs):
 
 
 def test_json_has_every_number(directory, topicfs):
-    """--json prints one object with a step for each change."""
+    """--json prints one object that contains a step for each change."""
     fill(directory, retention_ms="1000", cleanup_policy="compact,delete", segment_ms="5000")
     now = TIME + 10_000
     told = json.loads(topicfs("maintain", "data", "--dry-run", "--json", "--now", str(now)).text)
@@ -148,11 +148,11 @@ def test_json_has_every_number(directory, topicfs):
 
 
 def test_beside_an_owner_only_a_dry_run(directory, topicfs):
-    """While another process owns the directory, only --dry-run is allowed."""
+    """While another process owns the directory, `maintain` requires --dry-run."""
     fill(directory, retention_bytes="1", segment_ms=str(10**15))
     owner = open_engine(directory)
     pid = os.fork()
-    if not pid:  # Locks belong to a process, so the caller must be another process.
+    if not pid:  # Locks belong to a process, so another process must call the command.
         os._exit(_refused(topicfs))
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     owner.close()
@@ -172,7 +172,7 @@ def _refused(topicfs) -> int:
 
 
 def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
-    """In a broker's directory, defaults are used, because its topics' settings are elsewhere; a message says so."""
+    """In a broker's directory, defaults are used and a message says so, because the topics' settings are elsewhere."""
     fill(directory, time=system_clock() - 8 * DAY)
     (directory / "topicfs.topics").unlink()
     told = topicfs("maintain", "data", "--dry-run")
@@ -181,7 +181,7 @@ def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
 
 
 def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
-    """A damaged log is reported once on standard error, with exit status 1."""
+    """A damaged log is reported once on standard error, and the exit status is 1."""
     fill(directory, cleanup_policy="compact", segment_ms=str(10**15))
     path = directory / "t-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
@@ -196,7 +196,7 @@ def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"], ["--json"]])
 def test_what_opening_the_directory_warns_of_is_told_once(directory, options):
-    """Warnings from opening the directory are printed once on standard error, with exit status 0."""
+    """Warnings that opening the directory causes are printed once on standard error, and the exit status is 0."""
     fill(directory)
     (directory / names.RECOVERY_POINTS).write_text("garbage\n")
     done = as_a_program("maintain", "data", *options)
@@ -221,6 +221,6 @@ def test_a_time_that_is_none_is_misuse(orders, time):
 
 
 def test_a_directory_that_is_not_there_is_not_made(directory, topicfs):
-    """A missing directory is an error, and not created."""
+    """A missing directory is an error, and is not created."""
     assert 1 == topicfs("maintain", "elsewhere").status
     assert not Path("elsewhere").exists()

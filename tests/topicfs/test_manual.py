@@ -1,4 +1,4 @@
-"""The manual pages: man(1) shows the texts of the commands, and man programs report no errors."""
+"""The manual pages contain the texts of the commands, and programs that format them report no errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def manual(tmp_path_factory) -> Path:
 
 
 def shown(page: Path) -> str:
-    """Return what man prints on a wide screen, with single spaces; man must not warn."""
+    """Return the text that man prints on a wide screen, with single spaces; fail if man warns."""
     done = subprocess.run(
         ["man", "--warnings", "--encoding=UTF-8", "--local-file", str(page)],
         env={**os.environ, "MANWIDTH": "500", "MANROFFOPT": "-c", "GROFF_NO_SGR": "1", "LC_ALL": "C.UTF-8"},
@@ -52,7 +52,7 @@ def test_there_is_a_page_for_each_command(manual: Path):
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_page_says_what_the_help_says(manual: Path, words: tuple[str, ...]):
-    """A page has the command's summary, paragraphs, options, examples and subcommands."""
+    """A page contains the command's summary, paragraphs, options, examples and subcommands."""
     command = COMMANDS[words]
     context = click.Context(command, info_name=" ".join(words))
     page = shown(manual / "man1" / f"{'-'.join(words)}.1")
@@ -71,7 +71,7 @@ def test_a_page_says_what_the_help_says(manual: Path, words: tuple[str, ...]):
 
 
 def test_the_page_of_the_mount_helper_has_the_options_of_a_mount(manual: Path):
-    """The page of mount.topicfs has all options of a mount, without their dashes."""
+    """The page of mount.topicfs contains all options of a mount, without dashes."""
     page = shown(manual / "man8" / "mount.topicfs.8")
     for name in mount_options():
         assert re.search(rf" {name}(=\S+)? [A-Za-z]", page), name
@@ -101,12 +101,12 @@ HOSTILE = [
     ".",
     "x" * 200,
 ]
-"""Texts with special meanings in man pages; the first two are requests at the start of a line."""
+"""Texts that have special meanings in man pages. The first two are requests if they begin a line."""
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_any_text_comes_out_as_it_is(tmp_path: Path, text: str):
-    """Any text is shown as it is, in sentences and as an option."""
+    """Any text is shown unchanged, both in sentences and as an option."""
     parts = [("DESCRIPTION", paragraphs(text)), ("OPTIONS", terms([(text, text, text)]))]
     file = tmp_path / "p.1"
     file.write_text(page("p", 1, '"2026-11-21" "topicfs 1"', text, parts))
@@ -116,7 +116,7 @@ def test_any_text_comes_out_as_it_is(tmp_path: Path, text: str):
 
 
 def test_the_same_sources_give_the_same_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With SOURCE_DATE_EPOCH the pages have that date, so builds are reproducible."""
+    """With SOURCE_DATE_EPOCH the pages have that date, so that builds are reproducible."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", str(int(DAY.timestamp())))
     assert 0 == run(["manual", str(tmp_path)])
     head = (tmp_path / "man1" / "topicfs.1").read_text().splitlines()[0]
@@ -124,7 +124,7 @@ def test_the_same_sources_give_the_same_pages(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """A folder that cannot be written is one line of error."""
+    """If the folder cannot be written, one line of error is printed."""
     (tmp_path / "man1").write_text("a file")
     assert 1 == run(["manual", str(tmp_path)])
     assert f"topicfs: {tmp_path}/man1: File exists\n" == capsys.readouterr().err

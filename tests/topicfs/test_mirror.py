@@ -1,4 +1,4 @@
-"""`topicfs mirror`: usage errors, and a cluster that does not answer; tests/cluster/mirror tests the copying."""
+"""Usage errors of `topicfs mirror`, and clusters that do not answer; tests/cluster/mirror tests the copying."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import pytest
     ],
 )
 def test_what_is_not_understood(topicfs, words, said):
-    """A usage error names the wrong word and what was expected."""
+    """A usage error names the wrong word and the expected words."""
     ran = topicfs("mirror", *words)
     assert 2 == ran.status
     assert said in ran.errors.decode()
 
 
 def test_a_cluster_that_does_not_answer(topicfs, directory):
-    """A cluster that does not answer is one line of error, and nothing is created."""
-    with socket.socket() as silent:  # A port that is reserved, and accepts no connection.
+    """If the cluster does not answer, one line of error is printed, and nothing is created."""
+    with socket.socket() as silent:  # The port is reserved but accepts no connection.
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
         ran = topicfs("mirror", f"kafka://127.0.0.1:{port}", str(directory), "--once")
@@ -39,14 +39,14 @@ def test_a_cluster_that_does_not_answer(topicfs, directory):
 
 
 def test_the_help_has_examples(topicfs):
-    """The help has examples."""
+    """The help of `mirror` has examples."""
     text = topicfs("mirror", "--help").text
     assert "topicfs mirror kafka://localhost:9092 ./copy" in text
     assert "--groups" in text
 
 
 def test_a_client_config_that_cannot_be_used(topicfs, directory, tmp_path):
-    """An invalid client config is an error with file and setting; unknown names are listed, except other clients'."""
+    """An error in a client config names file and setting. Unknown names are listed, unless another client has them."""
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=TLS\n")
     ran = topicfs("mirror", "kafka://127.0.0.1:1", str(directory), "--client-config", str(config))

@@ -1,7 +1,7 @@
-"""Common mistakes at a shell: each has one clear answer and an exit code, and changes nothing.
+"""Common mistakes at a shell: each mistake prints a clear message and an exit code, and changes nothing.
 
-`mistakes/*.txt` are transcripts: the intention (`#`), the line (`$`), the answer, and the exit code. `python -m
-tests.topicfs.test_mistakes` writes the present answers into them; read these before you keep them.
+`mistakes/*.txt` are transcripts: the intention (`#`), the line (`$`), the output, and the exit code. `python -m
+tests.topicfs.test_mistakes` writes the present output into the transcripts. Read this output before you commit it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ TOPICS = {
 
 
 class Mistake(NamedTuple):
-    """An intention, the line that was typed, and the answer."""
+    """A user's intention, the line that the user typed, and the output."""
 
     meant: str
     line: str
     shown: str
-    """The answer and the exit code."""
+    """The output and the exit code."""
 
 
 def mistakes(name: str) -> list[Mistake]:
@@ -79,7 +79,7 @@ def prepared() -> Iterator[Path]:
 
 
 def command(folder: Path, line: str) -> str:
-    """Return the answer of `topicfs` with the exit code."""
+    """Run a line of `topicfs` and return its output with the exit code."""
     given, _, words = line.rpartition(" | ")
     source = subprocess.run(["bash", "-c", given or ":"], capture_output=True, check=True).stdout
     with chdir(folder):
@@ -89,7 +89,7 @@ def command(folder: Path, line: str) -> str:
 
 
 def in_a_mount(folder: Path, line: str) -> str:
-    """Return the answer of a shell with the exit code."""
+    """Run a line in a shell and return its output with the exit code."""
     ran = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
@@ -110,9 +110,9 @@ def _shown(folder: Path, said: str, status: int) -> str:
 
 
 def kept(folder: Path) -> dict[str, int | None]:
-    """Return all files and folders, with the sizes of segments and of foreign files.
+    """Return all files and folders, with the sizes of segments and of files of other programs.
 
-    A `.tmp` file is a checkpoint that a daemon is writing.
+    A `.tmp` file is left out, because a daemon is writing a checkpoint with it.
     """
     return {
         str(path.relative_to(folder)): path.stat().st_size if path.suffix in {".log", ".txt"} else None
@@ -149,7 +149,7 @@ def _mounted(folder: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("mistake", mistakes("command"), ids=lambda mistake: mistake.meant)
 def test_the_command_says_what_is_wrong(folder: Path, mistake: Mistake) -> None:
-    """The command's answer is as in the transcript, and no topic, record or file changes."""
+    """The command prints what the transcript shows, and changes no topic, record or file."""
     before = kept(folder)
     assert mistake.shown == command(folder, mistake.line)
     assert before == kept(folder)
@@ -158,14 +158,14 @@ def test_the_command_says_what_is_wrong(folder: Path, mistake: Mistake) -> None:
 @pytest.mark.fuse
 @pytest.mark.parametrize("mistake", mistakes("mount"), ids=lambda mistake: mistake.meant)
 def test_a_mount_refuses_with_the_right_error(mounted: Path, mistake: Mistake) -> None:
-    """The shell's answer is as in the transcript, and no topic, record or file changes."""
+    """The shell prints what the transcript shows, and no topic, record or file changes."""
     before = kept(mounted)
     assert mistake.shown == in_a_mount(mounted, mistake.line)
     assert before == kept(mounted)
 
 
 def write_again() -> None:
-    """Write the present answers into the transcripts."""
+    """Write the present output into the transcripts."""
     for name, run in (("command", command), ("mount", in_a_mount)):
         with prepared() as folder:
             if name == "mount":

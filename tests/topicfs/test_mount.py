@@ -1,4 +1,4 @@
-"""How `topicfs mount` parses its command line; mounting itself is tested in tests/fusefs/mounted."""
+"""How `topicfs mount` parses its command line; tests/fusefs/mounted tests mounting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.model import Isolation
 
 @pytest.fixture
 def asked(monkeypatch) -> list[MountOptions]:
-    """The options that the daemon gets, which mounts nothing and succeeds."""
+    """The list of options that the daemon gets. The daemon is replaced by a function that only returns success."""
     options: list[MountOptions] = []
 
     def run(asked_for: MountOptions) -> int:
@@ -82,7 +82,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
 
 
 def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
-    """--uid and --gid accept names and numbers; without them, the process's are used."""
+    """--uid and --gid accept names and numbers; the defaults are the user and group of the process."""
     assert 0 == topicfs("mount", "--uid", "root", "--gid", "root", "data", "mnt").status
     assert 0 == topicfs("mount", "--umask", "2", "data", "mnt").status
     own = Ownership.of_process()
@@ -111,7 +111,7 @@ def test_what_is_no_account_mask_or_form_is_a_misuse(topicfs, asked, option, val
 
 
 def test_settings_are_read_again_from_the_same_file(topicfs, asked, monkeypatch, tmp_path):
-    """A reload reads the same file, wherever the working directory is, and keeps --replicas."""
+    """A reload reads the same file as the start, even if the working directory has changed, and keeps --replicas."""
     Path("server.properties").write_text("num.partitions=3\n")
     assert 0 == topicfs("mount", "--config", "server.properties", "--replicas", "2", "a,b", "mnt").status
     Path("server.properties").write_text("num.partitions=4\n")
@@ -138,7 +138,7 @@ def test_several_directories(topicfs, asked):
 
 @pytest.mark.parametrize("lines", ["log.dirs=/one, two\nlog.dir=/three", "log.dir=/one,two"])
 def test_directories_of_the_file(topicfs, asked, lines):
-    """Directories of the command line come before log.dirs of the file, and log.dirs before log.dir."""
+    """Directories on the command line take precedence over log.dirs of the file, and log.dirs over log.dir."""
     Path("server.properties").write_text(lines)
     for places in (["mnt"], ["data", "mnt"]):
         assert (0, b"") == topicfs("mount", "--config", "server.properties", *places)[::2]
@@ -147,7 +147,7 @@ def test_directories_of_the_file(topicfs, asked, lines):
 
 @pytest.mark.parametrize("places", [[], ["mnt"], ["a", "b", "mnt"]])
 def test_places_that_are_no_mount_are_a_misuse(topicfs, asked, places):
-    """Without directories in a file, exactly two places are needed."""
+    """If no file names directories, the command requires exactly two places."""
     ran = topicfs("mount", *places)
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
 
@@ -157,7 +157,7 @@ def test_places_that_are_no_mount_are_a_misuse(topicfs, asked, places):
     [(None, "server.properties: No such file or directory"), ("num.partitions=many\n", "num.partitions")],
 )
 def test_a_config_that_cannot_be_used_is_one_line(topicfs, asked, content, message):
-    """An unusable config file is one line of error, and nothing is mounted."""
+    """If the config file cannot be used, one line of error is printed, and nothing is mounted."""
     if content is not None:
         Path("server.properties").write_text(content)
     ran = topicfs("mount", "--config", "server.properties", "data", "mnt")
@@ -187,7 +187,7 @@ def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
     ],
 )
 def test_a_broker_in_the_wrong_place_is_a_misuse(topicfs, asked, words, reason):
-    """A broker's address in place of a directory is a usage error, and no directory is created."""
+    """A broker's address in the place of a directory is a usage error, and no directory is created."""
     ran = topicfs(*words)
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
     assert reason in ran.errors.decode()
@@ -195,14 +195,14 @@ def test_a_broker_in_the_wrong_place_is_a_misuse(topicfs, asked, words, reason):
 
 
 def test_a_directory_may_be_named_as_a_broker(topicfs, asked):
-    """A directory may look like a broker's address if it exists or is written with a slash."""
+    """A directory whose name looks like a broker's address is accepted if it exists or is written with a slash."""
     Path("host:1").mkdir()
     assert [0, 0] == [topicfs("mount", name, "mnt").status for name in ("host:1", "./new:2")]
     assert [(Path("host:1"),), (Path("new:2"),)] == [options.directories for options in asked]
 
 
 def test_unmounting_what_is_not_mounted_is_one_line(topicfs):
-    """Unmounting a directory that is not mounted is one line of error, with status 1."""
+    """Unmounting a directory that is not mounted prints one line of error; the status is 1."""
     assert (1, b"", b"topicfs: mnt: no topicfs is mounted there\n") == topicfs("umount", "mnt")
 
 

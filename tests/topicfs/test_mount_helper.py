@@ -1,4 +1,4 @@
-"""`mount.topicfs`: the arguments of mount(8), translated for `topicfs mount`."""
+"""`mount.topicfs` translates the arguments of mount(8) for `topicfs mount`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from topicfs.callers.mount_helper import OptionError, helped, mount_words
     ],
 )  # fmt: skip
 def test_options_of_mount_become_those_of_the_command(arguments: list[str], expected: list[str]) -> None:
-    """Options are translated, with `-` or `_`; options for mount(8) itself are dropped."""
+    """Options may be written with `-` or `_` and are translated; options for mount(8) itself are dropped."""
     assert ["mount", *expected] == mount_words(arguments)
 
 
@@ -44,7 +44,7 @@ def test_options_of_mount_become_those_of_the_command(arguments: list[str], expe
     ],
 )
 def test_what_is_no_option_is_said(options: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown option is one line of error with mount(8)'s status for wrong usage."""
+    """For an unknown option one line of error is printed, with mount(8)'s exit status for wrong usage."""
     assert 1 == helped(["data", "mnt", "-o", options])
     output, errors = capsys.readouterr()
     assert "" == output
@@ -53,19 +53,19 @@ def test_what_is_no_option_is_said(options: str, reason: str, capsys: pytest.Cap
 
 
 def test_a_flag_that_mount_does_not_give_is_refused() -> None:
-    """An argument that mount(8) never passes is refused with how to call mount."""
+    """An argument that mount(8) never passes is refused with a message that says how to call mount."""
     with pytest.raises(OptionError, match="mount -t topicfs"):
         mount_words(["data", "mnt", "--read-only"])
 
 
 def test_a_mount_that_is_only_tried_does_nothing() -> None:
-    """`mount -f` checks the options and mounts nothing."""
+    """`mount -f` checks the options but mounts nothing."""
     assert 0 == helped(["data", "nowhere", "-f", "-o", "ro"])
     assert 1 == helped(["data", "nowhere", "-f", "-o", "nosuch"])
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (1, 32), (2, 1), (130, 32)])
 def test_statuses_are_those_of_mount(status: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit statuses are mount's: 1 for wrong usage, 32 for a failed mount."""
+    """Exit statuses are those of mount(8): 1 for wrong usage, 32 for a failed mount."""
     monkeypatch.setattr(mount_helper, "run", lambda words: status)
     assert expected == helped(["data", "mnt"])

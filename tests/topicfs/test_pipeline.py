@@ -1,4 +1,4 @@
-"""`topicfs pipeline` without Spark, and the errors that are found before Spark starts."""
+"""`topicfs pipeline` if Spark is not installed, and errors that are found before Spark starts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ main()
     ],
 )
 def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
-    """Without Spark, a job fails with how to install it. The test needs a process without Spark's modules."""
+    """If Spark is not installed, a job fails and says how to install it; a process without Spark's modules runs it."""
     assert 0 == orders("cat", "orders/0").status
     assert 0 == orders("topics", "create", "copy").status
     ran = subprocess.run(
@@ -68,7 +68,7 @@ def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
     ],
 )
 def test_a_topic_that_is_not_there_is_told_before_spark_is_started(orders, monkeypatch, words, message):
-    """A missing topic is one line of error before Spark starts, and no folder is created."""
+    """If a topic is missing, one line of error is printed before Spark starts, and no folder is created."""
     monkeypatch.setattr(run, "job_session", None)
     ran = orders("pipeline", *words.split())
     assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
@@ -77,7 +77,7 @@ def test_a_topic_that_is_not_there_is_told_before_spark_is_started(orders, monke
 
 
 def test_a_job_with_a_checkpoint_goes_on_without_a_deleted_topic(orders):
-    """A job with a checkpoint continues even if its source topic was deleted."""
+    """A job with a checkpoint continues even if its source topic has been deleted."""
     assert "no such topic" in orders("pipeline", "archive", "nosuch", "a").errors.decode()
     checkpoint = Path("a") / "_checkpoint"
     checkpoint.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_a_broker_without_its_scheme_is_no_directory_of_a_job(topicfs):
 
 @pytest.mark.parametrize("job", ["archive", "restore", "replay", "aggregate"])
 def test_every_job_says_where_spark_may_run(topicfs, job):
-    """The help of each job has --master, --conf and --json."""
+    """The help of each job describes --master, --conf and --json."""
     text = topicfs("pipeline", job, "--help").text
     assert "--master URL" in text
     assert "--conf NAME=VALUE" in text
@@ -104,7 +104,7 @@ def test_every_job_says_where_spark_may_run(topicfs, job):
 
 
 def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
-    """An invalid --conf is a usage error before Spark starts."""
+    """An invalid --conf is a usage error, which is reported before Spark starts."""
     orders("topics", "create", "copy")
     for setting in ("spark.executor.memory", "cores=2"):
         ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
@@ -120,7 +120,7 @@ def test_an_archive_that_is_none_is_told_before_spark_is_started(topicfs):
 
 
 def test_help_names_the_jobs(topicfs):
-    """The help of `pipeline` works without Spark."""
+    """The help of `pipeline` works even if Spark is not installed."""
     text = topicfs("pipeline", "--help").text
     assert "archive" in text
     assert "replay" in text
@@ -141,5 +141,5 @@ def test_help_names_the_jobs(topicfs):
     ],
 )
 def test_of_sparks_errors_one_line_is_told(text, cause):
-    """An error of Spark is reduced to one line: ours if there is one, else the first with a cause."""
+    """Of an error of Spark one line is printed: topicfs's line if there is one, else the first line with a cause."""
     assert cause == cause_of(Exception(text))

@@ -27,7 +27,7 @@ def two(topicfs, monkeypatch):
 
 
 def roles(listing: str) -> list[tuple[str, str]]:
-    """Return directory and role of each line of `replicas list`."""
+    """Return the directory and the role in each line of `replicas list`."""
     return [(Path(line.split()[2]).name, line.split()[3]) for line in listing.splitlines()]
 
 
@@ -40,13 +40,13 @@ def test_replicas_are_listed(two):
 
 
 def test_both_directories_have_what_was_appended(two):
-    """Each directory has the appended records, and can be read alone."""
+    """Each directory has the appended records, and can be read without the other directory."""
     assert b"one\ntwo\n" == two("cat", "orders/0/log").output
     assert [b"two", b"two"] == [two("cat", "orders/0/1", "--data", name).output for name in ("a", "b")]
 
 
 def test_the_number_of_replicas_is_changed(two):
-    """`topics replicas` removes a replica, or adds and fills one."""
+    """`topics replicas` can remove a replica, and can add a replica and copy the records to it."""
     assert 0 == two("topics", "replicas", "orders", "1").status
     assert [("a", "leader")] == roles(two("replicas", "list").text)
     assert not Path("b/orders-0").exists()
@@ -56,7 +56,7 @@ def test_the_number_of_replicas_is_changed(two):
 
 
 def test_more_replicas_than_directories_are_refused(two):
-    """More replicas than directories are refused, and nothing changes."""
+    """A number of replicas above the number of directories is refused, and nothing changes."""
     ran = two("topics", "replicas", "orders", "3")
     assert 1 == ran.status
     assert b"3 replicas: 1 to 2 are possible, one in each serving data directory" in ran.errors
@@ -64,34 +64,34 @@ def test_more_replicas_than_directories_are_refused(two):
 
 
 def test_a_topic_is_created_with_replicas(two):
-    """`topics create` uses --replicas, else the mount's number."""
+    """`topics create` creates as many replicas as --replicas says, by default as many as the mount."""
     assert 0 == two("topics", "create", "single", "--replicas", "1").status
     assert 0 == two("topics", "create", "double").status
     assert [1, 2] == [len(roles(two("replicas", "list", name).text)) for name in ("single", "double")]
 
 
 def test_a_topic_that_cannot_have_its_replicas_is_not_created(two):
-    """A topic with too many replicas is refused before it is created."""
+    """If a topic cannot have the requested number of replicas, it is not created."""
     ran = two("topics", "create", "more", "--replicas", "3")
     assert (1, True) == (ran.status, b"3 replicas: 1 to 2 are possible" in ran.errors)
     assert "orders\n" == two("topics", "list").text
 
 
 def test_the_leadership_is_given_back(two):
-    """`replicas elect --preferred` changes nothing if the preferred leaders lead."""
+    """`replicas elect --preferred` changes nothing if the preferred replicas already lead."""
     assert 0 == two("replicas", "elect", "--preferred").status
     assert [("a", "leader"), ("b", "in_sync")] == roles(two("replicas", "list").text)
 
 
 def test_an_unclean_election_goes_on_with_what_a_directory_has(two):
-    """After `replicas elect --unclean` the named directory leads."""
+    """After `replicas elect --unclean` the replica in the named directory leads."""
     assert 0 == two("replicas", "elect", "--unclean", "orders/0", "b").status
     assert ("b", "leader") in roles(two("replicas", "list").text)
     assert b"one\ntwo\n" == two("cat", "orders/0/log").output
 
 
 def test_elections_say_what_is_missing(two):
-    """Missing or conflicting options of an election are a usage error."""
+    """If options of an election are missing or conflict, this is a usage error."""
     for words in ((), ("--preferred", "--unclean"), ("--unclean",), ("--preferred", "orders/0", "b")):
         assert 2 == two("replicas", "elect", *words).status
     ran = two("replicas", "elect", "--unclean", "orders/0", "c")
@@ -100,7 +100,7 @@ def test_elections_say_what_is_missing(two):
 
 
 def test_a_replica_is_moved_and_a_move_is_cancelled(two):
-    """`replicas move` moves a replica; an impossible move or cancel fails with the reason."""
+    """`replicas move` moves a replica; a move or cancellation that is impossible fails with the reason."""
     assert 0 == two("topics", "create", "single", "--replicas", "1").status
     assert 0 == two("append", "single/0", stdin=b"one\ntwo\n").status
     ((source, _),) = roles(two("replicas", "list", "single").text)
@@ -122,7 +122,7 @@ def test_a_replica_is_moved_and_a_move_is_cancelled(two):
 
 
 def test_a_replica_that_alone_has_records_stays(two):
-    """The number of replicas is not reduced if a replica that would be removed has records that the other lacks."""
+    """The number of replicas is not reduced if the replica to remove has records that the other replica lacks."""
     assert 0 == two("config", "orders", "internal.segment.bytes=90").status
     for line in (b"three\n", b"four\n", b"five\n"):
         assert 0 == two("append", "orders/0", stdin=line).status
@@ -131,7 +131,7 @@ def test_a_replica_that_alone_has_records_stays(two):
     (Path("b/orders-0") / other.name).unlink()
     whole = b"one\ntwo\nthree\nfour\nfive\n"
     assert whole == two("cat", "orders/0/log").output
-    for _ in range(2):  # Each command opens the directories again.
+    for _ in range(2):  # Each of the two commands opens the directories again.
         before = {path: path.stat().st_size for path in Path().glob("[ab]/orders-0/*.log")}
         ran = two("topics", "replicas", "orders", "1")
         assert 1 == ran.status
@@ -141,7 +141,7 @@ def test_a_replica_that_alone_has_records_stays(two):
 
 
 def test_directories_without_replicas_say_how_to_begin(topicfs):
-    """For directories without replicas, the error names the mount option that adds them."""
+    """If directories have no replicas, the error names the mount option that adds them."""
     topicfs("topics", "create", "orders")
     ran = topicfs("topics", "replicas", "orders", "2")
     assert 1 == ran.status
@@ -152,7 +152,7 @@ def test_directories_without_replicas_say_how_to_begin(topicfs):
 
 
 def test_no_directory_is_left_out_where_there_are_no_replicas(topicfs, tmp_path):
-    """`--without` is refused for a directory without replicas, so that a typo does no harm."""
+    """`--without` is refused for a directory without replicas, so that a mistyped name does no harm."""
     topicfs("topics", "create", "orders")
     (tmp_path / "mnt").mkdir()
     before = sorted(Path("data").iterdir())
@@ -163,7 +163,7 @@ def test_no_directory_is_left_out_where_there_are_no_replicas(topicfs, tmp_path)
 
 @pytest.mark.fuse
 def test_what_a_daemon_refuses_is_said_with_its_reason(two, tmp_path):
-    """Through a mount, too, a refusal is printed with the daemon's reason."""
+    """If the daemon of a mount refuses a change, the command prints the daemon's reason."""
     (tmp_path / "mnt").mkdir()
     assert 0 == two("mount", "a,b", "mnt").status
     try:
@@ -179,7 +179,7 @@ def test_what_a_daemon_refuses_is_said_with_its_reason(two, tmp_path):
 
 
 def test_a_check_of_both_finds_nothing(two):
-    """`check` accepts a partition in both directories; `maintain` needs one directory at a time."""
+    """`check` accepts a partition that is in both directories; `maintain` accepts only one directory at a time."""
     assert b"no findings in 2 partitions" in two("check", BOTH).errors
     ran = two("maintain", "--dry-run", BOTH)
     assert 1 == ran.status

@@ -1,4 +1,4 @@
-"""`topicfs replicas resolve`: directories that were written to independently (a fork)."""
+"""`topicfs replicas resolve` for directories that were written to independently (a fork)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def files(*directories: Path) -> dict[Path, bytes]:
 
 
 def three_without_the_leader() -> tuple[Path, Path, Path]:
-    """Return three replica directories; that of the leader of `orders` is gone."""
+    """Return three replica directories; the directory of the leader of `orders` is missing."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("orders", replicas=3)
@@ -65,7 +65,7 @@ def three_without_the_leader() -> tuple[Path, Path, Path]:
 
 @pytest.fixture
 def forked(topicfs):
-    """A fork: directory a has 2 lines of its own, b has 3 lines, a topic and a setting of its own."""
+    """A fork: since it, directory a has 2 new lines; b has 3 new lines, a new topic and a new setting."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
         engine.create_topic("compacted", overrides={"cleanup.policy": "compact"})
@@ -86,7 +86,7 @@ def forked(topicfs):
 
 
 def check_resolved() -> None:
-    """Check that both directories can be opened, have a's records, and are equal."""
+    """Check that both directories can be opened, are equal, and have the records of a."""
     with closing(started(A, B)) as engine:
         engine.catch_up()
         assert ["common", "a1", "a2"] == read_lines(engine.partition("orders", 0))
@@ -98,7 +98,7 @@ def check_resolved() -> None:
 
 
 def test_without_yes_it_shows_what_would_be_lost(forked):
-    """Without --yes the losses are printed: records, topics and settings; the exit status is 1, and no file changes."""
+    """Without --yes, the records, topics and settings to be lost are printed, with status 1; no file changes."""
     before = files(A, B)
     ran = forked(*RESOLVE)
     assert (1, before) == (ran.status, files(A, B))
@@ -116,7 +116,7 @@ def test_without_yes_it_shows_what_would_be_lost(forked):
 
 
 def test_with_yes_one_history_is_left(forked):
-    """With --yes only the kept history remains, and its small files are in both directories."""
+    """With --yes only the kept history remains, and both directories have its small files."""
     assert 0 == forked(*RESOLVE, "--yes").status
     assert (A / names.COMMITTED_WRITES).read_bytes() == (B / names.COMMITTED_WRITES).read_bytes()
     assert not (B / names.QUEUES).exists()
@@ -127,7 +127,7 @@ def test_with_yes_one_history_is_left(forked):
 
 
 def test_what_is_saved_can_be_appended(forked):
-    """--save writes a file for each partition, which `topicfs append` accepts."""
+    """--save writes a file for each partition, which `topicfs append` can append."""
     assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
     assert ["audit-0.batch", "orders-0.batch"] == sorted(path.name for path in Path("lost").iterdir())
     saved = Path("lost/orders-0.batch").read_bytes()
@@ -136,7 +136,7 @@ def test_what_is_saved_can_be_appended(forked):
 
 
 def test_the_other_one_can_be_kept(forked):
-    """--keep selects the directory to keep."""
+    """--keep chooses the directory whose history remains."""
     assert 0 == forked("replicas", "resolve", "--keep", "b", BOTH, "--yes").status
     with closing(started(A, B)) as engine:
         engine.catch_up()
@@ -145,7 +145,7 @@ def test_the_other_one_can_be_kept(forked):
 
 
 def test_a_compacting_topic_is_compared_by_record(topicfs):
-    """Logs of a compacted topic are compared by record, because compaction makes them differ without a fork."""
+    """Compacted topics are compared record by record, because compaction alone makes logs differ without a fork."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"cleanup.policy": "compact"})
         keyed(engine, "common")
@@ -163,7 +163,7 @@ def test_a_compacting_topic_is_compared_by_record(topicfs):
 
 
 def test_the_only_replica_stays(topicfs):
-    """A partition whose only replica is in the directory that is given up keeps its records."""
+    """A partition whose only replica is in the directory given up keeps its records."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
         engine.create_topic("single", replicas=1)
@@ -181,7 +181,7 @@ def test_the_only_replica_stays(topicfs):
 
 
 def test_a_file_that_is_saved_already_is_not_replaced(forked):
-    """A file in the --save folder with other records is not replaced, and nothing changes."""
+    """If a file in the --save folder has other records, it is not replaced, and nothing changes."""
     Path("lost").mkdir()
     Path("lost/orders-0.batch").write_bytes(b"other")
     before = files(A, B)
@@ -191,14 +191,14 @@ def test_a_file_that_is_saved_already_is_not_replaced(forked):
 
 
 def test_a_directory_that_is_not_named_is_not_kept(forked):
-    """--keep must be one of the directories."""
+    """--keep must name one of the given directories."""
     ran = forked("replicas", "resolve", "--keep", "c", BOTH, "--yes")
     assert 1 == ran.status
     assert b"c: is not one of a, b" in ran.errors
 
 
 def test_of_two_logs_that_are_damaged_the_one_can_be_kept_that_is_damaged_later(topicfs):
-    """If both logs are damaged, the one that is damaged later can be kept."""
+    """If both logs are damaged, the log whose damage begins later can be kept."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
         for number in range(9):
@@ -215,7 +215,7 @@ def test_of_two_logs_that_are_damaged_the_one_can_be_kept_that_is_damaged_later(
 
 
 def forked_in_segments() -> list[Path]:
-    """Create a fork: both directories have offsets 0 to 8, and eight more each; return the segments of a."""
+    """Create a fork of offsets 0 to 8 with eight more records in each directory; return the segments of a."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
         for number in range(9):
@@ -230,7 +230,7 @@ def forked_in_segments() -> list[Path]:
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", [lambda log: os.truncate(log, 200), Path.unlink], ids=["cut", "removed"])
 def test_damage_in_front_of_where_they_part_is_passed_over(topicfs, damage, which):
-    """Damage before the fork does not matter, because equal batches prove equal earlier ones; a start repairs it."""
+    """Damage before the fork does not matter, because equal batches prove equal earlier batches. A start repairs it."""
     log = forked_in_segments()[which]
     before = files(A / "orders-0")
     damage(log)
@@ -245,7 +245,7 @@ def test_damage_in_front_of_where_they_part_is_passed_over(topicfs, damage, whic
 
 
 def test_a_damaged_log_is_not_kept_unseen(topicfs):
-    """A kept log that is damaged at the fork cannot be compared: the error says so; the other can be kept."""
+    """If the kept log is damaged at the fork, it cannot be compared, and the error says so; the other can be kept."""
     log = [one for one in forked_in_segments() if int(one.stem) <= 9][-1]
     os.truncate(log, 10)
     before = files(A, B)
@@ -255,7 +255,9 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
     assert b"the kept files cannot be compared; put the file back, or keep another directory" in ran.errors
     ran = topicfs("replicas", "resolve", "--keep", "b", BOTH, "--save", "lost", "--yes")
     assert (0, True) == (ran.status, f"{log.name}: position" in ran.text)
-    assert b"a7" in Path("lost/orders-0.batch").read_bytes()  # Batches after the damage, in the last segment.
+    assert (
+        b"a7" in Path("lost/orders-0.batch").read_bytes()
+    )  # These batches come after the damage, in the last segment.
     with closing(started(A, B)) as engine:
         engine.catch_up()
         assert ["b6", "b7"] == read_lines(engine.partition("orders", 0))[-2:]
@@ -263,7 +265,7 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
 
 
 def test_two_directories_that_are_damaged_where_they_part_are_resolved(topicfs):
-    """If each directory is damaged at the fork, in different partitions, --save and --yes are needed."""
+    """If both directories are damaged at the fork, in different partitions, --save and --yes are required."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", partitions=2)
     for one, other in ((A, B), (B, A)):
@@ -288,7 +290,7 @@ def test_two_directories_that_are_damaged_where_they_part_are_resolved(topicfs):
 
 @pytest.mark.parametrize("name", [names.META_PROPERTIES, names.TOPIC_SETTINGS, names.CLEAN_SHUTDOWN])
 def test_a_damaged_directory_is_not_given_up_unseen(forked, name):
-    """A directory with a damaged small file can be neither kept nor given up: the error says what to repair."""
+    """A directory with a damaged small file can be neither kept nor given up; the error says what to repair."""
     if name == names.CLEAN_SHUTDOWN:
         (B / name).unlink()
         (B / name).mkdir()
@@ -304,7 +306,7 @@ def test_a_damaged_directory_is_not_given_up_unseen(forked, name):
 
 
 def test_a_log_that_cannot_be_read_is_not_saved(forked):
-    """With --save, a log that cannot be read is an error, because its records would be lost unsaved."""
+    """With --save, a log that cannot be read is an error, because its records would be lost without a copy."""
     (B / "orders-0" / names.PARTITION_METADATA).write_bytes(b"")
     before = files(A, B)
     ran = forked(*RESOLVE, "--yes", "--save", "lost")
@@ -316,7 +318,7 @@ def test_a_log_that_cannot_be_read_is_not_saved(forked):
 
 
 def test_a_number_that_two_new_disks_got_proves_nothing(topicfs):
-    """Two new disks at one path can get the same replica number, so resolving one fork does not hide the other."""
+    """Two new disks at one path may get the same replica number; resolving one fork must not hide the other."""
     new = Path("c")
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
@@ -332,7 +334,7 @@ def test_a_number_that_two_new_disks_got_proves_nothing(topicfs):
 
 
 def test_a_directory_that_was_not_named_has_forked_still(topicfs):
-    """A directory that was not named is still forked, and its records are shown before they are lost."""
+    """A directory that was not named remains a fork, and its records are shown before a later command discards them."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("orders", replicas=3)
@@ -352,7 +354,7 @@ def test_a_directory_that_was_not_named_has_forked_still(topicfs):
 
 
 def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topicfs):
-    """If no replica is in sync, the kept one leads by an unclean election, and the other is truncated to it."""
+    """If no replica is in sync, the kept replica leads by an unclean election, and the other is truncated to it."""
     three = three_without_the_leader()
     started(*three, left_out=(B,)).close()
     for one in (A, three[2]):
@@ -371,14 +373,14 @@ def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topic
 
 @pytest.mark.parametrize("made", ["to be made", "empty", "begun"])
 def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
-    """A disk that was replaced by an empty one, when named, does not block the resolution."""
+    """A named disk that was replaced by an empty one does not block the resolution."""
     three = three_without_the_leader()
     for one in (A, three[2]):
         with closing(started(one, left_out=three)) as engine:
             engine.create_topic(str(one), replicas=1)
     if made != "to be made":
         B.mkdir()
-    if made == "begun":  # A start that was killed before it told the other directories.
+    if made == "begun":  # A start that was killed before it informed the other directories.
         known = (A / names.META_PROPERTIES).read_text().splitlines()
         kept = [line for line in known if not line.startswith(("directory.id", "topicfs.set"))]
         (B / names.META_PROPERTIES).write_text("\n".join([*kept, "directory.id=new", ""]))
@@ -389,7 +391,7 @@ def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
 
 
 def test_a_kept_replica_in_sync_must_be_there(topicfs):
-    """If the only replica in sync is in a directory that is not named, the error asks for that directory."""
+    """If the only in-sync replica is in a directory that is not named, the error asks for this directory."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("single", replicas=1)
@@ -410,7 +412,7 @@ def test_a_kept_replica_in_sync_must_be_there(topicfs):
 
 
 def test_directories_in_use_are_refused(forked):
-    """If a directory is in use, the error names its process."""
+    """If a directory is in use, the error names the process that uses it."""
     with closing(started(A)):
         ran = forked(*RESOLVE)
     assert 1 == ran.status
@@ -418,7 +420,7 @@ def test_directories_in_use_are_refused(forked):
 
 
 class KilledAfter(NativeFileSystem):
-    """The machine's disk, whose process is killed after a number of changes."""
+    """The machine's disk, for a process that is killed after a number of changes."""
 
     def __init__(self, changes: int) -> None:
         super().__init__()
@@ -444,7 +446,7 @@ for _name in ("write_bytes", "rename", "unlink", "sync_directory", "make_directo
 
 @pytest.mark.parametrize("changes", [*range(0, 36, 2), 1_000])
 def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
-    """After a kill at any step, the directories are still refused or resolved, and the same command resolves them."""
+    """If the command is killed at any step, the directories are refused or resolved, and a second run resolves them."""
     pid = os.fork()
     if not pid:
         with closing(Resolution([A, B], A)) as resolution:
@@ -455,7 +457,7 @@ def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
     assert status in {0, KILLED}
     saved = files(Path("lost"))
     if status == KILLED:
-        with suppress(ForkedReplicasError):  # The last step may be done, except for flushing the directory.
+        with suppress(ForkedReplicasError):  # All changes may be made, except for the sync of the directory.
             started(A, B).close()
         assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
     assert (2, saved) == (len(saved), files(Path("lost")))

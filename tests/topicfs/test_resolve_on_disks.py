@@ -1,4 +1,4 @@
-"""`topicfs replicas resolve` on separate file systems: full, read-only or dead; and with all kinds of branches."""
+"""`topicfs replicas resolve` on separate file systems that are full, read-only or dead; many kinds of forks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def appending(*lines: str) -> Act:
 
 
 def forked(disks: list[Path], *branches: Act) -> list[Path]:
-    """Return directories with a common record, in each of which one of `branches` was then written alone."""
+    """Return directories with a common record; each of `branches` then wrote to one directory alone."""
     places = [disk / "data" for disk in disks[: len(branches)]]
     with closing(started(*places)) as engine:
         engine.create_topic("orders")
@@ -73,7 +73,7 @@ def named(places: list[Path]) -> str:
 
 
 def assert_named(ran: Ran, place: Path, cause: str) -> None:
-    """Check that the last line of a command's errors names file, cause and remedy."""
+    """Check that the last line on standard error names file, cause and remedy."""
     remedy = (
         "the fork is not resolved yet; repair the disk or free space on it, and run the same command again"
     )
@@ -81,7 +81,7 @@ def assert_named(ran: Ran, place: Path, cause: str) -> None:
 
 
 def lines(places: list[Path]) -> list[str]:
-    """Return the topic's lines, once its replicas are in sync."""
+    """Return the topic's lines after its replicas are in sync."""
     with closing(started(*places)) as engine:
         engine.catch_up()
         state = engine.replicated(ORDERS).state
@@ -90,7 +90,7 @@ def lines(places: list[Path]) -> list[str]:
 
 
 def test_what_went_on_apart_is_refused_and_named(disks: list[Path]) -> None:
-    """Directories that were written to independently are refused by name, and none can be written to alone."""
+    """Directories that were written to independently are refused by name, and none of them can be written to alone."""
     places = forked(disks, appending(*map(str, range(200))), lambda _: None)
     for number in range(3):
         with closing(started(places[1], left_out=(places[0],))) as engine:
@@ -106,7 +106,7 @@ def test_what_went_on_apart_is_refused_and_named(disks: list[Path]) -> None:
 
 @pytest.mark.parametrize("full", [0, 1, 2])
 def test_a_full_disk_is_tried_again(topicfs, disks: list[Path], full: int) -> None:
-    """If a disk is full, the fork remains, and the same command resolves it once there is space."""
+    """If a disk is full, the fork remains, and a second run of the command resolves it once there is space."""
     places = forked(disks, appending("a"), appending(*("b" * 1000 for _ in range(300))))
     fill(disks[full])
     command = resolving(places, "--yes", "--save", str(disks[2] / "saved"))
@@ -122,7 +122,7 @@ def test_a_full_disk_is_tried_again(topicfs, disks: list[Path], full: int) -> No
 
 @pytest.mark.parametrize("how", ["read-only", "dead"])
 def test_a_disk_that_takes_nothing_changes_nothing(topicfs, disks: list[Path], how: str) -> None:
-    """If a disk is read-only or dead, the kept directory is unchanged, and the command succeeds once it is back."""
+    """If a disk is read-only or dead, the kept directory is unchanged; once the disk is back, a second run succeeds."""
     places = forked(disks, appending("a"), appending("b"))
     before = {path: path.read_bytes() for path in places[0].rglob("*") if path.is_file()}
     if how == "dead":
@@ -143,7 +143,7 @@ def test_a_disk_that_takes_nothing_changes_nothing(topicfs, disks: list[Path], h
 
 
 def test_two_forks_end_at_once_and_what_is_saved_can_be_appended(topicfs, disks: list[Path]) -> None:
-    """Two directories are given up at a time, and the saved records of both can be appended."""
+    """One command gives up two directories, and the saved records of both directories can be appended."""
     places = forked(disks, appending("a"), appending("b1", "b2"), appending("c"))
     saved = disks[0] / "saved"
     assert 0 == topicfs(*resolving(places, "--yes", "--save", str(saved))).status
@@ -155,7 +155,7 @@ def test_two_forks_end_at_once_and_what_is_saved_can_be_appended(topicfs, disks:
 
 
 def test_positions_of_groups_are_those_that_are_kept(topicfs, disks: list[Path]) -> None:
-    """Positions of groups are those of the kept directory."""
+    """The groups' positions after the resolution are those in the kept directory."""
     places = forked(disks, committing(1), lambda engine: (appending("b")(engine), committing(2)(engine)))
     assert 0 == topicfs(*resolving(places, "--yes")).status
     assert ["common"] == lines(places)
@@ -204,7 +204,7 @@ def in_a_transaction(engine: ReplicatedEngine) -> None:
 def test_what_two_branches_did_to_one_topic(
     topicfs, disks: list[Path], kept: Act, lost: Act, expected: list[str], restored: list[str]
 ) -> None:
-    """Recreated topics, deleted records and open transactions: one branch remains, the other's records are saved."""
+    """Branches recreate topics, delete records or leave transactions open: one remains, the other is saved."""
     places = forked(disks, kept, lost)
     saved = disks[2] / "saved"
     assert 0 == topicfs(*resolving(places, "--yes", "--save", str(saved))).status

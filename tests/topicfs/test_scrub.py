@@ -1,4 +1,4 @@
-"""`topicfs scrub`: what it finds, repairs and prints."""
+"""`topicfs scrub`: its findings, repairs and output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def flip(path: Path, at: int = -1) -> None:
 
 
 def test_nothing_is_damaged(two):
-    """Without damage the status is 0, and the summary says so."""
+    """If nothing is damaged, the status is 0, and the summary says so."""
     ran = two("scrub", BOTH)
     assert (0, b"") == (ran.status, ran.output)
     assert b"0 batches and 0 files healed, nothing damaged left" in ran.errors
@@ -45,7 +45,7 @@ def test_nothing_is_damaged(two):
 
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_what_is_damaged_in_one_is_healed_from_the_other(two, name):
-    """Damage in one directory is repaired from the other, with a line for it; `check` then finds nothing."""
+    """Damage in one directory is repaired from the other, and one line reports it; `check` then finds nothing."""
     flip(name / LOG)
     ran = two("scrub", BOTH)
     assert 0 == ran.status
@@ -56,7 +56,7 @@ def test_what_is_damaged_in_one_is_healed_from_the_other(two, name):
 
 
 def test_what_no_replica_has_is_left(two):
-    """Damage in all replicas stays, with exit status 1."""
+    """Damage in all replicas is left as it is, with exit status 1."""
     for name in ("a", "b"):
         flip(name / LOG)
     ran = two("scrub", BOTH)
@@ -65,7 +65,7 @@ def test_what_no_replica_has_is_left(two):
 
 
 def test_a_partition_that_is_offline_is_left(topicfs):
-    """An offline partition is reported with exit status 1, because its records were not read."""
+    """An offline partition is reported with exit status 1, because its records cannot be read."""
     topicfs("topics", "create", "orders", "--data", "a")
     Path("a/orders-0/leader-epoch-checkpoint").write_text("rubbish\n")
     ran = topicfs("scrub", "a")
@@ -75,7 +75,7 @@ def test_a_partition_that_is_offline_is_left(topicfs):
 
 
 def test_one_of_the_directories_says_that_the_others_would_help(two):
-    """A single one of the replica directories is not scrubbed; the error asks for all."""
+    """If only one of the replica directories is named, nothing is scrubbed, and the error asks for all directories."""
     flip("a" / LOG)
     ran = two("scrub", "a")
     assert 1 == ran.status
@@ -83,7 +83,7 @@ def test_one_of_the_directories_says_that_the_others_would_help(two):
 
 
 def test_programs_get_one_object(two):
-    """--json prints one object with findings and counts."""
+    """--json prints one object that contains the findings and the counts."""
     flip("b" / LOG)
     ran = two("scrub", BOTH, "--json")
     told = json.loads(ran.output)
@@ -97,7 +97,7 @@ def test_programs_get_one_object(two):
 
 
 def test_an_interrupted_scrub_goes_on_and_restart_begins_again(two):
-    """An interrupted scrub continues at the position in the data directory; --restart starts again."""
+    """An interrupted scrub continues at the position that the data directory stores; --restart begins again."""
     interrupted = {
         "version": 1,
         "began": 1,
@@ -115,7 +115,7 @@ def test_an_interrupted_scrub_goes_on_and_restart_begins_again(two):
 
 
 def test_what_was_found_before_an_interruption_counts(two):
-    """Damage that was found before an interruption counts for the exit status."""
+    """Damage that a scrub found before it was interrupted counts for the exit status of the run that continues."""
     position = {
         "version": 1,
         "began": 1,
@@ -133,7 +133,7 @@ def test_what_was_found_before_an_interruption_counts(two):
 
 
 def test_the_rest_of_a_scrub_that_passed_partitions_over_is_not_enough(two):
-    """A scrub by a daemon that skipped partitions is not continued; everything is read from the start."""
+    """If a daemon's scrub skipped partitions, it is not continued: the command reads everything from the start."""
     position = {"version": 1, "began": 1, "ended": None, "partition": "zebras-0", "offset": 0, "whole": False}
     for name in ("a", "b"):
         Path(name, SCRUB).write_text(json.dumps(position))
@@ -141,7 +141,7 @@ def test_the_rest_of_a_scrub_that_passed_partitions_over_is_not_enough(two):
 
 
 def test_directories_that_somebody_owns_are_left_to_their_owner(two):
-    """Directories that a daemon owns are refused with the command for its mount."""
+    """Directories that a daemon owns are refused, and the error has the command for the daemon's mount."""
     with closing(open_replicas([Path("a"), Path("b")], in_background=False)):
         ran = two("scrub", BOTH)
     assert 1 == ran.status
@@ -149,7 +149,7 @@ def test_directories_that_somebody_owns_are_left_to_their_owner(two):
 
 
 def test_no_data_directory_is_no_success(topicfs):
-    """A missing directory is an error, and not created."""
+    """A missing directory is an error, and is not created."""
     ran = topicfs("scrub", "nothing-here")
     assert 1 == ran.status
     assert b"no such directory" in ran.errors

@@ -1,4 +1,4 @@
-"""Commands over two data directories, and reopening offline partitions."""
+"""Commands over two data directories, and commands that reopen offline partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOTH = "a,b"
 
 @pytest.fixture
 def two(topicfs, monkeypatch):
-    """Two directories with a topic of two partitions, one line in each."""
+    """Two directories with a topic of two partitions, one line in each partition."""
     monkeypatch.setenv("TOPICFS_DATA", BOTH)
     topicfs("topics", "create", "orders", "--partitions", "2")
     for number in (0, 1):
@@ -24,7 +24,7 @@ def two(topicfs, monkeypatch):
 
 
 def test_commands_take_several_directories(two):
-    """Commands take several directories by --data, the environment or an argument."""
+    """Commands accept several directories in --data, in the environment or as an argument."""
     assert [True, True] == [Path("a/orders-0").is_dir(), Path("b/orders-1").is_dir()]
     assert [b"line 0\n", b"line 1\n"] == [two("cat", f"orders/{number}").output for number in (0, 1)]
     assert b"line 1" == two("cat", "orders/1/0", "--data", "a, b").output
@@ -42,7 +42,7 @@ def test_commands_take_several_directories(two):
 
 
 def test_one_of_them_shows_its_own(two, caplog):
-    """One of the directories alone shows its partitions, and warns about the missing ones."""
+    """A command with only one of the directories shows the partitions there, and warns about the missing partitions."""
     ran = two("topics", "describe", "orders", "--data", "a")
     assert "orders: not in " in caplog.text
     assert "\n0 " in ran.text
@@ -50,7 +50,7 @@ def test_one_of_them_shows_its_own(two, caplog):
 
 
 def test_a_partition_in_both_is_found_and_refused(two):
-    """A partition in both directories is a finding of `check`, and opening them is refused."""
+    """A partition in both directories is a finding of `check`, and the directories cannot be opened."""
     Path("b/orders-0").mkdir()
     ran = two("check", BOTH)
     assert 1 == ran.status
@@ -66,13 +66,13 @@ def test_an_empty_list_is_a_misuse(two):
 
 
 def test_a_missing_directory_is_told(two):
-    """A missing directory is an error, and not created."""
+    """A missing directory is an error, and is not created."""
     assert b"c: no such directory" in two("topics", "list", "--data", "a,c").errors
     assert not Path("c").exists()
 
 
 def test_what_was_repaired_is_online_again(two):
-    """`topics online` prints why a partition is offline, with status 1; after a repair it is online."""
+    """`topics online` prints why a partition is offline, with status 1; after a repair, it reopens the partition."""
     epochs = Path("b/orders-1/leader-epoch-checkpoint")
     good = epochs.read_bytes()
     epochs.write_bytes(b"rubbish\n")
@@ -88,14 +88,14 @@ def test_what_was_repaired_is_online_again(two):
 
 @pytest.mark.parametrize("words", [("orders/log",), ("orders/1",), ("orders/log", "--format", "csv")])
 def test_records_of_a_partition_that_is_offline_are_not_passed_over(two, words):
-    """Reading an offline partition fails with its name, as its records are unknown."""
+    """Reading an offline partition fails with an error that names it, because its records are unknown."""
     Path("b/orders-1/leader-epoch-checkpoint").write_bytes(b"rubbish\n")
     ran = two("cat", *words)
     assert (1, True) == (ran.status, "orders-1: " in ran.errors.decode()), ran
 
 
 def test_a_topic_is_not_taken_for_empty_while_a_partition_is_offline(two):
-    """A topic with an offline partition is deleted only with --with-records, as it may have records."""
+    """Deleting a topic with an offline partition requires --with-records, because the partition may have records."""
     two("topics", "create", "half", "--partitions", "2")
     two("append", "half/1", stdin=b"kept\n")
     (path,) = Path().glob("[ab]/half-1/leader-epoch-checkpoint")
@@ -111,7 +111,7 @@ def test_a_topic_is_not_taken_for_empty_while_a_partition_is_offline(two):
 
 
 def test_a_daemon_without_a_mount_cannot_be_asked(two):
-    """A process that owns the directory without a mount is named, and nothing is done."""
+    """If a process owns the directory but has no mount, the error names the process, and nothing is done."""
     lock = DirectoryLock(Path("b"))
     try:
         ran = two("topics", "online")
@@ -122,7 +122,7 @@ def test_a_daemon_without_a_mount_cannot_be_asked(two):
 
 
 def test_a_daemon_is_asked_partition_by_partition(tmp_path):
-    """Through a mount, only offline partitions are reopened, in the order of their numbers."""
+    """Through a mount, only the offline partitions are reopened, in the order of their numbers."""
     for number, state in ((0, "online"), (2, "offline: broken"), (10, "offline: broken too")):
         partition = tmp_path / "orders" / str(number)
         partition.mkdir(parents=True)

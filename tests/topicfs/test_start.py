@@ -1,4 +1,4 @@
-"""The start of the command: the modules that it imports, and the lines of its help."""
+"""The start of the command: which modules are imported, and the lines of the help."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ HEAVY = (
     ],
 )
 def test_a_command_imports_what_it_needs(orders, directory, words, unwanted):
-    """The help imports no subcommand; `cat` imports neither an event loop nor code for writing."""
+    """The help imports no subcommand; `cat` imports neither an event loop nor code that writes."""
     del orders
     program = (
         "import atexit, sys; from topicfs.main import main; "
@@ -87,7 +87,7 @@ def test_a_command_imports_what_it_needs(orders, directory, words, unwanted):
 
 
 def test_each_command_has_a_short_line_in_the_help(topicfs):
-    """The short help of each command fits 80 columns, and is the same as in the manual."""
+    """The short help of each command fits into 80 columns, and is also that of the manual."""
     listed = topicfs("--help").text
     for name, (_, short_help) in COMMANDS.items():
         assert f"  {name:10}  {short_help}\n" in listed

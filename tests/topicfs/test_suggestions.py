@@ -1,4 +1,4 @@
-"""Suggestions for unknown names, and how a message is wrapped on a terminal."""
+"""Suggestions for unknown names, and the wrapping of messages on a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from topicfs.terminal import THEME
     ],
 )
 def test_what_looks_like_a_known_name_is_said(orders, words, hint):
-    """For a topic, file, setting or option that is misspelled, the error suggests the similar name."""
+    """If a topic, file, setting or option is misspelled, the error suggests the similar name."""
     ran = orders(*words.split())
     assert 0 != ran.status
     assert hint in ran.errors.decode()
@@ -37,7 +37,7 @@ def test_what_looks_like_a_known_name_is_said(orders, words, hint):
 
 @pytest.mark.parametrize("words", ["topics describe zzz", "cat zzz/0", "config orders zzz=1"])
 def test_what_looks_like_nothing_gets_no_suggestion(orders, words):
-    """A name that is similar to none gets no suggestion."""
+    """For a name that is similar to no known name, nothing is suggested."""
     assert b"did you mean" not in orders(*words.split()).errors
 
 

@@ -20,13 +20,13 @@ RECORD = {"key": f"{EVIL}key", "payload": f"{EVIL}\rvalue", "headers": [f"{EVIL}
 GROUP, PRODUCER = f"{EVIL}group", f"{EVIL}producer"
 OBEYED = {"\x1b", "\x07", "\x9b", "\u202e"}
 OUR_OWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""Escape sequences of topicfs itself: colors and the progress bar."""
+"""Escape sequences that topicfs itself prints: colors and the progress bar."""
 LOG = f"data/orders-0/{0:020d}.log"
 
 
 @pytest.fixture
 def evil(topicfs, directory: Path):
-    """A topic with a record and a group with a name that contain escape sequences."""
+    """A topic with a record that contains escape sequences, and a group whose name contains them."""
     topicfs("topics", "create", "orders")
     lines = directory.parent / "lines"
     lines.write_text(json.dumps(RECORD) + "\n")
@@ -57,14 +57,14 @@ COMMANDS = [
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words).replace(EVIL, "…"))
 def test_a_command_prints_what_no_terminal_obeys(evil, words):
-    """No command but `cat` of records prints escape sequences from names and records."""
+    """Apart from `cat` of records, no command prints escape sequences from names and records."""
     ran = evil(*words)
     text = (ran.output + ran.errors).decode()
     assert not OBEYED & set(text)
 
 
 def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
-    """On a terminal `dump` escapes records; in a pipe it prints what Kafka's tool prints."""
+    """`dump` escapes records on a terminal; in a pipe it prints them as Kafka's tool does."""
     outside, terminal = pty.openpty()
     dumping = FORKS.start(
         COMMAND, "dump", "--print-data-log", str(directory.parent / LOG), files=(None, terminal, terminal)
@@ -75,7 +75,7 @@ def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
         while block := os.read(outside, 65536):
             printed += block
     except OSError:
-        pass  # EIO is the end of a terminal's output.
+        pass  # EIO means that the terminal's output has ended.
     os.close(outside)
     assert 0 == dumping.wait(60)
     text = OUR_OWN.sub("", printed.decode())

@@ -1,4 +1,4 @@
-"""`topicfs top` over a directory, next to its writer, over a mount, and on a terminal."""
+"""`topicfs top` over a directory, while another process writes to it, over a mount, and on a terminal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_table_of_a_directory(orders):
 
 
 def test_an_object_for_programs(orders, directory):
-    """--json prints one object on a line; unknown numbers are null."""
+    """--json prints one object on one line; a number that is not known is null."""
     ran = orders("top", "--json", "--interval", "0.1", str(directory))
     found = json.loads(ran.text)
     (topic,) = found["topics"]
@@ -57,8 +57,8 @@ def test_an_object_for_programs(orders, directory):
 
 
 @pytest.mark.parametrize("place", ["nothere", "/etc"])
-def test_a_place_that_is_none_is_one_line(topicfs, place):
-    """An invalid place is one line of error, with status 1."""
+def test_an_invalid_place_gives_a_one_line_error(topicfs, place):
+    """An invalid place prints one line of error; the status is 1."""
     ran = topicfs("top", "--interval", "0.1", place)
     assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
 
@@ -69,7 +69,7 @@ def test_a_pause_that_is_none_is_a_misuse(orders):
 
 
 def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
-    """Next to an engine that owns the directory, `top` counts its appends, lags and newest records."""
+    """While an engine owns the directory, `top` shows appends, lags and newest records of the engine's topics."""
     data = tmp_path / "data"
     with closing(open_engine(data)) as engine:
         partitions = engine.create_topic("orders", partitions=2).partitions()
@@ -90,14 +90,14 @@ def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
 
 
 def test_metrics_are_read_as_they_were_written():
-    """Metrics are parsed with labels in the order of their names, without histograms; any name is allowed."""
+    """Metrics are parsed without histograms, and labels in the order of their names; any name is allowed."""
     text = 'a_total{x="1",b="q\\"\\\\\\n"} 5.0\n# TYPE h histogram\nh_bucket{le="+Inf"} 1.0\nh_count 1.0\nh_sum 2.0\n'
     assert {('q"\\\n', "1"): 5.0} == parse_metrics(f"# TYPE a counter\n{text}")["a_total"]
 
 
 @contextmanager
 def terminal(*words: str, columns: int = 80, lines: int = 24, **variables: str) -> Iterator[Terminal]:
-    """Run `topicfs` on a terminal of its own."""
+    """Run `topicfs` with the given words on a new terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
@@ -122,7 +122,7 @@ def terminal(*words: str, columns: int = 80, lines: int = 24, **variables: str) 
 
 
 class Terminal:
-    """A terminal and its program."""
+    """A terminal, and the program that runs on it."""
 
     def __init__(self, ours: int, theirs: int, program: subprocess.Popen[bytes]) -> None:
         self.ours, self.theirs, self.program = ours, theirs, program
@@ -131,7 +131,7 @@ class Terminal:
         os.write(self.ours, keys.encode())
 
     def until(self, pattern: str) -> str:
-        """Return what is printed up to a pattern; earlier output is dropped."""
+        """Return the output up to a match of `pattern`; earlier output is dropped."""
         said, ends = "", time.monotonic() + TIMEOUT_SECONDS
         while not re.search(pattern, said, re.DOTALL):
             assert time.monotonic() < ends, said
@@ -142,7 +142,7 @@ class Terminal:
 
 @pytest.mark.slow
 def test_the_screen_at_a_terminal(orders, directory):
-    """On a terminal, rows appear, keys sort, filter and open a record; at its end the terminal is restored."""
+    """On a terminal, keys sort and filter the rows and open a record; at the end the terminal is restored."""
     orders("topics", "create", "clicks")
     with terminal("top", "--interval", "0.1", str(directory)) as screen:
         before = termios.tcgetattr(screen.theirs)
@@ -163,7 +163,7 @@ def test_the_screen_at_a_terminal(orders, directory):
         screen.press("\x1b")
         screen.until(r"clicks")
         screen.press("q")
-        screen.until(r"\x1b\[\?1049l")  # Read to the end, so that the program can write all it has to.
+        screen.until(r"\x1b\[\?1049l")  # Read to the end, so that the program can write all of its output.
         assert 0 == screen.program.wait(TIMEOUT_SECONDS)
         assert before == termios.tcgetattr(screen.theirs)
 
@@ -205,7 +205,7 @@ def test_keys_at_a_terminal(orders, directory):
 
 @pytest.mark.slow
 def test_no_color_where_none_is_wanted(orders, directory):
-    """With NO_COLOR there are no colors."""
+    """With NO_COLOR the output has no colors."""
     del orders
     with terminal("top", str(directory), NO_COLOR="1") as screen:
         assert not COLOR.search(screen.until(r"q quit"))

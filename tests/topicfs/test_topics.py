@@ -23,7 +23,7 @@ def test_a_topic_is_created_listed_described_and_deleted(topicfs, directory):
 
 
 def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
-    """A topic with records is deleted only with --with-records."""
+    """A topic that has records is deleted only with --with-records."""
     refused = orders("topics", "delete", "orders")
     assert (1, b"topicfs: orders: holds 3 records; add --with-records to delete them too\n") == (
         refused.status,
@@ -46,7 +46,7 @@ def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
     ],
 )
 def test_what_is_not_allowed_is_said_in_one_line(orders, words, message):
-    """An invalid name or setting, or a missing topic, is one line of error."""
+    """For an invalid name or setting, or a missing topic, one line of error is printed."""
     ran = orders("topics", *words)
     assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
     assert message in ran.errors.decode()
@@ -62,7 +62,7 @@ def test_listing_changes_nothing(orders, directory):
 
 
 def test_kafkas_own_topics_are_not_created(topicfs):
-    """A name of an internal topic is refused before any topic is created."""
+    """The name of an internal topic is refused before any topic is created."""
     ran = topicfs("topics", "create", "orders", "__consumer_offsets")
     assert (1, True) == (ran.status, b"__consumer_offsets: one of Kafka's own topics" in ran.errors)
     assert not Path("data").exists()
@@ -70,7 +70,7 @@ def test_kafkas_own_topics_are_not_created(topicfs):
 
 @pytest.mark.parametrize("refused", ["orders", "new", "e@f", "or_ders"])
 def test_no_topic_is_created_if_one_of_the_names_is_refused(orders, refused):
-    """If one name is refused, no topic is created."""
+    """If one of several names is refused, no topic is created."""
     orders("topics", "create", "or.ders")
     assert 0 != orders("topics", "create", "new", refused).status
     assert "or.ders\norders\n" == orders("topics", "list").text

@@ -25,7 +25,7 @@ WITHOUT = (
     [("verify", "pyspark", "Spark"), ("report", "pyspark", "Spark"), ("report", "matplotlib", "matplotlib")],
 )
 def test_what_is_not_installed_is_told_with_the_remedy(job, missing, what):
-    """A missing library is one line of error with how to install it."""
+    """If a library is missing, one line of error says how to install it."""
     found = subprocess.run(
         [sys.executable, "-c", WITHOUT, missing, "pipeline", job, "--data", str(LOG_DIRS)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -48,7 +48,7 @@ def test_a_cluster_has_no_files_to_verify(topicfs):
 
 @pytest.mark.parametrize("job", ["verify", "report"])
 def test_help_teaches_by_example(topicfs, job):
-    """The help has examples."""
+    """The help of both jobs has examples."""
     text = topicfs("pipeline", job, "--help").text
     assert f"topicfs pipeline {job} --data" in " ".join(text.split())
     assert "--master URL" in text
@@ -58,7 +58,7 @@ def test_help_teaches_by_example(topicfs, job):
 @pytest.mark.spark
 @pytest.mark.usefixtures("kept")
 def test_a_broken_directory_is_verified_and_reported_on(topicfs, tmp_path):
-    """`verify` prints damaged segments with the findings of `check`, status 1; `report` leaves damaged batches out."""
+    """`verify` prints damaged segments with the findings of `check`, status 1; `report` omits damaged batches."""
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS, data)
     log = data / "g-none-0" / f"{132:020d}.log"

@@ -1,4 +1,4 @@
-"""`topicfs work`: runs a command for each record of a queue."""
+"""`topicfs work` runs a command for each record of a queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.replication import open_engine
 
 
 def test_each_record_is_a_run(orders: Topicfs, tmp_path: Path):
-    """Each record is one run, with its value on standard input and its place and key in the environment."""
+    """Each record is one run of the command, with the value on standard input and place and key in the environment."""
     out = tmp_path / "out"
     script = f'echo "$(cat) $TOPICFS_TOPIC $TOPICFS_PARTITION $TOPICFS_OFFSET ${{TOPICFS_KEY-none}}" >> {out}'
     ran = orders("work", "g", "orders", "--drain", "--", "sh", "-c", script)
@@ -33,7 +33,7 @@ def test_each_record_is_a_run(orders: Topicfs, tmp_path: Path):
 
 
 def test_exit_statuses(orders: Topicfs, tmp_path: Path):
-    """Exit status 65 rejects a record; another failure releases it, up to five runs in total."""
+    """Exit status 65 rejects a record; any other failure releases the record, up to five runs in total."""
     out = tmp_path / "out"
     script = f"job=$(cat); echo $job >> {out}; case $job in one) exit 65;; two) exit 1;; esac"
     ran = orders("work", "g", "orders", "--drain", "--", "sh", "-c", script)
@@ -50,7 +50,7 @@ def test_exit_statuses(orders: Topicfs, tmp_path: Path):
 
 
 def test_several_at_a_time(orders: Topicfs, tmp_path: Path):
-    """With several jobs at a time each record is done once."""
+    """With several jobs at a time, the command runs once for each record."""
     out = tmp_path / "out"
     orders("append", "orders/0", stdin=b"".join(b"%d\n" % n for n in range(20)))
     ran = orders(
@@ -72,7 +72,7 @@ def test_several_at_a_time(orders: Topicfs, tmp_path: Path):
 
 
 def test_a_topic_that_is_not_there(orders: Topicfs):
-    """A missing topic is one line of error."""
+    """If the topic is missing, one line of error is printed."""
     ran = orders("work", "g", "clicks", "--drain", "--", "true")
 
     assert 1 == ran.status
@@ -80,7 +80,7 @@ def test_a_topic_that_is_not_there(orders: Topicfs):
 
 
 def test_a_process_with_very_many_files(orders: Topicfs):
-    """Descriptors above 1,023, which select(2) does not support, work."""
+    """A worker that has descriptors above 1,023, which select(2) does not support, works."""
     with ExitStack() as stack:
         for _ in range(1_100):
             stack.callback(os.close, os.dup(0))
@@ -95,7 +95,7 @@ def test_a_command_that_is_not_there(orders: Topicfs):
 
 
 def test_a_command_that_runs_longer_than_the_lease(orders: Topicfs, directory: Path, tmp_path: Path):
-    """While a command runs longer than the lease, no other worker gets its record."""
+    """While a command runs for longer than the lease, no other worker gets its record."""
     with closing(open_engine([directory])) as engine:
         engine.share_groups.create("g").alter({"share.record.lock.duration.ms": "1000"})
     out = tmp_path / "out"
@@ -107,7 +107,7 @@ def test_a_command_that_runs_longer_than_the_lease(orders: Topicfs, directory: P
 
 
 def test_a_key_that_no_environment_can_hold(topicfs: Topicfs, tmp_path: Path):
-    """A key that is too long for the environment is left out with a message, and the record is done."""
+    """If a key is too long for the environment, it is left out with a message, and the command still runs."""
     out = tmp_path / "out"
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0/log.kv", stdin=b"k" * 200_000 + b"\tlarge\nk\tsmall\n")
@@ -129,7 +129,7 @@ def waiting_signals(pid: int) -> set[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number: signal.Signals):
-    """After a signal the running command is finished and accepted, and no other is started."""
+    """After a signal the running command is completed and its record accepted, and no other command is started."""
     out, go = tmp_path / "out", tmp_path / "go"
     script = f"echo begun >> {out}; until [ -e {go} ]; do sleep 0.02; done; echo done >> {out}"
     words = ("work", "g", "orders", "--", "sh", "-c", script)
@@ -148,7 +148,7 @@ def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number:
 
 
 def test_a_signal_that_another_thread_gets(orders: Topicfs, tmp_path: Path):
-    """A signal that another thread of the worker receives is noticed at once."""
+    """The worker notices a signal immediately, even if another of its threads receives the signal."""
     out, go = tmp_path / "out", tmp_path / "go"
     script = f"echo begun >> {out}; until [ -e {go} ]; do sleep 0.02; done"
     with FORKS.start(COMMAND, "work", "g", "orders", "--", "sh", "-c", script) as worker:
@@ -161,7 +161,7 @@ def test_a_signal_that_another_thread_gets(orders: Topicfs, tmp_path: Path):
 
 
 def test_a_signal_during_the_last_record(topicfs: Topicfs, tmp_path: Path):
-    """After a signal during the last record, the worker ends without waiting for another one."""
+    """After a signal during the last record, the worker ends and does not wait for another record."""
     topicfs("topics", "create", "one")
     assert 0 == topicfs("append", "one", stdin=b"a\n").status
     begun, go = tmp_path / "begun", tmp_path / "go"
@@ -177,7 +177,7 @@ def test_a_signal_during_the_last_record(topicfs: Topicfs, tmp_path: Path):
 
 
 def test_signals_while_the_worker_ends(orders: Topicfs, tmp_path: Path):
-    """Further signals do not change the worker's exit status."""
+    """Further signals while the worker ends do not change its exit status."""
     begun, go = tmp_path / "begun", tmp_path / "go"
     script = f"trap '' TERM; touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
     with FORKS.start(COMMAND, "work", "g", "orders", "--", "sh", "-c", script) as worker:
@@ -190,7 +190,7 @@ def test_signals_while_the_worker_ends(orders: Topicfs, tmp_path: Path):
 
 
 def test_a_second_signal_ends_the_command(orders: Topicfs, tmp_path: Path):
-    """A second signal is passed to the command, whose record is released after it has ended."""
+    """A second signal is passed to the running command; when the command has ended, its record is released."""
     out = tmp_path / "out"
     script = f"trap 'echo ended >> {out}; exit 7' TERM; echo begun >> {out}; while :; do sleep 0.02; done"
     words = ("work", "g", "orders", "--", "sh", "-c", script)

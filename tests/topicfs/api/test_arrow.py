@@ -45,7 +45,7 @@ def test_a_topic_is_a_stream_of_arrow(orders):
 
 
 def test_a_stream_is_read_batch_by_batch(orders):
-    """A stream has several batches of bounded size, so that no reader holds a whole topic in memory."""
+    """A stream consists of several batches of bounded size, so that no reader has to hold a whole topic in memory."""
     sizes = [batch.num_rows for batch in orders.arrow()]
     assert (50_001, True) == (sum(sizes), 2 < len(sizes) and max(sizes) < 50_000)
 

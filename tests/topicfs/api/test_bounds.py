@@ -12,7 +12,7 @@ from topicfs import Record, errors
 
 @pytest.fixture
 def times():
-    """A time of the day before yesterday, of yesterday, the start of today, and now."""
+    """Four times: before yesterday, late yesterday, at the start of today, and now."""
     now = datetime.now(UTC)
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return [day - timedelta(days=1, minutes=1), day - timedelta(hours=1), day, now]
@@ -20,7 +20,7 @@ def times():
 
 @pytest.fixture
 def orders(tmp_path, times):
-    """A topic with a record for each time; the first two of six offsets are deleted."""
+    """A topic with one record for each of `times` at offsets 2 to 5; the records at offsets 0 and 1 are deleted."""
     with topicfs.open(tmp_path / "data") as topics:
         created = topics.create("orders", config={"retention.ms": "-1"})
         created[0].append_many([b"gone", b"gone too"])
@@ -62,7 +62,7 @@ def read(orders, *places) -> bytes:
     ],
 )
 def test_records_of_a_range(orders, places, expected):
-    """Start and stop are an offset, a count from the end, a word or a time; stop is exclusive."""
+    """Start and stop may be an offset, a negative count from the end, a word or a time; stop is exclusive."""
     assert expected == read(orders, *places)
 
 
@@ -83,14 +83,14 @@ def test_a_start_beyond_the_end_is_an_error(orders, isolation):
     "place", ["42-99", "42-", "@yesterday-@today", "-", "soon", "", "007", "42.json", "@never", "-10x"]
 )
 def test_a_text_that_is_no_place_is_an_error(orders, place):
-    """An invalid text is an error that lists valid ones."""
+    """A start or stop that is an invalid text raises ValueError with a list of valid texts."""
     for call in (orders.records, orders.follow, orders.arrow):
         with pytest.raises(ValueError, match=r"not a"):
             call(place)
 
 
 def test_a_place_of_another_type_is_an_error(orders):
-    """A bool, a float or bytes, a time without a zone, or an unknown isolation is an error."""
+    """A start of type bool, float or bytes, a time without a zone, and an unknown isolation are errors."""
     for place in (True, 1.5, b"42"):
         with pytest.raises(TypeError, match="a place is an offset"):
             orders.records(place)
@@ -101,7 +101,7 @@ def test_a_place_of_another_type_is_an_error(orders):
 
 
 def test_an_offset_needs_a_partition(tmp_path):
-    """An offset for a topic of several partitions is an error; a time is not."""
+    """Starting at an offset is an error for a topic of several partitions; starting at a time is allowed."""
     with topicfs.open(tmp_path / "data") as topics:
         clicks = topics.create("clicks", partitions=2)
         clicks[1].append(Record(b"one", timestamp=5))

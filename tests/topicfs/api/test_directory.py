@@ -16,12 +16,12 @@ from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk.native import system_clock
 
 HASHES_OF_KAFKA = {b"": 275646681, b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
-"""Golden values of the murmur2 of Kafka's clients."""
+"""Results of murmur2 in Kafka's clients, by key."""
 
 
 @pytest.fixture
 def topics(tmp_path):
-    """A data directory that does not exist before the first topic."""
+    """The topics of a data directory that is created together with the first topic."""
     with topicfs.open(tmp_path / "data") as opened:
         yield opened
 
@@ -37,7 +37,7 @@ def values(records) -> list[bytes | None]:
 
 
 def test_topics_are_created_found_and_deleted(topics):
-    """Topics are a collection by name; they can be created, found and deleted."""
+    """Topics are a collection by name. A topic can be created, found and deleted."""
     created = topics.create("orders", partitions=4, config={"retention.ms": "-1"})
     assert (["orders"], 1, True, False) == (list(topics), len(topics), "orders" in topics, "clicks" in topics)
     assert (created.id, 4, {"retention.ms": "-1"}) == (
@@ -51,7 +51,7 @@ def test_topics_are_created_found_and_deleted(topics):
 
 
 def test_an_unknown_topic_is_an_error_with_the_names_that_are_similar(topics, orders):
-    """An unknown topic is an error that suggests similar names."""
+    """Asking for an unknown topic raises an error that suggests similar names."""
     with pytest.raises(errors.UnknownTopicError, match="order: no such topic; did you mean orders"):
         topics["order"]
     with pytest.raises(errors.UnknownTopicError, match="orders has partition 0 alone"):
@@ -59,7 +59,7 @@ def test_an_unknown_topic_is_an_error_with_the_names_that_are_similar(topics, or
 
 
 def test_opening_a_place_makes_no_directory(tmp_path):
-    """Opening a path creates no directory; the first topic does."""
+    """Opening a path creates no directory. Creating the first topic creates the directory."""
     (tmp_path / "empty").mkdir()
     for name in ("missing", "empty"):
         with topicfs.open(tmp_path / name) as topics:
@@ -76,7 +76,7 @@ def test_opening_a_place_makes_no_directory(tmp_path):
 
 
 def test_records_are_not_deleted_by_accident(topics, orders):
-    """Deleting a topic with records needs `with_records`."""
+    """Deleting a topic that has records requires `with_records`."""
     orders.append(b"one")
     with pytest.raises(errors.TopicNotEmptyError, match="holds 1 records"):
         topics.delete("orders")
@@ -85,7 +85,7 @@ def test_records_are_not_deleted_by_accident(topics, orders):
 
 
 def test_a_record_comes_back_as_it_was_appended(orders):
-    """A record is read as it was appended; names of headers are text, even if they are not UTF-8."""
+    """Appended records are read unchanged. A header's name is a str, even if its bytes are not UTF-8."""
     headers = (("source", b"shop"), ("source", None), ("\udcff", b""))
     appended = orders.append(b"one apple", key=b"anna", headers=headers, timestamp=1_795_000_000_000)
     orders.append(None, key=b"anna", timestamp=datetime(2026, 11, 21, 3, tzinfo=UTC))
@@ -96,7 +96,7 @@ def test_a_record_comes_back_as_it_was_appended(orders):
 
 
 def test_a_record_is_stamped_when_it_is_appended(orders):
-    """Without a timestamp, a record gets the time of the append."""
+    """A record that is appended without a timestamp gets the time of the append."""
     before = datetime.now(UTC) - timedelta(milliseconds=1)
     orders.append(b"one")
     (record,) = orders.records()
@@ -104,7 +104,7 @@ def test_a_record_is_stamped_when_it_is_appended(orders):
 
 
 def test_a_record_never_changes():
-    """Records are immutable, and equal if their fields are."""
+    """Records are immutable, and two records are equal if all their fields are equal."""
     record = Record(b"one", b"k")
     with pytest.raises(AttributeError):
         record.value = b"two"
@@ -115,7 +115,7 @@ def test_a_record_never_changes():
 
 @pytest.mark.parametrize("timestamp", [-2, 2**63, -(2**63) - 1])
 def test_a_timestamp_has_63_bits(topics, timestamp):
-    """A timestamp outside 0 to 2^63-1 is refused, except -1, which stands for none and becomes the present time."""
+    """A timestamp outside 0 to 2^63-1 is refused, except -1, which means none and is replaced by the present time."""
     orders = topics.create("orders", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     with pytest.raises(errors.InvalidTimestampError, match="milliseconds since 1970"):
         orders.append(b"one", timestamp=timestamp)
@@ -124,7 +124,7 @@ def test_a_timestamp_has_63_bits(topics, timestamp):
 
 
 def test_what_is_no_bytes_is_refused(orders):
-    """A value or key that is not bytes, a header's name that is not text, or a time without a zone is refused."""
+    """A value or key that is not bytes, a header name that is not a str, or a time without a zone is refused."""
     for refused in ("one", 5):
         with pytest.raises(TypeError, match="a value must be bytes or None"):
             orders.append(refused)
@@ -138,7 +138,7 @@ def test_what_is_no_bytes_is_refused(orders):
 
 
 def test_a_key_goes_where_kafkas_producer_sends_it(topics):
-    """A key's partition is that of Kafka's producers; records without keys stay in one partition for a while."""
+    """A record with a key goes to the partition that Kafka's producers choose; records without keys stay together."""
     clicks = topics.create("clicks", partitions=4)
     expected = {key: (digest & 0x7FFFFFFF) % 4 for key, digest in HASHES_OF_KAFKA.items()}
     assert expected == {key: clicks.append(b"", key=key).partition for key in HASHES_OF_KAFKA}
@@ -147,7 +147,7 @@ def test_a_key_goes_where_kafkas_producer_sends_it(topics):
 
 
 def test_append_many_makes_one_batch(orders):
-    """`append_many` makes one batch, which is on disk with `durable`."""
+    """`append_many` writes one batch; with `durable` the batch is on disk when the call returns."""
     orders.append(b"before")
     appended = orders[0].append_many([b"one", Record(b"two", b"k"), bytearray(b"three")], durable=True)
     assert (0, 1) == appended
@@ -157,7 +157,7 @@ def test_append_many_makes_one_batch(orders):
 
 
 def test_a_batch_that_is_refused_leaves_nothing(orders):
-    """A bad record, a batch above max.message.bytes, or no record at all is refused, and nothing is appended."""
+    """`append_many` refuses an invalid record, a batch above max.message.bytes or no records, and appends nothing."""
     with pytest.raises(TypeError):
         orders[0].append_many([b"one", "two"])
     with pytest.raises(errors.RecordTooLargeError):
@@ -168,7 +168,7 @@ def test_a_batch_that_is_refused_leaves_nothing(orders):
 
 
 def test_records_of_another_topic_are_copied(topics, orders):
-    """Records that were read can be appended to another topic, with all fields but their place."""
+    """A record that was read can be appended to another topic, with all fields except partition and offset."""
     orders.append(b"one", key=b"k", headers=[("h", b"v")], timestamp=5)
     copy = topics.create("copy")
     copy[0].append_many(orders.records())
@@ -177,7 +177,7 @@ def test_records_of_another_topic_are_copied(topics, orders):
 
 
 def test_partitions_are_merged_by_time(topics):
-    """A topic's records are merged by timestamp; each partition keeps its order."""
+    """Reading a topic merges its partitions by timestamp and keeps the order of each partition."""
     clicks = topics.create("clicks", partitions=3)
     for timestamp, partition in ((30, 0), (10, 1), (20, 2), (40, 1), (35, 0)):
         clicks.append(b"%d" % timestamp, timestamp=timestamp, partition=partition)
@@ -185,7 +185,7 @@ def test_partitions_are_merged_by_time(topics):
 
 
 def test_kafkas_own_topics_are_only_read(topics, orders):
-    """Internal topics can be read, but not written or created."""
+    """Internal topics can be read, but they can be neither written nor created."""
     orders.append(b"one")
     with topics.group("billing").join("orders", timeout=0) as member:
         assert [b"one"] == values(member.poll())
@@ -199,7 +199,7 @@ def test_kafkas_own_topics_are_only_read(topics, orders):
 
 
 def test_a_topic_stays_the_same_topic(topics, orders):
-    """After a topic was deleted and created again, the old objects can neither read nor write."""
+    """After a topic was deleted and created again, objects of the old topic can neither read nor write."""
     orders.append(b"one")
     before = orders[0]
     topics.delete("orders", with_records=True)
@@ -213,7 +213,7 @@ def test_a_topic_stays_the_same_topic(topics, orders):
 
 
 def test_following_waits_for_what_is_appended_later(topics, orders):
-    """`follow` returns records as they are appended, and ends after `timeout` seconds without any."""
+    """`follow` returns records as they are appended, and ends when none has come for `timeout` seconds."""
     orders.append(b"one")
     followed = orders.follow(timeout=60)
     assert b"one" == next(followed).value
@@ -226,7 +226,7 @@ def test_following_waits_for_what_is_appended_later(topics, orders):
 
 
 def test_following_ends_with_its_topic(topics, orders):
-    """`follow` of a topic that is deleted raises UnknownTopicError."""
+    """`follow` raises UnknownTopicError when its topic is deleted."""
     orders.append(b"one")
     followed = orders.follow()
     assert b"one" == next(followed).value
@@ -238,7 +238,7 @@ def test_following_ends_with_its_topic(topics, orders):
 
 
 def test_following_takes_partitions_that_come_later(topics, orders):
-    """`follow` reads a partition that is added later from its first record."""
+    """`follow` also reads a partition that is added later, beginning with its first record."""
     followed = orders.follow(timeout=60)
     orders.append(b"one")
     assert b"one" == next(followed).value
@@ -249,7 +249,7 @@ def test_following_takes_partitions_that_come_later(topics, orders):
 
 
 def test_another_process_cannot_open_a_directory_that_is_owned(tmp_path, topics, orders):
-    """Another process cannot open an owned directory, except read-only; the error says so."""
+    """A directory that a process owns can be opened by another process only read-only; the error says so."""
     orders.append(b"one")
     program = """
 import json, sys, topicfs
@@ -266,7 +266,7 @@ except topicfs.errors.StorageError as error:
 
 
 def test_a_directory_that_is_only_read_is_not_touched(tmp_path, topics, orders):
-    """A read-only directory is not locked or changed, and each call shows its present state."""
+    """Opening a directory read-only neither locks nor changes it, and each call returns its present state."""
     orders.append(b"one")
     with topicfs.open(tmp_path / "data", read_only=True) as looking:
         seen = looking["orders"]
@@ -293,7 +293,7 @@ def test_a_directory_that_is_only_read_is_not_touched(tmp_path, topics, orders):
 
 
 def test_a_damaged_batch_is_an_error_after_the_records_before_it(tmp_path):
-    """Reading reaches a damaged batch only after the records before it, and then raises CorruptionError."""
+    """A read returns the records before a damaged batch, and raises CorruptionError only when it reaches the batch."""
     with topicfs.open(tmp_path / "data") as topics:
         orders = topics.create("orders")
         orders.append(b"one")
@@ -310,7 +310,7 @@ def test_a_damaged_batch_is_an_error_after_the_records_before_it(tmp_path):
 
 
 def test_duties_run_when_the_program_says_so(topics, monkeypatch):
-    """`maintain` runs the duties that are due, such as retention."""
+    """`maintain` runs all duties that are due, such as retention."""
     short = topics.create("short", config={"retention.ms": "1", "file.delete.delay.ms": "0"})
     short.append(b"old", timestamp=1)
     assert 0 == short[0].start_offset
@@ -320,7 +320,7 @@ def test_duties_run_when_the_program_says_so(topics, monkeypatch):
 
 
 def test_what_was_taken_from_topics_keeps_them_open(tmp_path):
-    """A topic, a partition or a member keeps its Topics open."""
+    """An object obtained from a Topics, such as a topic, a partition or a member, keeps the Topics open."""
     place = tmp_path / "data"
     with topicfs.open(place) as topics:
         topics.create("orders")
@@ -336,7 +336,7 @@ def test_what_was_taken_from_topics_keeps_them_open(tmp_path):
 
 @pytest.mark.parametrize("keep", ["held = topics, member", "held = []; held.append((held, topics, member))"])
 def test_a_program_that_ends_without_closing_gives_the_directory_back_in_order(tmp_path, keep):
-    """A program that ends without closing leaves a cleanly closed directory, although no thread can start at exit."""
+    """If a program ends without closing a directory, it is closed cleanly, although no thread can start at exit."""
     program = f"""
 import sys, topicfs
 topics = topicfs.open(sys.argv[1])

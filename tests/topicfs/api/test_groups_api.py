@@ -1,4 +1,4 @@
-"""Members of groups, and positions as Kafka keeps them."""
+"""Members of groups, and positions as in Kafka."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def topics(tmp_path):
 
 
 def values(records, count=None) -> list[bytes]:
-    """Return the sorted values of `count` records, or of all."""
+    """Return the sorted values of the next `count` records, or of all records."""
     return sorted(record.value for record in islice(records, count))
 
 
 def test_what_is_committed_is_not_read_again(topics):
-    """Committed records are not read again by the group; uncommitted ones are."""
+    """A group reads committed records once, and reads uncommitted records again."""
     billing = topics.group("billing")
     with billing.join("orders") as member:
         assert [b"one", b"three", b"two"] == values(member, 3)
@@ -43,7 +43,7 @@ def test_what_is_committed_is_not_read_again(topics):
 
 
 def test_a_commit_within_the_loop_counts_the_record_at_hand(topics):
-    """A commit inside the loop commits the present record, not all that were fetched."""
+    """A commit inside the loop commits up to the record of this iteration, not all fetched records."""
     billing = topics.group("billing")
     with billing.join("orders") as member:
         for record in member:
@@ -54,7 +54,7 @@ def test_a_commit_within_the_loop_counts_the_record_at_hand(topics):
 
 
 def test_iterating_ends_if_nothing_comes(topics):
-    """A member's loop ends after its timeout, but the member stays in the group until it is closed."""
+    """A member's loop ends after its timeout; the member then stays in the group until it is closed."""
     with topics.group("billing").join("orders", timeout=0) as member:
         assert [b"one", b"three", b"two"] == sorted(
             record.value for _ in range(2) for record in member.poll(60)
@@ -64,7 +64,7 @@ def test_iterating_ends_if_nothing_comes(topics):
 
 
 def test_a_pattern_names_topics_that_come_later(topics):
-    """A pattern includes later topics, but no internal ones; each record names its topic."""
+    """A pattern also matches topics that are created later, but no internal topics. Each record names its topic."""
     with topics.group("all").join("*") as member:
         records = iter(member)
         assert [b"four", b"one", b"three", b"two"] == values(records, 4)
@@ -74,7 +74,7 @@ def test_a_pattern_names_topics_that_come_later(topics):
 
 
 def test_members_share_the_partitions(topics):
-    """Each partition is read by one member, and a member's partitions go to the others when it leaves."""
+    """Each partition is read by one member; when a member leaves, the other members get its partitions."""
     billing = topics.group("billing")
     first = billing.join("orders")
     assert 3 == sum(len(first.poll(60)) for _ in range(2))
@@ -92,7 +92,7 @@ def test_members_share_the_partitions(topics):
 
 
 def test_positions_are_set_while_nobody_reads(topics):
-    """Positions can be set while a group has no members."""
+    """The positions of a group without members can be set."""
     billing = topics.group("billing")
     billing.set_positions({TopicPartition("orders", 0): 1})
     with billing.join("orders") as member:
@@ -107,7 +107,7 @@ def test_positions_are_set_while_nobody_reads(topics):
 
 
 def test_a_position_out_of_range_is_reset(topics):
-    """A position out of range is reset by `auto.offset.reset`, here to the earliest record."""
+    """A position that is out of range is reset as `auto.offset.reset` says, here to the earliest record."""
     billing = topics.group("billing")
     billing.set_positions({TopicPartition("orders", 0): 99, TopicPartition("orders", 1): 1})
     with billing.join("orders") as member:
@@ -115,7 +115,7 @@ def test_a_position_out_of_range_is_reset(topics):
 
 
 def test_records_that_were_deleted_meanwhile_are_passed_over(topics):
-    """If unread records were deleted, a member continues by `auto.offset.reset`."""
+    """If records that a member has not read are deleted, the member continues as `auto.offset.reset` says."""
     orders = topics["orders"]
     with topics.group("billing").join("orders") as member:
         assert 3 == sum(len(member.poll(60)) for _ in range(2))
@@ -125,7 +125,7 @@ def test_records_that_were_deleted_meanwhile_are_passed_over(topics):
 
 
 def test_a_group_reads_topics(topics):
-    """A member needs a topic, and a group needs a name."""
+    """Joining requires at least one topic and the name of a group."""
     with pytest.raises(ValueError, match="give the topics"):
         topics.group("billing").join()
     with pytest.raises(errors.InvalidGroupError):
@@ -134,7 +134,7 @@ def test_a_group_reads_topics(topics):
 
 @pytest.mark.parametrize("polls", [0, 1])
 def test_a_position_belongs_to_one_topic(topics, polls):
-    """A member of a recreated topic reads the new one from its start, and commits no position of the old one."""
+    """When a topic is recreated, a member reads the new topic from its start, and commits no old position."""
     billing = topics.group("billing")
     with billing.join("orders") as member:
         assert 3 == sum(len(member.poll(60)) for _ in range(2))
@@ -152,7 +152,7 @@ def test_a_position_belongs_to_one_topic(topics, polls):
 
 
 def test_a_member_waits_for_a_topic_that_is_created_again(topics):
-    """A waiting member is woken by records of a topic that was created again."""
+    """A member that waits for records is woken by records of a topic that was deleted and created again."""
     with topics.group("billing").join("orders") as member:
         assert 3 == sum(len(member.poll(60)) for _ in range(2))
         read = []

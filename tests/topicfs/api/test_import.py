@@ -1,4 +1,4 @@
-"""What `import topicfs` imports, and what mypy says about programs that use it."""
+"""The modules that `import topicfs` imports, and mypy's errors in programs that use the package."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_importing_the_package_imports_nothing_else():
 
 
 def test_a_program_needs_no_terminal_and_no_event_loop():
-    """The API imports no libraries of the command, the mount, Spark or Arrow."""
+    """The API imports no library that only the command, the mount, Spark or Arrow needs."""
     command = "import sys, topicfs; topicfs.open; topicfs.Member; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True, text=True)
     assert set() == {"click", "rich", "trio", "pyfuse3", "pyspark", "pyarrow"} & set(ran.stdout.split())
@@ -70,7 +70,7 @@ def test_all_public_names_are_there():
 
 @pytest.mark.slow
 def test_a_program_is_checked_by_mypy(tmp_path):
-    """mypy --strict accepts a correct program, and finds each wrong line."""
+    """mypy --strict accepts a correct program, and reports each wrong line."""
     (tmp_path / "right.py").write_text(PROGRAM)
     (tmp_path / "wrong.py").write_text("import topicfs\n" + "".join(f"{line}\n" for line in WRONG))
     (tmp_path / "mypy.ini").write_text("[mypy]\n")

@@ -1,4 +1,4 @@
-"""Records of transactions, by isolation."""
+"""Reads of transactional records at each isolation level."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made():
     [("read_committed", [b"c1"]), ("read_uncommitted", [b"a0", b"c1", b"a4", b"o6"])],
 )
 def test_only_what_is_committed_shows_unless_all_is_asked_for(made, isolation, expected):
-    """read_committed shows only committed records, in `records`, `follow`, near the end and in `arrow`."""
+    """With read_committed, `records`, `follow`, reads near the end and `arrow` return committed records only."""
     partition = topicfs.Partition(made.log, lambda: None, internal=False, polls=True)
     assert expected == [record.value for record in partition.records(isolation=isolation)]
     assert expected == [record.value for record in partition.follow(isolation=isolation, timeout=0)]
@@ -38,7 +38,7 @@ def test_only_what_is_committed_shows_unless_all_is_asked_for(made, isolation, e
 
 
 def test_reading_on_passes_markers_and_stops_before_an_open_transaction(made):
-    """Reading skips markers and stops at an open transaction, whose records are returned after its commit."""
+    """Reads skip markers and stop at an open transaction; its records are returned after the commit."""
     cursor = Cursor(made.log, Offset(0), Isolation.READ_COMMITTED)
     assert ([b"c1"], 2) == ([record.value for record in cursor.next()], cursor.next_offset)
     assert ([], 6) == (cursor.next(), cursor.next_offset)

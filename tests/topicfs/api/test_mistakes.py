@@ -115,14 +115,14 @@ def topics(tmp_path):
 
 @pytest.mark.parametrize(("call", "kind", "message"), CALLS)
 def test_a_mistake_is_answered_with_what_to_write(topics, call, kind, message):
-    """A wrong call raises an error with the remedy, and changes nothing."""
+    """A wrong call changes nothing, and raises an error that contains the remedy."""
     with pytest.raises(kind, match=re.escape(message)):
         call(topics)
     assert (["orders"], [1, 0]) == (list(topics), [one.end_offset for one in topics["orders"]])
 
 
 def test_numbers_and_mappings_are_taken_for_text_and_pairs(topics):
-    """A setting may be an int or a bool, headers a dict, and a partition a plain tuple."""
+    """A setting may be given as an int or a bool, headers as a dict, and a partition as a plain tuple."""
     created = topics.create("new", config={"retention.ms": -1, "preallocate": True})
     assert {"retention.ms": "-1", "preallocate": "true"} == created.config
     created.append(b"", headers={"a": b"b", "c": None})
@@ -139,7 +139,7 @@ def test_a_pattern_may_name_no_topic_yet(topics):
 
 
 def test_what_was_opened_read_only_says_how_to_write(topics, tmp_path):
-    """With read_only, appending, creating a topic and joining a group raise ReadOnlyError with the remedy."""
+    """If topics are opened read-only, appending, creating a topic and joining raise ReadOnlyError with the remedy."""
     with topicfs.open(tmp_path / "data", read_only=True) as opened:
         for call in (
             lambda: opened["orders"].append(b""),
@@ -153,11 +153,11 @@ def test_what_was_opened_read_only_says_how_to_write(topics, tmp_path):
 
 
 def test_a_directory_that_this_process_has_open_is_not_another_process(topics, tmp_path):
-    """Opening a directory twice in one process is an error that says to use the existing Topics."""
+    """Opening a directory twice in one process raises an error that says to use the existing Topics."""
     with pytest.raises(errors.StorageError, match="data: already open in this process; use that Topics"):
         topicfs.open(tmp_path / "data")
 
 
 def test_topics_and_the_package_name_themselves(topics, tmp_path):
-    """`repr` of Topics shows the place, and the package has a version."""
+    """`repr` of a Topics shows its place, and the package has a version."""
     assert (f"<Topics {tmp_path / 'data'}>", "0.1.0") == (repr(topics), topicfs.__version__)

@@ -1,4 +1,4 @@
-"""The API next to a daemon that has mounted the directory: it reads the files, and writes through the mount."""
+"""The API while a daemon has mounted the directory: the API reads the files, and writes through the mount."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPICFS = Path(sys.executable).with_name("topicfs")
 
 @pytest.fixture
 def mnt(tmp_path, request):
-    """A mount of the directory `data`, with a test's options."""
+    """A mount of the directory `data`, with options that a test passes as the fixture's parameter."""
     options = getattr(request, "param", ())
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
@@ -33,7 +33,7 @@ def mnt(tmp_path, request):
 
 @pytest.fixture(params=["data", "mnt"])
 def topics(request, mnt):
-    """The topics, opened by directory and by mount."""
+    """The topics, opened once by the data directory and once by the mountpoint."""
     with topicfs.open(mnt.parent / request.param) as opened:
         yield opened
 
@@ -43,13 +43,13 @@ def values(records) -> list[bytes]:
 
 
 def written(path, line):
-    """Append a line, as a shell does."""
+    """Append a line with a write to the file `path`, as a shell does."""
     with path.open("a") as file:
         file.write(line)
 
 
 def test_what_is_appended_goes_through_the_daemon_and_shows_at_once(topics, mnt):
-    """An append goes through the daemon, and is visible at once; its offset is not known."""
+    """An append goes through the daemon, and its record can be read immediately; `append` does not know the offset."""
     orders = topics.create("orders", partitions=4, config={"retention.ms": "-1"})
     appended = orders.append(b"one apple", key=b"abc", headers=[("source", b"shop")], timestamp=5)
     assert (479470107 % 4, None) == appended
@@ -63,7 +63,7 @@ def test_what_is_appended_goes_through_the_daemon_and_shows_at_once(topics, mnt)
 
 
 def test_a_batch_is_kept_whole_or_not_at_all(topics, mnt):
-    """A batch of several requests is stored completely or not at all, and the next append works."""
+    """A batch that needs several requests is stored completely or not at all, and the next append succeeds."""
     orders = topics.create("orders")
     orders[0].append_many([b"x" * 1000] * 500, durable=True)
     assert 500 == orders[0].end_offset
@@ -74,7 +74,7 @@ def test_a_batch_is_kept_whole_or_not_at_all(topics, mnt):
 
 
 def test_following_sees_what_others_append(topics, mnt):
-    """`follow` returns records that a shell appends."""
+    """`follow` returns the records that a shell appends."""
     orders = topics.create("orders")
     orders.append(b"one")
     followed = orders.follow(timeout=60)
@@ -87,7 +87,7 @@ def test_following_sees_what_others_append(topics, mnt):
 
 
 def test_a_topic_stays_the_same_topic(topics, mnt):
-    """After a topic was deleted and created again, the old objects can neither read nor write."""
+    """After a topic was deleted and created again, objects of the old topic can neither read nor write."""
     orders = topics.create("orders")
     partition = orders[0]
     list(partition.records())
@@ -105,7 +105,7 @@ def test_a_topic_stays_the_same_topic(topics, mnt):
 
 
 def test_records_are_not_deleted_by_accident(topics):
-    """Deleting a topic with records needs `with_records`, and a mount that allows it."""
+    """Deleting a topic that has records requires `with_records`, and a mount that allows deletion."""
     topics.create("orders").append(b"one")
     with pytest.raises(errors.TopicNotEmptyError):
         topics.delete("orders")
@@ -115,7 +115,7 @@ def test_records_are_not_deleted_by_accident(topics):
 
 
 def test_a_member_reads_through_the_mount(topics, mnt):
-    """A member reads through the mount; its positions are the daemon's, and change at a commit."""
+    """A member reads through the mount. The daemon keeps the member's positions, which change at a commit."""
     topics.create("orders", partitions=2).append(b"one", key=b"k", partition=1, timestamp=5)
     billing = topics.group("billing")
     with billing.join("orders") as member:
@@ -134,7 +134,7 @@ def test_a_member_reads_through_the_mount(topics, mnt):
 
 @pytest.mark.parametrize("mnt", [["--allow-delete"]], indirect=True)
 def test_a_position_belongs_to_one_topic(topics):
-    """Positions of a deleted topic are not committed in a new one of its name, which is read from its start."""
+    """Positions in a deleted topic are not committed for a new topic of its name, which is read from its start."""
     topics.create("orders", partitions=2)[0].append_many([b"one", b"two"])
     billing = topics.group("billing")
     with billing.join("orders") as member:
@@ -149,7 +149,7 @@ def test_a_position_belongs_to_one_topic(topics):
 
 
 def test_a_group_whose_readers_commit_by_reading_is_refused(topics, mnt):
-    """Joining needs a group with commit=manual: otherwise reads would commit."""
+    """Joining a group through a mount requires commit=manual, because otherwise each read would commit."""
     topics.create("orders")
     (mnt / "@groups/billing").mkdir()
     with pytest.raises(errors.GroupError, match="echo commit=manual"):

@@ -11,7 +11,7 @@ from topicfs.top.mount_source import MountSource
 
 @pytest.mark.parametrize("name", ["billing", "a\rb", "a\\nb", 'a"}', "ä # {"])
 def test_a_group_is_known_whatever_its_name(tmp_path: Path, name: str):
-    """A group's name can be any UTF-8 text, even with carriage returns."""
+    """The name of a group can be any UTF-8 text, even with carriage returns."""
     label = name.replace("\\", "\\\\").replace('"', '\\"')
     text = (
         f'topicfs_topic_partitions{{topic="t"}} 1\ntopicfs_group_lag_records{{group="{label}",topic="t"}} 5\n'

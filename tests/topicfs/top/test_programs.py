@@ -1,4 +1,4 @@
-"""The programs that have files of a mount open."""
+"""The programs that have files of a mount open, as `topicfs top` finds them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topicfs.top.mount_source import OpenFile, open_files
 
 
 def test_files_of_topics_by_program(tmp_path: Path):
-    """Open files are found with program and topics; members of groups are readers; unrelated files are skipped."""
+    """Open files are found with their program and topics; a member of a group is a reader; other files are skipped."""
     held = {
         3: ("/mnt/orders/0/log", os.O_RDONLY),
         4: ("/mnt/orders/0/log", os.O_WRONLY | os.O_APPEND),
@@ -31,7 +31,7 @@ def test_files_of_topics_by_program(tmp_path: Path):
     (tmp_path / "12" / "fd").mkdir(parents=True)
     (tmp_path / "12" / "fd" / "1").symlink_to(
         "/mnt/orders/0/log"
-    )  # A process that has ended has no further files.
+    )  # A process that has ended has no more files.
     (tmp_path / "13").mkdir()
     (tmp_path / "meminfo").touch()
     expected = {
@@ -44,7 +44,7 @@ def test_files_of_topics_by_program(tmp_path: Path):
 
 
 def test_this_process_is_found(tmp_path: Path):
-    """The test's own process is found in the real /proc."""
+    """The process of the test is found in the real /proc."""
     (tmp_path / "orders").mkdir()
     with (tmp_path / "orders" / "log").open("w"):
         (found,) = open_files(tmp_path)
@@ -53,7 +53,7 @@ def test_this_process_is_found(tmp_path: Path):
 
 
 def test_a_program_whose_name_is_no_text_is_shown(tmp_path: Path):
-    """A program's name that the kernel has cut inside a character is shown."""
+    """A program whose name the kernel has cut in the middle of a character is shown."""
     process = tmp_path / "4711"
     for folder in ("fd", "fdinfo"):
         (process / folder).mkdir(parents=True)

@@ -52,14 +52,14 @@ def printed(found: TopScreen, width: int = 80, height: int = 24) -> list[str]:
 
 
 def test_rates_are_those_between_two_samples():
-    """Rates are computed from appended records, so retention does not lower them."""
+    """A rate is computed from the number of appended records, so that retention does not lower it."""
     before = sample(10, orders=topic(100))
     (found,) = rows_of(sample(12, orders=topic(50, appended_records=140, appended_bytes=1400)), before)
     assert (20, 200, 50) == (found.records_per_second, found.bytes_per_second, found.records)
 
 
 def test_without_two_samples_there_is_no_rate():
-    """Without two samples, or without time between them, there is no rate."""
+    """With a single sample, or with no time between two samples, there is no rate."""
     now = sample(10, orders=topic(5), remote=topic(5, appended_bytes=None))
     assert {None} == {one.records_per_second for one in rows_of(now, None)}
     assert {None} == {one.records_per_second for one in rows_of(now, now)}
@@ -67,19 +67,19 @@ def test_without_two_samples_there_is_no_rate():
 
 
 def test_a_topic_that_is_new_or_made_again_has_a_rate_of_its_own():
-    """All records of a new topic count for its rate; a recreated topic has the rate 0."""
+    """All records of a topic that is new count for its rate; a topic that was recreated has the rate 0."""
     found = rows_of(sample(2, again=topic(1), new=topic(8)), sample(0, again=topic(100), gone=topic(7)))
     assert [("again", 0), ("new", 4)] == [(one.topic, one.records_per_second) for one in found]
 
 
 def test_the_group_that_is_furthest_behind_is_shown():
-    """The group with the largest lag is shown."""
+    """The row of a topic shows the group with the largest lag."""
     now = sample(1, a=topic(lags={"x": 5, "y": 9}), b=topic())
     assert [(9, "y"), (None, "")] == [(one.lag, one.group) for one in rows_of(now, None)]
 
 
 def test_keys_sort_and_equals_are_by_name():
-    """Keys sort by their column, largest first, then by name; names ascend."""
+    """A key sorts by its column, largest value first, equal values by name; the name column ascends."""
     rows = [row("b", records=5), row("a", records=5), row("c", records=9, lags={"g": 1})]
     for key, expected in {"n": "abc", "e": "cab", "l": "cab", "r": "abc", "x": "abc"}.items():
         found = screen(*rows)
@@ -88,7 +88,7 @@ def test_keys_sort_and_equals_are_by_name():
 
 
 def test_every_column_that_has_a_key_sorts():
-    """Each column with a key sorts; unknown numbers come after zeros."""
+    """Each column that has a key sorts the rows; unknown numbers come after zeros."""
     keys = [column.key for column in COLUMNS if column.key]
     assert len(keys) == len(set(keys))
     for key in keys:
@@ -98,7 +98,7 @@ def test_every_column_that_has_a_key_sorts():
 
 
 def test_the_filter_is_part_of_a_name():
-    """The filter is a part of a name; while it is typed, letters are not commands; escape removes it."""
+    """The filter matches a part of a name. While it is typed, letters are not commands. Escape removes it."""
     found = screen(*(row(name) for name in ("Orders", "clicks", "reorders")))
     for key in ("/", "q", BACKSPACE, "o", "r", "d"):
         assert found.press(key) is None
@@ -109,14 +109,14 @@ def test_the_filter_is_part_of_a_name():
 
 
 def selected(found: TopScreen) -> str | None:
-    """Return the topic that the enter key opens."""
+    """Return the name of the topic that the enter key opens."""
     found.press(ENTER)
     opened, found.opened = found.opened, None
     return opened
 
 
 def test_the_selection_stays_on_its_topic():
-    """The selection stays on its topic when the order changes, and stops at the ends."""
+    """The selection stays on its topic when the order changes, and stops at the first and the last topic."""
     found = screen(*(row(name) for name in "abc"), sorted_by="n")
     assert "a" == selected(found)
     for key, expected in ((DOWN, "b"), (DOWN, "c"), (DOWN, "c"), (UP, "b")):
@@ -131,7 +131,7 @@ def test_the_selection_stays_on_its_topic():
 
 
 def test_pages_and_ends():
-    """A page is the number of visible rows; Home and End go to the first and last topic."""
+    """A page key moves by the number of visible rows; Home and End select the first and the last topic."""
     found = screen(*(row(f"{number:03}") for number in range(100)), sorted_by="n")
     printed(found)
     moves = (
@@ -177,7 +177,7 @@ def looked_at(partitions: int, more: int = 0) -> list[PartitionSample]:
 
 
 def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
-    """An open topic shows partitions, groups, writers and readers; enter shows its newest record, escape goes back."""
+    """An open topic shows partitions, groups, writers and readers. Enter shows its newest record, escape goes back."""
     found = opened(lags={"billing": 7}, writers=("nginx (99)",), readers=("tail (12)", "cat (13)"))
     text = "\n".join(printed(found))
     for words in (
@@ -194,7 +194,7 @@ def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
 
 
 def test_a_partition_shows_how_fast_it_grows():
-    """A partition's rate needs two samples of the partition."""
+    """The rate of a partition requires two samples of this partition."""
     found = opened()
     found.show_partitions(looked_at(4, more=7), 2)
     assert {0: 0, 1: 3.5, 2: 7, 3: None} == found.rates
@@ -206,7 +206,7 @@ def test_a_partition_shows_how_fast_it_grows():
 
 
 def test_numbers_of_an_open_topic_are_whole_in_80_columns():
-    """In 80 columns the numbers of an open topic are complete; names of groups and reasons are cut."""
+    """In 80 columns the numbers of an open topic are shown completely; names of groups and reasons are cut."""
     found = opened(lags={"a group with a name as long as this one": 12_000_000}, readers=("python3 (900)",))
     found.show_partitions(
         [PartitionSample(number=9999, start_offset=0, end_offset=9_000_000_000, state="offline: I/O error")],
@@ -219,7 +219,7 @@ def test_numbers_of_an_open_topic_are_whole_in_80_columns():
 
 
 def test_many_partitions_of_a_topic_are_moved_through():
-    """Page keys move through many partitions, up to the last page."""
+    """Page keys scroll through many partitions, up to the last page."""
     found = opened(partitions=500)
     assert "0" == printed(found)[5].split()[0]
     found.press(PAGE_DOWN)
@@ -232,14 +232,14 @@ def test_many_partitions_of_a_topic_are_moved_through():
 
 
 def test_a_topic_that_is_deleted_while_it_is_open_is_said_to_be():
-    """If the open topic is deleted, the screen says so."""
+    """If the open topic is deleted, the screen shows that."""
     found = opened()
     found.show(sample(1), [])
     assert any("orders is deleted" in line for line in printed(found))
 
 
 def test_the_help_names_every_key_that_sorts():
-    """The help names each key that sorts, until a key is pressed."""
+    """The help shows each key that sorts, until any key is pressed."""
     found = screen(row("a"))
     found.press("?")
     keys = {word for line in printed(found) if "sort by" in line for word in line.split("sort by")[0].split()}
@@ -249,7 +249,7 @@ def test_the_help_names_every_key_that_sorts():
 
 
 def test_a_record_is_shown_until_any_key():
-    """A record is shown in place of the table, until a key is pressed."""
+    """A record is shown in the place of the table, until any key is pressed."""
     found = screen(row("a"))
     found.record = "a/0/42\nvalue [bold]x"
     assert "value [bold]x" in printed(found)
@@ -263,7 +263,7 @@ def test_a_record_is_shown_until_any_key():
 
 @pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 10), (80, 24), (120, 30), (200, 50)])
 def test_the_screen_fits_the_terminal(width: int, height: int):
-    """The screen fits the terminal with many topics and long names, and the selection is visible."""
+    """The screen fits into the terminal even with many topics and long names, and the selection is visible."""
     found = screen(*(row(f"{number:05}{'x' * 240}", records=10**12) for number in range(2000)), sorted_by="n")
     for _ in range(1500):
         found.press(DOWN)
@@ -283,7 +283,7 @@ def test_hostile_names_are_text():
 
 
 def test_what_went_wrong_is_told_and_the_last_rows_stay():
-    """An error is shown with the last rows, until the next successful sample."""
+    """An error is shown together with the last rows, until the next successful sample."""
     found = screen(row("orders"))
     found.problem = "nobody answers"
     assert any("nobody answers" in line for line in printed(found))
