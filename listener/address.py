@@ -32,9 +32,10 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
-    """Return a socket listening on `endpoint`; `any_address` allows one that other machines reach (ListenerError).
+    """Return a socket listening on `endpoint`; `any_address` allows one that other machines reach.
 
-    The host name is resolved once: a second lookup could return another address than the one that was checked.
+    The host name is resolved once: a second lookup could return another address than the one that was checked. Raises
+    ListenerError.
     """
     try:
         found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -105,7 +105,7 @@ class Broker:
         return self._budget.given_up()
 
     def topic_of(self, values: Values) -> Topic:
-        """Return the topic that part of a request names or identifies by id (RefusedError, UnknownTopicError)."""
+        """Return the topic that part of a request names or identifies by id. Raises RefusedError, UnknownTopicError."""
         unique = values.get("topicId")
         if unique is None or (not unique.int and values.get("name")):
             return self.engine.topic(values["name"] if "name" in values else values["topic"])

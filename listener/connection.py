@@ -30,7 +30,7 @@ class ClientConnection:
         self._client = Client(host, self, {})
 
     def serve(self) -> None:
-        """Answer requests until the client disconnects or violates the protocol (blocking)."""
+        """Answer requests until the client disconnects or violates the protocol. Blocks."""
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while self._serve_one():

@@ -20,7 +20,7 @@ class FilePiece:
         return self._size
 
     def send_to(self, connection: socket.socket) -> None:
-        """Send the piece with sendfile(2), without copying it into this process (OSError)."""
+        """Send the piece with sendfile(2), without copying it into this process. Raises OSError."""
         if connection.sendfile(self, self._at, self._size) < self._size:
             raise OSError("a segment was truncated while it was sent")
 

@@ -38,7 +38,7 @@ class Head(NamedTuple):
 
 
 def read_head(frame: memoryview) -> Head:
-    """Parse a request's header up to its tagged fields (BadRequestError)."""
+    """Parse a request's header up to its tagged fields. Raises BadRequestError."""
     if len(frame) < _HEAD.size:
         raise BadRequestError(f"a request of {len(frame)} bytes is shorter than its header")
     key, version, correlation, length = _HEAD.unpack_from(frame)
@@ -49,7 +49,10 @@ def read_head(frame: memoryview) -> Head:
 
 
 def pass_tags(frame: memoryview, at: int) -> int:
-    """Skip the header's tagged fields, which are not used, and return the position after them (BadRequestError)."""
+    """Skip the header's tagged fields, which are not used, and return the position after them.
+
+    Raises BadRequestError.
+    """
     try:
         count, at = _varint(frame, at)
         for _ in range(count):
@@ -97,7 +100,7 @@ def receive(connection: socket.socket, size: int, seconds: float) -> memoryview 
 
 
 def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
-    """Send an answer after its size (OSError)."""
+    """Send an answer after its size. Raises OSError."""
     pending: list[Buffer] = [SIZE.pack(sum(len(piece) for piece in pieces))]
     pending_bytes = 0
     for piece in pieces:

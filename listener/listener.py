@@ -41,7 +41,7 @@ class Listener:
     """Serves an engine to Kafka clients. The constructor binds the port, `serve` starts serving."""
 
     def __init__(self, options: ListenerOptions) -> None:
-        """Bind the address (ListenerError)."""
+        """Bind the address. Raises ListenerError."""
         self._options = options
         self._socket = bound_socket(options.endpoint, any_address=options.any_address)
         self.endpoint = Endpoint(options.endpoint.host, self._socket.getsockname()[1])
@@ -64,9 +64,9 @@ class Listener:
             self._broker.config = reloaded_config(self._broker.config, config)
 
     def close(self) -> None:
-        """Answer the requests in progress and end all connections (blocking). The caller closes the engine.
+        """Answer the requests in progress and end all connections. The caller closes the engine.
 
-        Takes `SHUTDOWN_TIMEOUT_SECONDS` at most.
+        Takes `SHUTDOWN_TIMEOUT_SECONDS` at most. Blocks.
         """
         with self._lock:
             self._ended = True

@@ -32,7 +32,7 @@ class PendingAppend(Protocol):
         """True if it is known to have failed."""
 
     def end(self) -> Appended:
-        """Wait for the end of the append (blocking). Raises what `Partition.append` does."""
+        """Wait for the end of the append. Raises what `Partition.append` does. Blocks."""
 
 
 class BeginsAppends(Protocol):

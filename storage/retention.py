@@ -130,7 +130,7 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:
-    """Remove and return what is due (blocking; OSError). A follower keeps one segment until its leader rolls."""
+    """Remove and return what is due. A follower keeps one segment until its leader rolls. Blocks. Raises OSError."""
     decision = _decide(log, now)
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:
@@ -142,7 +142,7 @@ def apply_retention(log: Log, now: Timestamp) -> Decision:
 
 
 def due_start(log: Log) -> Offset:
-    """Return where a log begins once what is due now is removed (OSError)."""
+    """Return where a log begins once what is due now is removed. Raises OSError."""
     bases = log.chain.base_offsets
     due = _decide(log, log.parts.clock()).count
     return max(log.log_start_offset, bases[min(due, len(bases) - 1)])

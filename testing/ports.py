@@ -23,7 +23,7 @@ class NoPortError(Exception):
 
 
 def reserve_ports(count: int) -> list[int]:
-    """Return free ports that belong to this process until it ends (NoPortError)."""
+    """Return free ports that belong to this process until it ends. Raises NoPortError."""
     first_of_kernel = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     chance = random.Random(f"{os.getpid()} {len(_RESERVED)}")
     candidates = chance.sample(range(FIRST_PORT, first_of_kernel), first_of_kernel - FIRST_PORT)

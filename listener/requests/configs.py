@@ -125,7 +125,7 @@ def _alter(broker: Broker, one: Values, named: Sequence[Values], *, only_check: 
 
 
 def _changes(topic: Topic, configs: Iterable[Values]) -> Mapping[str, str | None]:
-    """Return the topic's new overrides, with None for each removed one (RefusedError, InvalidConfigError)."""
+    """Return the topic's new overrides, with None for each removed one. Raises RefusedError, InvalidConfigError."""
     changes: dict[str, str | None] = {}
     for one in configs:
         name, operation, value = one["name"], one["configOperation"], one["value"]

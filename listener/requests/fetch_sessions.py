@@ -53,7 +53,10 @@ class Session:
         self.shown: dict[tuple[TopicKey, int], LastShown] = {}
 
     def take(self, values: Values) -> None:
-        """Add and remove the partitions that a request lists; change nothing if there are too many (RefusedError)."""
+        """Add and remove the partitions that a request lists; change nothing if there are too many.
+
+        Raises RefusedError.
+        """
         added = {
             (key_of(topic), one["partition"]): Wanted(
                 one["fetchOffset"], one["partitionMaxBytes"], one.get("currentLeaderEpoch", -1)

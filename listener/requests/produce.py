@@ -108,7 +108,7 @@ def _check_request(topic: Topic, acks: int) -> None:
 
 
 def _check_batch(batches: bytearray, version: int) -> None:
-    """Check the rules for Produce requests, before the log checks the batch (RefusedError)."""
+    """Check the rules for Produce requests, before the log checks the batch. Raises RefusedError."""
     scanned = scan(batches, max_batches=2)
     if not len(scanned) and (not scanned.problem or isinstance(scanned.problem, TornBatchError)):
         raise RefusedError(

@@ -1,5 +1,5 @@
 """Checkpoints: small files with state that the logs themselves do not contain.
 
-Each format has one module with its reader and writer; all files except the clean-shutdown marker are replaced
-atomically.
+Each format has one module that reads and writes it. Every file is replaced atomically, except the clean-shutdown
+marker.
 """

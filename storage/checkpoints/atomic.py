@@ -1,4 +1,4 @@
-"""Atomic replacement of a small file: a crash leaves the old content or the new (kafka-storage.md#atomic-replacement)."""
+"""Replaces a small file atomically: a crash leaves the old or the new content (kafka-storage.md#atomic-replacement)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: Path | None = None) -> None:
-    """Write `<path>.tmp` (or `temporary`), flush it, rename it over `path`, flush the directory (blocking).
+    """Write `<path>.tmp` (or `temporary`), flush it, rename it to `path`, and flush the directory. Blocks.
 
-    Raises OSError; `path` then has its old content or, if only the last step failed, perhaps the new one.
+    Raises OSError. `path` then has its old content; if only the last step failed, it may have the new content.
     """
     temporary = temporary or _temporary(path)
     try:
         files.write_bytes(temporary, data, sync=True)
         files.rename(temporary, path)
     except OSError:
-        # On a full disk, half a file would only take space.
+        # On a full disk, a half-written file would only take space.
         with suppress(OSError):
             files.unlink(temporary)
         raise
@@ -29,12 +29,15 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: 
 
 
 def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
-    """Write `<path>.tmp` unflushed (OSError): the first half of `write_atomically`, for many files at a time."""
+    """Write `<path>.tmp` without flushing it: the first half of `write_atomically`, for many files at a time.
+
+    Raises OSError.
+    """
     files.write_bytes(_temporary(path), data)
 
 
 def put_in_place(files: FileSystem, path: Path, *, flush: bool = True) -> None:
-    """Flush what `prepare` wrote, unless `flush` is off, and rename it into place (OSError; blocking)."""
+    """Flush the file that `prepare` wrote, unless `flush` is False, and rename it to `path`. Blocks. Raises OSError."""
     temporary = _temporary(path)
     if flush:
         with closing(files.open(temporary)) as file:

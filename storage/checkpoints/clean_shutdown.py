@@ -2,7 +2,8 @@
 
     {"version":0,"brokerEpoch":-1}          only brokers read this
 
-It is written last of all, and deleted before any log is read, so that a start that fails makes the next one unclean.
+A close writes the marker after everything else. A start deletes it before it reads a log, so that after a failed
+start the next one recovers the logs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 
 CONTENT = b'{"version":0,"brokerEpoch":-1}'
-"""The broker epoch is unknown here; in Kafka, -1 means unknown."""
+"""The broker epoch is not known here; -1 means unknown in Kafka."""
 
 
 def is_marked_clean(files: FileSystem, directory: Path) -> bool:
@@ -21,13 +22,13 @@ def is_marked_clean(files: FileSystem, directory: Path) -> bool:
 
 
 def mark_clean(files: FileSystem, directory: Path) -> None:
-    """Write the marker in place and flush it with its name (OSError; blocking)."""
+    """Write the marker, and flush the file and its name. Blocks. Raises OSError."""
     files.write_bytes(directory / names.CLEAN_SHUTDOWN, CONTENT, sync=True)
     files.sync_directory(directory)
 
 
 def remove_mark(files: FileSystem, directory: Path) -> bool:
-    """Remove the marker, also on disk; return whether it existed (OSError; blocking)."""
+    """Remove the marker, and flush the directory; return whether the marker existed. Blocks. Raises OSError."""
     try:
         files.unlink(directory / names.CLEAN_SHUTDOWN)
     except FileNotFoundError:

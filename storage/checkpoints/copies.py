@@ -1,4 +1,7 @@
-"""A record with a copy in every serving data directory; for each entry, the newest of all whole copies counts."""
+"""A record with a copy in every serving data directory.
+
+Each entry is taken from the undamaged copy that has it newest.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ Entry = TypeVar("Entry")
 
 
 class RecordCopies(ABC, Generic[Key, Entry]):
-    """The record and its copies, which are JSON files. Safe from any thread."""
+    """A record and its copies, which are JSON files. Safe from any thread."""
 
     file_name: str
     version: int
     meaning: str
     remedy = ""
     age: Callable[[Any], Any]
-    """Returns a value that is greater for the newer of two entries."""
+    """Returns a value by which two entries are compared: the newer entry has the greater value."""
     _lock: RLock
-    """Held during each change in this process: several objects may use the same files."""
+    """Held during each change in this process, because several objects may use the same files."""
 
     def __init_subclass__(cls) -> None:
         cls._lock = RLock()
@@ -38,7 +41,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         directories: Callable[[], Sequence[Path]],
         failed: Callable[[Path, OSError], None] = lambda _directory, _error: None,
     ) -> None:
-        """Prepare the record. `failed` is called for a directory that could not be written while another could."""
+        """Prepare the record. `failed` is called for each directory that could not be written, if another one could."""
         self._files = files
         self.directories = directories
         self.failed = failed
@@ -46,14 +49,17 @@ class RecordCopies(ABC, Generic[Key, Entry]):
 
     @abstractmethod
     def _parse(self, content: Mapping[str, Any]) -> dict[Key, Entry]:
-        """Parse the entries from the file's JSON (KeyError, TypeError, ValueError, AttributeError)."""
+        """Parse the entries from the file's JSON. Raises KeyError, TypeError, ValueError, AttributeError."""
 
     @abstractmethod
     def _as_json(self, entries: Mapping[Key, Entry]) -> Mapping[str, object]:
         """Return the entries as the file's JSON."""
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:  # noqa: ARG002 (for a record that can search)
-        """Return one copy's entries, perhaps only those whose key begins with `prefix` (CorruptionError, OSError)."""
+        """Return the entries of one copy; with `prefix`, perhaps only those whose keys begin with it.
+
+        Raises CorruptionError, OSError.
+        """
         path = directory / self.file_name
         if not self._files.exists(path):
             return {}
@@ -67,12 +73,15 @@ class RecordCopies(ABC, Generic[Key, Entry]):
             raise CorruptionError(path, 0, f"not a {self.meaning}: {error!r}") from None
 
     def write_copy(self, directory: Path, entries: Mapping[Key, Entry]) -> None:
-        """Replace one copy (blocking, OSError)."""
+        """Replace one copy. Blocks. Raises OSError."""
         data = json.dumps({"version": self.version, **self._as_json(entries)}, indent=1).encode() + b"\n"
         write_atomically(self._files, directory / self.file_name, data)
 
     def read(self, prefix: str = "") -> dict[Key, Entry]:
-        """Return the newest entries, perhaps only those with `prefix` (CorruptionError, OSError)."""
+        """Return the newest entries; with `prefix`, perhaps only those whose keys begin with it.
+
+        Raises CorruptionError, OSError.
+        """
         newest: dict[Key, Entry] = {}
         for copy in self._copies(prefix)[0].values():
             for key, one in copy.items():
@@ -80,10 +89,11 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         return newest
 
     def update_copies(self, stale: Collection[Path] = ()) -> None:
-        """Write the newest entries where a copy is missing, older or damaged (blocking; CorruptionError, OSError).
+        """Write the newest entries to each directory whose copy is missing, older or damaged. Blocks.
 
-        `stale`: directories that did not serve until now. If only they have a whole copy, the damaged one may have
-        later entries: the record then cannot be read until the damaged copy is removed.
+        `stale`: directories that did not serve until now. If only they have an undamaged copy, the damaged copy of
+        another directory may have later entries. The record then cannot be read until the damaged copy is removed.
+        Raises CorruptionError, OSError.
         """
         with self._lock:
             self._problem = None
@@ -97,7 +107,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _copies(
         self, prefix: str = ""
     ) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
-        """Return the undamaged copies, and the error of a damaged copy (None: there is none)."""
+        """Return the undamaged copies, and the error of a damaged copy; None if no copy is damaged."""
         if self._problem is not None:
             raise self._problem
         copies, problem = {}, None

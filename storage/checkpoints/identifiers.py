@@ -13,13 +13,16 @@ IdSource: TypeAlias = Callable[[], UUID]
 
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 _RESERVED_BELOW = 100
-"""Directory IDs 0 to 99 have special meanings in Kafka; 0 and 1 are also reserved as topic IDs."""
+"""Kafka gives directory IDs 0 to 99 special meanings, and reserves topic IDs 0 and 1."""
 LAST_RESERVED_TOPIC_ID = 1
-"""0 stands for no topic, 1 for Kafka's own metadata topic."""
+"""Topic ID 0 means no topic, 1 is the ID of Kafka's metadata topic."""
 
 
 def new_id(source: IdSource = uuid4) -> str:
-    """Make an ID that does not begin with a dash, as Kafka does: command lines take a dash for an option."""
+    """Return a new ID that does not begin with a dash, because command lines take a dash for an option.
+
+    Kafka does the same.
+    """
     while True:
         unique = source()
         text = encode_id(unique)
@@ -32,7 +35,7 @@ def encode_id(unique: UUID) -> str:
 
 
 def decode_id(text: str) -> UUID:
-    """Parse an ID; raise ValueError for anything but 22 characters of base64url."""
+    """Parse an ID. Raises ValueError unless `text` is 22 characters of base64url."""
     if not _TEXT.fullmatch(text):
         raise ValueError(f"{text!r} is not an ID (22 base64url characters)")
     try:

@@ -1,9 +1,9 @@
-"""Leader epochs: the offset at which each generation of leadership began to write a log.
+"""Leader epochs: the offset at which each leader epoch of a log begins.
 
     leader-epoch-checkpoint:  0 / number of entries / `epoch startOffset` on each line
 
 Entries ascend strictly in epoch and in start offset. The rules are pure functions over tuples of entries;
-`LeaderEpochs` has the present tuple and its file (kafka-storage.md#leader-epochs).
+`LeaderEpochs` holds the present tuple and its file (kafka-storage.md#leader-epochs).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch: the batches from `start_offset` up to the next entry's start carry it."""
+    """A leader epoch: the epoch of the batches from `start_offset` up to the start of the next entry."""
 
     epoch: int
     start_offset: Offset
 
 
 class EpochEnd(NamedTuple):
-    """The end of a leader epoch: it wrote up to `end_offset`, exclusive."""
+    """The end of a leader epoch; `end_offset` is exclusive."""
 
     epoch: int
     end_offset: Offset
@@ -41,7 +41,10 @@ Entries = tuple[EpochEntry, ...]
 
 
 def assign(entries: Entries, entry: EpochEntry) -> Entries:
-    """Return `entries` with `entry`, without those not below it; a repeated epoch changes nothing (ValueError)."""
+    """Return `entries` with `entry` added, dropping entries that are not below it.
+
+    An epoch that is already the latest changes nothing. Raises ValueError for a negative epoch or offset.
+    """
     if entry.epoch < 0 or entry.start_offset < 0:
         raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: must not be negative")
     if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:
@@ -60,7 +63,7 @@ def truncate_from_end(entries: Entries, end_offset: Offset) -> Entries:
 
 
 def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
-    """Let the epoch that contains `start_offset`, a log's new start, begin there; drop those before it."""
+    """Let the epoch that contains `start_offset`, a log's new start, begin there; drop earlier epochs."""
     passed = bisect_right(entries, start_offset, key=attrgetter("start_offset"))
     if not passed:
         return entries
@@ -68,9 +71,9 @@ def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
 
 
 def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
-    """Return the largest known epoch up to `epoch`, and where it ended; None if `epoch` is above the latest.
+    """Return the largest known epoch not above `epoch`, with its end; None if `epoch` is above the latest.
 
-    Below the first entry, return `epoch` itself, which ended where the first entry starts.
+    If `epoch` is below the first entry, return `epoch` itself with the first entry's start as its end.
     """
     above = bisect_right(entries, epoch, key=attrgetter("epoch"))
     if above == len(entries):
@@ -81,7 +84,7 @@ def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> Epoc
 
 
 def epoch_for_offset(entries: Entries, offset: Offset) -> int | None:
-    """Return the epoch that wrote `offset`; None before the first entry."""
+    """Return the epoch that wrote `offset`; None if `offset` is before the first entry."""
     passed = bisect_right(entries, offset, key=attrgetter("start_offset"))
     return entries[passed - 1].epoch if passed else None
 
@@ -91,7 +94,7 @@ def encode_epochs(entries: Entries) -> bytes:
 
 
 def decode_epochs(data: bytes, *, file: Path) -> Entries:
-    """Parse the file's bytes; raises CorruptionError."""
+    """Parse the file's bytes. Raises CorruptionError."""
     entries: Entries = ()
     for epoch, start_offset in decode_table(data, width=2, file=file):
         entry = EpochEntry(field_number(epoch, file=file), Offset(field_number(start_offset, file=file)))
@@ -102,9 +105,10 @@ def decode_epochs(data: bytes, *, file: Path) -> Entries:
 
 
 class LeaderEpochs:
-    """A partition's leader epochs, in memory and in its file. Any thread may read; changes need the log's lock.
+    """A partition's leader epochs, in memory and in a file. Any thread may read; changes need the log's lock.
 
-    `assign` flushes a new epoch. A truncation is on disk after the next `assign` or `flush`; recovery repeats it.
+    `assign` flushes a new epoch. A truncation is on disk after the next `assign` or `flush`; recovery truncates again
+    after a crash.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:
@@ -117,7 +121,10 @@ class LeaderEpochs:
 
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
-        """Read a partition's file; if it is missing and `files` is writable, make it (CorruptionError, OSError)."""
+        """Read the leader epochs of a partition. Raises CorruptionError, OSError.
+
+        If the file is missing and `files` is writable, make it.
+        """
         path = directory / FILE_NAME
         if files.exists(path):
             return cls(path, files, decode_epochs(files.read_bytes(path), file=path))
@@ -134,7 +141,7 @@ class LeaderEpochs:
         return self.entries[0] if self.entries else None
 
     def assign(self, epoch: int, start_offset: Offset) -> bool:
-        """Add `epoch`, which writes from `start_offset` on; return whether it was new, and so is on disk now."""
+        """Add `epoch`, which begins at `start_offset`; return whether it was new. A new epoch is on disk on return."""
         entries = assign(self.entries, EpochEntry(epoch, start_offset))
         if entries is self.entries:
             return False
@@ -159,17 +166,17 @@ class LeaderEpochs:
         self._replace(())
 
     def take_back(self, entries: Entries) -> None:
-        """Return to earlier entries, because the batches that began the later ones were not written."""
+        """Restore the earlier `entries`, because the batches that began later epochs were not written."""
         self._replace(entries)
 
     def flush(self) -> None:
-        """Write the file if memory is newer, but not on a read-only disk (OSError; blocking)."""
+        """Write the file if memory is newer and the disk is writable. Blocks. Raises OSError."""
         if self._files.read_only:
             return
         with self._writing:
             if not self.dirty:
                 return
-            # Entries that change meanwhile set it again.
+            # Set first: a change during the write sets `dirty` again.
             self.dirty = False
             try:
                 write_atomically(self._files, self._path, encode_epochs(self.entries))

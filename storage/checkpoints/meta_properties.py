@@ -7,9 +7,9 @@
     version=1
     cluster.id=_uqHDrtZRiWyQpGqbURDug
 
-Version 0, of ZooKeeper times, has broker.id instead of node.id and requires no line
-(kafka-storage.md#meta-properties). A directory with replicas has `topicfs.set`, the ID of its set, which a broker
-ignores: if `topicfs.replicas` is missing, it shows that this file was lost.
+Version 0, from the time of ZooKeeper, has broker.id instead of node.id, and no line is required
+(kafka-storage.md#meta-properties). A directory with replicas has `topicfs.set`, the ID of its set of directories,
+which a broker ignores. If such a directory has no file `topicfs.replicas`, that file was lost.
 """
 
 from contextlib import suppress
@@ -27,7 +27,7 @@ VERSION = 1
 
 
 class MetaProperties(NamedTuple):
-    """The file's content; None for what a version 0 file lacks."""
+    """The file's content; a field that a version 0 file lacks is None."""
 
     cluster_id: str | None
     node_id: int | None
@@ -50,7 +50,7 @@ def encode_meta_properties(meta: MetaProperties, *, written_at: Timestamp) -> by
 
 
 def decode_meta_properties(data: bytes, *, file: Path) -> MetaProperties:
-    """Parse the file's bytes; raises CorruptionError."""
+    """Parse the file's bytes. Raises CorruptionError."""
     try:
         values = parse_properties(data)
     except PropertiesError as error:
@@ -72,7 +72,7 @@ def decode_meta_properties(data: bytes, *, file: Path) -> MetaProperties:
 
 
 def read_meta_properties(files: FileSystem, directory: Path) -> MetaProperties | None:
-    """Read a data directory's file; None: it is missing. Raises CorruptionError, OSError."""
+    """Read a data directory's meta.properties; None if it is missing. Raises CorruptionError, OSError."""
     path = directory / names.META_PROPERTIES
     try:
         data = files.read_bytes(path)
@@ -84,14 +84,17 @@ def read_meta_properties(files: FileSystem, directory: Path) -> MetaProperties |
 def write_meta_properties(
     files: FileSystem, directory: Path, meta: MetaProperties, *, written_at: Timestamp
 ) -> None:
-    """Replace a data directory's file atomically (OSError; blocking)."""
+    """Replace a data directory's meta.properties atomically. Blocks. Raises OSError."""
     write_atomically(
         files, directory / names.META_PROPERTIES, encode_meta_properties(meta, written_at=written_at)
     )
 
 
 def has_replicas(files: FileSystem, directory: Path) -> bool:
-    """Return whether a data directory belongs to a set of replicas, even if `topicfs.replicas` is lost (OSError)."""
+    """Return whether a data directory belongs to a set of replicas, even if `topicfs.replicas` is lost.
+
+    Raises OSError.
+    """
     with suppress(CorruptionError):
         meta = read_meta_properties(files, directory)
         if meta is not None and meta.set_id:

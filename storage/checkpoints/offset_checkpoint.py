@@ -26,17 +26,17 @@ def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
 
 
 def decode_offsets(data: bytes, *, file: Path) -> dict[TopicPartition, Offset]:
-    """Parse the file's bytes; raises CorruptionError. If a partition occurs twice, the later line counts."""
+    """Parse the file's bytes; if a partition occurs twice, the later line counts. Raises CorruptionError."""
     offsets = {}
     for topic, number, offset in decode_table(data, width=3, file=file):
-        # One string for a topic's name in all its partitions and in all files.
+        # All partitions of a topic, in all files, share one string for its name.
         partition = TopicPartition(intern(topic), field_number(number, file=file))
         offsets[partition] = Offset(field_number(offset, file=file))
     return offsets
 
 
 def read_offsets(files: FileSystem, path: Path) -> dict[TopicPartition, Offset]:
-    """Read a checkpoint file; a missing one has no entries. Raises CorruptionError, OSError."""
+    """Read a checkpoint file; return no entries if it is missing. Raises CorruptionError, OSError."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError:
@@ -45,23 +45,25 @@ def read_offsets(files: FileSystem, path: Path) -> dict[TopicPartition, Offset]:
 
 
 def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition, Offset]) -> None:
-    """Replace a checkpoint file atomically (OSError; blocking)."""
+    """Replace a checkpoint file atomically. Blocks. Raises OSError."""
     write_atomically(files, path, encode_offsets(offsets))
 
 
 Lines = Mapping[str, Offset | None]
-"""A partition's lines, by checkpoint file; None: no line. Change them only while nothing serves the partition."""
+"""A partition's offset in each checkpoint file, by file name; None: the file has no line for it. Change lines only
+while nothing serves the partition.
+"""
 
 FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 
 
 def read_lines(files: FileSystem, directory: Path, partition: TopicPartition) -> dict[str, Offset | None]:
-    """Return a partition's line in each file (CorruptionError, OSError)."""
+    """Return a partition's line in each checkpoint file. Raises CorruptionError, OSError."""
     return {name: read_offsets(files, directory / name).get(partition) for name in FILES}
 
 
 def write_lines(files: FileSystem, directory: Path, partition: TopicPartition, lines: Lines) -> None:
-    """Set or remove a partition's lines; unchanged files are not written (CorruptionError, OSError; blocking)."""
+    """Set or remove a partition's lines; skip files that do not change. Blocks. Raises CorruptionError, OSError."""
     for name, offset in lines.items():
         present = read_offsets(files, directory / name)
         if present.get(partition) == offset:

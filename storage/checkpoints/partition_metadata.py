@@ -3,7 +3,7 @@
     version: 0
     topic_id: 1EvPSKI_SvihSIy3lMKMvg            no line end after it (43 bytes in all)
 
-A later version is read in the same way, and unknown lines are ignored (kafka-storage.md#partition-metadata).
+Later versions are read in the same way, and unknown lines are ignored (kafka-storage.md#partition-metadata).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ VERSION = 0
 
 
 def encode_partition_metadata(topic_id: str) -> bytes:
-    """Return the file's bytes; raises ValueError if `topic_id` is not an ID."""
+    """Return the file's bytes. Raises ValueError if `topic_id` is not an ID."""
     decode_id(topic_id)
     return f"version: {VERSION}\ntopic_id: {topic_id}".encode()
 
 
 def decode_partition_metadata(data: bytes, *, file: Path) -> str:
-    """Return the topic ID; raises CorruptionError."""
+    """Return the topic ID. Raises CorruptionError."""
     fields = {}
     for line in data.decode(errors="replace").splitlines():
         name, colon, value = line.partition(":")
@@ -48,7 +48,7 @@ def decode_partition_metadata(data: bytes, *, file: Path) -> str:
 
 
 def read_topic_id(files: FileSystem, directory: Path) -> str | None:
-    """Read a partition directory's topic ID; None: no file. Raises CorruptionError, OSError."""
+    """Read the topic ID of a partition directory; None if the file is missing. Raises CorruptionError, OSError."""
     path = directory / names.PARTITION_METADATA
     try:
         data = files.read_bytes(path)
@@ -58,7 +58,7 @@ def read_topic_id(files: FileSystem, directory: Path) -> str | None:
 
 
 def topic_id_of(directory: Path, files: FileSystem) -> str | None:
-    """Read the topic ID in a partition's directory; None if its file is missing or damaged (OSError)."""
+    """Read the topic ID of a partition directory; None if the file is missing or damaged. Raises OSError."""
     try:
         return read_topic_id(files, directory)
     except CorruptionError:
@@ -66,17 +66,20 @@ def topic_id_of(directory: Path, files: FileSystem) -> str | None:
 
 
 def prepare_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write the file of a partition that is being made, under its temporary name (OSError)."""
+    """Write the file for a partition that is being made, under its temporary name. Raises OSError."""
     prepare(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
 
 
 def place_topic_id(files: FileSystem, directory: Path, *, flush: bool = True) -> None:
-    """Flush the prepared file and rename it to its final name (OSError; blocking)."""
+    """Flush the prepared file and rename it to its final name. Blocks. Raises OSError."""
     put_in_place(files, directory / names.PARTITION_METADATA, flush=flush)
 
 
 def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write a partition's topic ID (OSError; blocking). CorruptionError if the directory has another one."""
+    """Write a partition's topic ID. Blocks.
+
+    Raises CorruptionError if the directory has another topic ID, OSError.
+    """
     present = read_topic_id(files, directory)
     if present == topic_id:
         return
@@ -88,5 +91,5 @@ def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
 
 
 def write_topic_id_again(files: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write a partition's topic ID, whatever the directory has (OSError; blocking)."""
+    """Write a partition's topic ID, replacing any other. Blocks. Raises OSError."""
     write_atomically(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))

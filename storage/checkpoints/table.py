@@ -5,8 +5,8 @@
     orders 0 42         one row per line, its fields separated by one space
     orders 1 17
 
-Every line ends with LF. Readers accept any run of blanks between fields; an empty file, or a version line alone,
-means no rows; anything else is corruption (kafka-storage.md#checkpoint-tables).
+Every line ends with LF. Readers accept any run of blanks between fields. An empty file, or one with only the version,
+has no rows. Anything else raises CorruptionError (kafka-storage.md#checkpoint-tables).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encode_table(rows: Sequence[str]) -> bytes:
 
 
 def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
-    """Return rows of `width` text fields. Raises CorruptionError with `file` and the bad line's position."""
+    """Return rows of `width` text fields. Raises CorruptionError with `file` and the position of the bad line."""
     lines = _lines(data, file)
     if not lines:
         return []
@@ -45,7 +45,7 @@ def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
 
 
 def field_number(text: str, *, file: Path) -> int:
-    """Parse a decimal field; raises CorruptionError."""
+    """Parse a decimal field. Raises CorruptionError."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS) and not _INTEGER.fullmatch(text):
         raise CorruptionError(file, 0, f"{reprlib.repr(text)} is not a number")
     return int(text)

@@ -1,5 +1,5 @@
 """The codec of record batches: it turns bytes into values and back, without files or a clock.
 
-Begin with `records`. The format: kafka-storage.md#record-batches. The hot loops are compiled from these sources,
-which also run uncompiled.
+Begin with `records`; kafka-storage.md#record-batches describes the format. The hot loops are compiled from these
+sources, which also run uncompiled.
 """

@@ -1,7 +1,7 @@
 """The filter of read_committed, which hides records of aborted transactions (kafka-storage.md#aborted-transactions).
 
-A fetch names each aborted transaction by producer and first offset. As in Kafka's consumer, the producer's
-transactional batches are hidden from that offset to its next control batch, the abort marker.
+A fetch names each aborted transaction by its producer and first offset. As in Kafka's consumer, the producer's
+transactional batches are hidden from that offset up to the producer's next control batch, the abort marker.
 """
 
 from __future__ import annotations
@@ -34,6 +34,6 @@ def hide_aborted(batches: Batches, aborted: Sequence[AbortedTransaction]) -> Non
 def still_aborted(
     aborted: Sequence[AbortedTransaction], batches: Iterable[BatchHeader]
 ) -> tuple[AbortedTransaction, ...]:
-    """Return those of `aborted` that continue after `batches`, for a reader that decodes in parts."""
+    """Return the transactions of `aborted` that continue after `batches`, for a reader that decodes in parts."""
     ended = {batch.producer_id: batch.last_offset for batch in batches if batch.is_control}
     return tuple(each for each in aborted if each.first_offset > ended.get(each.producer_id, -1))

@@ -1,4 +1,4 @@
-"""Record batches of format v2 (see `headers`) in a buffer: found, checked and patched in place.
+"""Finds, checks and patches record batches of format v2 (see `headers`) in a buffer.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked by hand; a buffer
 must not change while it is read.
@@ -29,7 +29,7 @@ _OFFSET_END = cython.declare(cython.longlong, MAX_OFFSET + 1)
 """From this base offset on, a batch's last offset, or the one after it, might overflow int64."""
 
 _SIDE_BY_SIDE = cython.declare(cython.longlong, has_short_crc32c() * 64 * 1024 if cython.compiled else 0)
-"""Largest batch for which three checksums are computed in parallel; for larger ones the library is as fast."""
+"""Size up to which three checksums are computed in parallel; for larger batches the library is as fast."""
 
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
@@ -52,9 +52,9 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def find_end(data: Buffer) -> tuple[int, Offset]:
-    """Return where the adjacent whole batches at the start of `data` end, and the last one's last offset.
+    """Return the end of the adjacent whole batches at the start of `data`, and the last offset of the last batch.
 
-    The position is the `stop` of `scan`, computed without a row per batch. Without any batch the offset is -1.
+    The end equals the `stop` of `scan`, but no row per batch is made. If there is no batch, the offset is -1.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -73,11 +73,11 @@ def find_end(data: Buffer) -> tuple[int, Offset]:
 
 
 def find_offset(data: Buffer, offset: cython.longlong, room: cython.Py_ssize_t) -> int:
-    """Return the position of the first batch that does not end below `offset`, judged by the headers alone.
+    """Return the position of the first batch that does not end below `offset`; only headers are read.
 
-    The batches are adjacent and have `room` bytes, of which `data` may be only the start, so the position may be
-    beyond `data`. At a batch that is torn or damaged, or whose header is cut off, the search stops and returns its
-    position.
+    The batches are adjacent and take `room` bytes. `data` may have only the first of these bytes, so the returned
+    position may be beyond `data`. The search stops at a batch that is torn or damaged, or whose header is cut off,
+    and returns the position of that batch.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -99,7 +99,7 @@ def verify_checksum(data: Buffer, header: BatchHeader) -> None:
 
 
 def assign_offsets(batch: bytearray, position: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Write a batch's base offset and leader epoch, as a leader does. The checksum covers neither."""
+    """Write a batch's base offset and leader epoch, as a leader does; neither is under the checksum."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
     _LEADER_EPOCH.pack_into(batch, position + fields.LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -114,8 +114,8 @@ def assign_plain(
 ) -> list[tuple[int, int, int]] | None:
     """Write base offsets and leader epochs, as a leader does, into adjacent batches that this codec just made.
 
-    Return size, last offset and max timestamp of each; or None, with nothing changed, if one is not a plain v2 batch
-    (it has a producer, or attributes besides the codec), is larger than `max_batch_bytes`, or is later than
+    Return size, last offset and max timestamp of each batch. Return None and change nothing if a batch is not plain
+    v2 (it has a producer, or attributes besides the codec), is larger than `max_batch_bytes`, or is later than
     `latest_timestamp`. Checksums and records are not checked.
     """
     octets: cython.p_uchar = memory.writable(batches)
@@ -162,7 +162,7 @@ def _plain_size(
     end: cython.Py_ssize_t,
     latest_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Return the size of the batch at `at` if it is plain v2 and not after `latest_timestamp`; otherwise 0."""
+    """Return the size of the batch at `at` if it is plain v2 and not later than `latest_timestamp`; otherwise 0."""
     size: cython.longlong = _size_at(octets, at, end)
     if size < fields.HEADER_SIZE:
         return 0
@@ -209,9 +209,10 @@ def _put_integer(
 
 
 def set_append_time(batch: bytearray, position: int, timestamp: int) -> None:
-    """Stamp the batch at `position` with LogAppendTime, and update its checksum.
+    """Set the batch at `position` to LogAppendTime and `timestamp`, and update its checksum.
 
-    The base timestamp and the records' deltas stay the producer's: readers ignore them in such a batch.
+    The base timestamp and the records' deltas stay as the producer wrote them, because readers ignore them in such a
+    batch.
     """
     set_max_timestamp(batch, position, timestamp, TimestampType.LOG_APPEND_TIME)
 
@@ -253,8 +254,8 @@ def scan(
 ) -> Batches:
     """Return the headers of the adjacent batches in `data[start:end]`, including the old formats.
 
-    The scan stops at the first torn or damaged batch, which it reports in `problem` instead of an exception, and
-    after `max_batches`, with which a caller bounds memory (120 bytes per batch).
+    The scan stops at the first torn or damaged batch, and reports it in `problem` instead of raising an exception. It
+    also stops after `max_batches`, with which a caller limits memory (120 bytes per batch).
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -268,8 +269,8 @@ def scan(
     capacity: cython.Py_ssize_t = len(rows)
     used: cython.Py_ssize_t = 0
     cause: str | None = None
-    # Rows below this one have valid checksums. It stays up to three rows behind, while the bytes are still
-    # cached.
+    # Rows below this one have valid checksums. It stays up to three rows behind `used`, while the bytes of
+    # these batches are still in the processor's cache.
     sound: cython.Py_ssize_t = 0 if check_crc else capacity
     while used < capacity:
         size: cython.longlong = _size_at(octets, at, stop)
@@ -300,8 +301,8 @@ def sound_rows(
 ) -> cython.Py_ssize_t:
     """Check the next one to three batches of [at, end), write their rows to `row`, and return where they end.
 
-    The number of integers used is written after the space for three rows. Returns 0 if a batch is torn or damaged;
-    checksums are verified. For callers that go through many batches and keep none.
+    After the space for three rows, write the number of integers used. Return 0 if a batch is torn or damaged;
+    checksums are verified. For callers that scan many batches and keep none of them.
     """
     octets: cython.p_uchar = memory.octets_of(view)
     used: cython.Py_ssize_t = 0
@@ -320,7 +321,7 @@ def sound_rows(
 @cython.exceptval(check=False)
 def _int32(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
     if cython.compiled:
-        # One pointer and constant indexes let the C compiler see a load and a byte swap.
+        # With a single pointer and constant indexes, the C compiler generates a load and a byte swap.
         here: cython.p_uchar = octets + at
         return cython.cast(
             cython.int,
@@ -392,7 +393,7 @@ def _fill_row(
     row: cython.p_longlong,
     to: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Write the header at `at` into the row that begins at `to`; return False for invalid offsets."""
+    """Write the header at `at` into the row that begins at `to`; return False if its offsets are invalid."""
     base_offset: cython.longlong = _int64(octets, at)
     if octets[at + fields.MAGIC_POSITION] < fields.CURRENT_MAGIC:
         return _fill_legacy_row(octets, at, size, row, to)
@@ -423,7 +424,7 @@ def _fill_row(
 @cython.inline
 @cython.exceptval(check=False)
 def _last_offset_at(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    """Return the last offset of the batch at `at`; -1 for invalid offsets."""
+    """Return the last offset of the batch at `at`; -1 if its offsets are invalid."""
     base_offset: cython.longlong = _int64(octets, at)
     delta: cython.longlong = 0
     if octets[at + fields.MAGIC_POSITION] == fields.CURRENT_MAGIC:
@@ -476,7 +477,7 @@ def _int16(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
 def _first_mismatch(
     view: memoryview, row: cython.p_longlong, at: cython.Py_ssize_t, used: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the index in `row`, from `at` on, of the first row with a wrong checksum; `used` if there is none."""
+    """Return the index in `row`, from `at` on, of the first row with a wrong checksum; `used` if all are right."""
     while at < used:
         if at + 30 < used and _three_fit(memory.octets_of(view), row, at):
             at += 3 * fields.ROW_SIZE
@@ -490,7 +491,10 @@ def _first_mismatch(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
-    """Return whether three neighbors have valid checksums; False, unchecked, for large or old-format batches."""
+    """Return whether three adjacent batches have valid checksums.
+
+    Return False without checking if one of the batches is large or of an old format.
+    """
     if cython.compiled:
         one: cython.p_longlong = row + at
         two: cython.p_longlong = one + fields.ROW_SIZE
@@ -526,7 +530,7 @@ def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -
 
 @cython.cfunc
 def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> str:
-    """Return a description of the mismatch."""
+    """Return a message about a wrong checksum: the stored and the computed one."""
     return (
         f"checksum is {row[to + fields.CHECKSUM]:#010x}, but its bytes have {_checksum(view, row, to):#010x}"
     )

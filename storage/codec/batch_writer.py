@@ -1,7 +1,7 @@
 """Batches made from columns or from lines of text: measured first, then written into memory of that size.
 
-`record_parts` shows the layout of a record, `headers` that of a header. This module is compiled by Cython, and runs
-uncompiled with the same results; nothing checks its writes except the measured sizes.
+`record_parts` shows the layout of a record, `headers` the layout of a header. This module is compiled by Cython, and
+runs uncompiled with the same results. Nothing checks the bounds of its writes, so the measured sizes must be right.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
@@ -22,7 +22,7 @@ else:
     from topicfs.storage.codec.binary import fields, header_writer, memory
 
 DEFAULT_MAX_BATCH_BYTES = 1048588
-"""Kafka's default max.message.bytes: the limit of a whole batch, header included."""
+"""Kafka's default max.message.bytes: the largest size of a batch, including its header."""
 
 
 def encode_columns(
@@ -34,8 +34,9 @@ def encode_columns(
 ) -> list[bytearray]:
     """Return batches of all records of `columns`, each at most `max_batch_bytes` before compression.
 
-    As from a producer, each batch has base offset 0 and dense offsets, whatever the offsets in `columns`. Raises
-    RecordTooLargeError, naming the record (from 1, as a `unit`), if a record does not fit a batch of its own.
+    As a producer does, give each batch base offset 0 and dense offsets; the offsets in `columns` are ignored. Raises
+    RecordTooLargeError if a record is too large for a batch of its own. The message calls the record a `unit`, and
+    numbers it from 1.
     """
     found: list[bytearray] = []
     view: memoryview = columns.block
@@ -59,8 +60,8 @@ def encode_lines(
 ) -> list[bytearray]:
     """Return batches with one record per line: the value is the line without its LF, the key is null.
 
-    Base offsets are 0. Raises RecordTooLargeError, naming the line (from 1), if it does not fit a batch of its own;
-    ValueError if the last line has no LF.
+    Base offsets are 0. Raises RecordTooLargeError, with the line's number from 1, if a line is too large for a batch
+    of its own; ValueError if the last line has no LF.
     """
     view: memoryview = memory.flat_view(text)
     if len(view) == 0:
@@ -96,10 +97,10 @@ class _LineReader:
 
     @cython.cfunc
     def next_batch(self) -> bytearray:
-        """Return a batch of as many of the next lines as fit."""
+        """Return a batch of as many of the next lines as fit into it."""
         source: cython.p_uchar = memory.octets_of(self.view)
         position: cython.Py_ssize_t = self.position
-        # Enough for lines of some seventy bytes or more; with shorter ones the batch has to grow.
+        # Large enough if lines have at least about seventy bytes; for shorter lines the batch has to grow.
         rest: cython.Py_ssize_t = self.end - position
         capacity: cython.Py_ssize_t = max(
             fields.HEADER_SIZE, min(self.limit, fields.HEADER_SIZE + rest + rest // 8 + 32)
@@ -155,7 +156,7 @@ def encode_span(
 ) -> bytearray:
     """Return the batch of records [first, last).
 
-    `bounds`: base offset, the offset from which deltas count, and last offset; None for dense deltas from 0.
+    `bounds`: base offset, the offset from which deltas count, and last offset. None: deltas are dense and begin at 0.
     """
     view: memoryview = columns.block
     data: memoryview = columns.data
@@ -197,10 +198,10 @@ def encode_span(
 
 
 def encode_batches(columns: Columns) -> bytearray:
-    """Return the batches of `columns` encoded again, each with its records in `columns`, at their offsets.
+    """Return the batches of `columns` encoded again, each with the records that it has in `columns`, at their offsets.
 
-    They are uncompressed v2 batches without flags for transactions or compaction; each must have records. Only size,
-    count and timestamps are computed from the records.
+    All batches are uncompressed v2 without flags for transactions or compaction, and have records. Only size, record
+    count and timestamps are computed again.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
@@ -288,7 +289,7 @@ def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
 def _batch_end(
     block: cython.p_longlong, count: cython.Py_ssize_t, first: cython.Py_ssize_t, limit: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the index after the last record, from `first` on, that fits one batch of `limit` bytes."""
+    """Return the index after the last record, from `first` on, that fits into one batch of `limit` bytes."""
     size: cython.longlong = fields.HEADER_SIZE
     index: cython.Py_ssize_t = first
     while index < count:
@@ -309,7 +310,10 @@ def _span_size(
     zero: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Return the size of records [first, last); their deltas count from offset `zero`, or are dense if it is -1."""
+    """Return the size of records [first, last).
+
+    Offset deltas count from offset `zero`; if `zero` is -1, they are dense.
+    """
     size: cython.longlong = 0
     index: cython.Py_ssize_t
     for index in range(first, last):
@@ -359,7 +363,7 @@ def _put_span(
 def _largest(
     block: cython.p_longlong, stride: cython.Py_ssize_t, first: cython.Py_ssize_t, last: cython.Py_ssize_t
 ) -> cython.longlong:
-    """Return the greatest timestamp of records [first, last); -1 without records."""
+    """Return the greatest timestamp of records [first, last); -1 if there are no records."""
     if first == last:
         return -1
     largest: cython.longlong = block[fields.TIMESTAMPS * stride + first]
@@ -379,7 +383,7 @@ def _record_size(
     delta: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Return the size of one record, its length field included."""
+    """Return the size of one record, including its length field."""
     body: cython.longlong = _body_size(
         _wrapping_difference(block[fields.TIMESTAMPS * stride + index], base_timestamp),
         delta,
@@ -400,7 +404,7 @@ def _body_size(
     value: cython.longlong,
     headers: cython.longlong,
 ) -> cython.longlong:
-    """Return the value of a record's length field; `key`, `value` and `headers` are lengths as columns have them."""
+    """Return the value of a record's length field; `key`, `value` and `headers` are lengths as in `Columns`."""
     size: cython.longlong = 1 + _varint_length(time_delta) + _varint_length(delta)
     size += _varint_length(key) + _varint_length(value)
     if key > 0:
@@ -436,7 +440,7 @@ def _put_octets(
     start: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write `length` and that many bytes; a null is the length -1 alone."""
+    """Write `length` and that many bytes; for a null, write only the length -1."""
     at = _put_varint(target, at, length)
     if length <= 0:
         return at
@@ -480,7 +484,7 @@ def _put_varint(target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.lon
 @cython.inline
 @cython.exceptval(check=False)
 def _wrapping_difference(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Return the difference modulo 2^64, as Java subtracts: a reader's sum wraps back."""
+    """Return the difference modulo 2^64, as Java subtracts; a reader's sum wraps back to the same value."""
     if cython.compiled:
         return cython.cast(
             cython.longlong, cython.cast(cython.ulonglong, left) - cython.cast(cython.ulonglong, right)

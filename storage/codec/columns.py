@@ -1,4 +1,4 @@
-"""Records as columns: a reader's form of record batches, without an object per record.
+"""Records as columns: the form in which readers get record batches, without an object per record.
 
 This module is compiled by Cython, and runs uncompiled with the same results; `record_parts` knows the layout of a
 record. A buffer must not change while it is read.
@@ -37,10 +37,10 @@ _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 @cython.final
 @cython.cclass
 class Columns:
-    """Records of adjacent batches: eight columns of int64, and the bytes they point into.
+    """Records of adjacent batches: eight columns of int64, and the bytes to which the columns point.
 
-    A length of -1 is a null key or value. Headers are kept in their stored form, with their count; length 0 means
-    none. Columns are views: they are cheap to take and stay valid as long as they are held.
+    The length of a null key or value is -1. Headers stay as they are stored, including their count; length 0 means
+    that there are none. Columns are views: taking one is cheap, and it stays valid as long as it is held.
     """
 
     _data: memoryview
@@ -59,17 +59,20 @@ class Columns:
 
     @property
     def data(self) -> memoryview[int]:
-        """The buffer that all positions refer to: the caller's, or inflated content."""
+        """The buffer to which all positions refer: the caller's buffer, or inflated content."""
         return self._data
 
     @property
     def block(self) -> memoryview[int]:
-        """All eight columns, one after the other in the order of the properties below, for compiled readers."""
+        """All eight columns for compiled readers, one after the other in the order of the properties below."""
         return self._block
 
     @property
     def batches(self) -> Batches:
-        """The batches of these records, including batches without records; see `BatchHeader.record_end`."""
+        """The batches of these records, including batches without records.
+
+        `BatchHeader.record_end` gives each batch's last record.
+        """
         return self._batches
 
     @property
@@ -99,7 +102,7 @@ class Columns:
 
     @property
     def header_positions(self) -> memoryview[int]:
-        """Positions of the header count, which the headers follow."""
+        """Position of each record's header count, which the headers follow."""
         return self._column(fields.HEADER_POSITIONS)
 
     @property
@@ -135,7 +138,7 @@ class Columns:
     def _parts(
         self, column: cython.Py_ssize_t, first: cython.longlong, last: cython.longlong
     ) -> list[bytes | None]:
-        """Return the keys or the values of a range, each as a separate bytes object."""
+        """Return the keys or the values of a range of records, each as a bytes object of its own."""
         count: cython.Py_ssize_t = self._count
         if not 0 <= first <= last <= count:
             raise IndexError(f"records {first} to {last} of {count}")
@@ -194,7 +197,7 @@ class Columns:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the columns and of the bytes they point into: the whole inflated content, or the plain batches."""
+        """Memory of the columns and of their bytes: the whole inflated content, or the plain batches."""
         rows: memoryview = self._batches.rows
         row: cython.p_longlong = memory.int64s_of(rows)
         total: cython.Py_ssize_t = len(rows)
@@ -205,7 +208,10 @@ class Columns:
         return 8 * fields.COLUMN_COUNT * self._count + held
 
     def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
-        """Return the end of the records from `first` on whose content fits `max_bytes`; at least one record."""
+        """Return the end of the records from `first` on whose content fits into `max_bytes`.
+
+        Include at least one record.
+        """
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         taken: cython.longlong = 0
@@ -222,11 +228,14 @@ class Columns:
         return index
 
     def find(self, offset: int) -> int:
-        """Return the index of the first record at or after `offset`; the number of records if there is none."""
+        """Return the index of the first record at or after `offset`; if there is none, the number of records."""
         return bisect_left(self._block, offset, 0, self._count)
 
     def find_time(self, timestamp: cython.longlong, offset: cython.longlong) -> int:
-        """Return the index of the first record at or after both `timestamp` and `offset`; the record count if none."""
+        """Return the index of the first record that is neither before `timestamp` nor before `offset`.
+
+        If there is no such record, return the number of records.
+        """
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         index: cython.Py_ssize_t = 0
@@ -250,15 +259,17 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
 ) -> list[Columns]:
     """Return the records of the whole batches in `data[start:end]`.
 
-    A run of uncompressed batches becomes one `Columns` over `data` itself; each compressed batch and each entry of an
-    old format becomes one of its own. Control batches appear without records unless `control` is set; so do the
-    batches of `aborted` transactions, which are sorted by first offset. With `create_times`, records keep their
-    producers' times even if the broker stamped the batch (LogAppendTime), except in the old formats.
+    A run of uncompressed batches becomes one `Columns` over `data` itself. Each compressed batch and each entry of an
+    old format becomes a `Columns` of its own. Control batches have no records in the result unless `control` is set,
+    and batches of `aborted` transactions never have any. `aborted` is sorted by first offset. With `create_times`,
+    records keep their producers' times even if the broker stamped the batch (LogAppendTime), except in the old
+    formats.
 
     Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if a batch is not whole and
-    valid: checksum (unless `check_crc` is off), record count, lengths and offsets. Raises OversizeBatchError for a
-    batch beyond the bounds of `storage.codec.compression.bounds`, or whose records inflate to more than
-    `max_content_bytes`. All inflated content is held at once; use `decode_each` to handle one batch after the other.
+    valid. Checksum (unless `check_crc` is off), record count, lengths and offsets are checked. Raises
+    OversizeBatchError if a batch exceeds the bounds of `storage.codec.compression.bounds`, or if its records inflate
+    to more than `max_content_bytes`. All inflated content is in memory at the same time; use `decode_each` to handle
+    one batch after the other.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
@@ -289,10 +300,10 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
     create_times: bool = False,
     max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> Iterator[Columns]:
-    """Yield what `decode` returns, one by one; a batch is inflated when it is requested.
+    """Yield the same `Columns` that `decode` returns, one by one; a batch is inflated when it is requested.
 
-    Its memory is freed when the caller drops it. Raises as `decode` does, but after all batches before the faulty
-    one.
+    The memory of a batch is freed when the caller drops it. Errors are those of `decode`, raised after all batches
+    before the faulty batch.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
@@ -322,7 +333,10 @@ def _is_plain(row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _run_end(row: cython.p_longlong, first: cython.Py_ssize_t, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return where the run of rows that begins at `first` ends: adjacent plain batches, or one of another kind."""
+    """Return the end of the run of rows that begins at `first`.
+
+    A run is all adjacent plain batches, or a single batch of another kind.
+    """
     last: cython.Py_ssize_t = first + fields.ROW_SIZE
     if _is_plain(row, first):
         while last < total and _is_plain(row, last):
@@ -369,7 +383,7 @@ def _decode_wrapped(
 
 @cython.cfunc
 def _check_bounds(position: cython.Py_ssize_t, size: cython.longlong, count: cython.longlong) -> object:
-    """Raise OversizeBatchError for a batch with more bytes or records than can be decoded."""
+    """Raise OversizeBatchError if a batch has more bytes or records than can be decoded."""
     if size > _MAX_CONTENT_BYTES:
         raise OversizeBatchError(
             position, f"a batch of {size} bytes; at most {MAX_CONTENT_BYTES} are decoded"
@@ -415,7 +429,7 @@ def _decode_span(
     number: cython.Py_ssize_t
     for number in range(len(rows) // fields.ROW_SIZE):
         header: cython.Py_ssize_t = fields.ROW_SIZE * number
-        # `_count_records` skipped it: a control batch, or one of an aborted transaction.
+        # A control batch, or a batch of an aborted transaction, which `_count_records` did not count.
         if row[header + fields.RECORD_END] == done and row[header + fields.RECORD_COUNT] != 0:
             continue
         start: cython.Py_ssize_t = 0 if inflated else row[header + fields.POSITION] + fields.HEADER_SIZE
@@ -440,8 +454,8 @@ def _decode_span(
 def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cython.bint) -> cython.Py_ssize_t:
     """Return the number of records that the batches of `rows` declare; write running totals to `record_end`.
 
-    Control batches count only if `control` is set, hidden ones never. `inflated`: size of the inflated records, or -1
-    if the records are in the batches themselves.
+    Control batches count only if `control` is set; hidden batches never count. `inflated`: size of the inflated
+    records, or -1 if the records are in the batches themselves.
     """
     row: cython.p_longlong = memory.int64s_of(rows)
     unread: cython.longlong = fields.HIDDEN_MASK if control else fields.HIDDEN_MASK | fields.CONTROL_MASK
@@ -453,7 +467,7 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
         room: cython.longlong = (
             row[header + fields.SIZE_BYTES] - fields.HEADER_SIZE if inflated < 0 else inflated
         )
-        # A record takes at least seven bytes, so the bytes present bound the allocation.
+        # A record takes at least seven bytes, so the size of the bytes limits the allocation.
         if count < 0 or count * fields.MIN_RECORD_SIZE > room:
             raise CorruptBatchError(
                 row[header + fields.POSITION], f"{count} records declared in {room} bytes"

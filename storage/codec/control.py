@@ -3,8 +3,8 @@
     key    int16 version 0 │ int16 type
     value  int16 version 0 │ int32 coordinator epoch        of the types abort and commit
 
-A control batch is transactional, has one record, is never compressed and has no sequence. Readers treat a newer
-version as the newest one they know.
+A control batch is transactional, has one record, is never compressed and has no sequence numbers. Readers treat a
+newer version like the newest version that they know.
 """
 
 import struct
@@ -33,14 +33,17 @@ class ControlType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a producer's transaction, as its coordinator decided it."""
+    """The end of a producer's transaction, as its coordinator decided."""
 
     type: ControlType
     coordinator_epoch: int
 
 
 def control_type(key: bytes | None) -> ControlType:
-    """Return the type in a control record's key, UNKNOWN for newer types; InvalidRecordError for an invalid key."""
+    """Return the type in a control record's key; UNKNOWN for newer types.
+
+    Raises InvalidRecordError for an invalid key.
+    """
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"a control record's key takes {_KEY.size} bytes, not {key!r}")
     version, number = _KEY.unpack_from(key)
@@ -50,7 +53,7 @@ def control_type(key: bytes | None) -> ControlType:
 
 
 def read_marker(record: Record) -> EndTransactionMarker:
-    """Return the marker in a control record of type ABORT or COMMIT; InvalidRecordError for any other."""
+    """Return the marker in a control record of type ABORT or COMMIT. Raises InvalidRecordError for other records."""
     kind = control_type(record.key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         raise InvalidRecordError(f"a control record of type {kind.name} does not end a transaction")

@@ -57,21 +57,22 @@ class Codec(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's name in dumps and settings (`none` is `uncompressed` in settings)."""
+        """Kafka's name of the codec in dumps and settings, except that settings spell `none` as `uncompressed`."""
         return self.name.lower()
 
 
 class BatchHeader(NamedTuple):
-    """One batch's header, and its position.
+    """The header of one batch, and the batch's position.
 
-    Also describes batches of the old formats: missing fields are -1. A compressed entry's base offset and count are
-    unknown until it is inflated: they are its last offset and -1.
+    It also describes batches of the old formats; fields that they lack are -1. The base offset and the record count
+    of a compressed entry are unknown until it is inflated: until then the base offset is the last offset, and the
+    count is -1.
     """
 
     position: Position
-    """Position of the batch's first byte in the buffer it was read from."""
+    """Position of the batch's first byte in the buffer from which it was read."""
     size_bytes: int
-    """Size of the whole batch, header included."""
+    """Size of the whole batch, including the header."""
     base_offset: Offset
     last_offset: Offset
     leader_epoch: int
@@ -79,7 +80,7 @@ class BatchHeader(NamedTuple):
     checksum: int
     attributes: int
     base_timestamp: Timestamp
-    """The base timestamp as stored; it is the delete horizon if that is set."""
+    """The base timestamp as stored. If the delete horizon is set, this is the delete horizon."""
     max_timestamp: Timestamp
     producer_id: ProducerId
     producer_epoch: int
@@ -87,21 +88,21 @@ class BatchHeader(NamedTuple):
     record_count: int
     """Number of records that the header declares."""
     record_end: int = 0
-    """In `Columns.batches`: index after this batch's last record."""
+    """Index after this batch's last record. Set only in `Columns.batches`."""
 
     @property
     def end_offset(self) -> Offset:
-        """One past the last offset."""
+        """One more than the last offset."""
         return Offset(self.last_offset + 1)
 
     @property
     def end_position(self) -> Position:
-        """One past the last byte."""
+        """Position after the last byte."""
         return Position(self.position + self.size_bytes)
 
     @property
     def codec(self) -> Codec:
-        """The codec of the batch's records. Raises CorruptBatchError for the three numbers that no codec has."""
+        """The codec of the batch's records. Raises CorruptBatchError for the three numbers that name no codec."""
         number = self.attributes & fields.CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptBatchError(self.position, f"unknown compression codec {number}")
@@ -121,12 +122,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """True if `storage.codec.aborted_filter` found that the batch was aborted; a file never stores this."""
+        """True if `storage.codec.aborted_filter` found that the batch was aborted. A file never stores this bit."""
         return self.attributes & fields.HIDDEN_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> Timestamp | None:
-        """The time from which the batch's tombstones or marker may be removed; None if compaction has not set it."""
+        """The time from which the batch's tombstones or marker may be removed.
+
+        None if compaction has not set a time.
+        """
         return self.base_timestamp if self.attributes & fields.DELETE_HORIZON_MASK else None
 
     @property
@@ -138,7 +142,7 @@ class BatchHeader(NamedTuple):
 
 
 class BatchStamp(NamedTuple):
-    """The header fields that the writer of a batch chooses; the others are computed from its records."""
+    """The header fields that the writer of a batch chooses. The other fields are computed from the records."""
 
     leader_epoch: int = NO_LEADER_EPOCH
     codec: Codec = Codec.NONE
@@ -146,17 +150,20 @@ class BatchStamp(NamedTuple):
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
-    """Sequence number of the first record; later batches of the same call continue from it."""
+    """Sequence number of the first record. Later batches made by the same call continue from this batch."""
     transactional: bool = False
     control: bool = False
     compression_level: int | None = None
     """Level of the codec; None: Kafka's default."""
     delete_horizon_ms: Timestamp | None = None
-    """Stored as the base timestamp; the records' times do not change."""
+    """Stored as the base timestamp; the times of the records do not change."""
 
     @property
     def attributes(self) -> int:
-        """The header's attribute bits. Raises ValueError for a compressed control batch, which Kafka lacks."""
+        """The header's attribute bits.
+
+        Raises ValueError for a compressed control batch, which does not exist in Kafka.
+        """
         if self.control and self.codec:
             raise ValueError("a control batch is never compressed")
         return (
@@ -174,9 +181,9 @@ PLAIN = BatchStamp()
 @cython.final
 @cython.cclass
 class Batches:
-    """The headers of adjacent batches, as rows of integers: no object per batch.
+    """The headers of adjacent batches, as rows of integers, without an object per batch.
 
-    Indexing and iterating make `BatchHeader` values; `column(field)` returns one field of all of them.
+    Indexing and iterating make `BatchHeader` values; `column(field)` returns one field of all batches.
     """
 
     _rows: memoryview
@@ -220,7 +227,7 @@ class Batches:
             yield self[index]
 
     def column(self, field: str) -> memoryview[int]:
-        """Return one field of every batch, by its name in `BatchHeader`; a view, not a copy."""
+        """Return one field of every batch, by the field's name in `BatchHeader`; a view, not a copy."""
         return self._rows[BatchHeader._fields.index(field) :: fields.ROW_SIZE]
 
     def largest(self, field: str, count: int) -> int:
@@ -235,7 +242,7 @@ class Batches:
         return found
 
     def count_ascending(self, lowest: int, limit: int) -> int:
-        """Return how many batches, from the first on, have ascending last offsets within [lowest, limit]."""
+        """Return how many batches, counted from the first, have ascending last offsets within [lowest, limit]."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
         most: cython.longlong = min(limit, 2**63 - 1)
@@ -247,7 +254,7 @@ class Batches:
         return at // fields.ROW_SIZE
 
     def count_visible(self, start_offset: int, end_offset: int) -> int:
-        """Return how many records the batches inside the range declare, except control and hidden batches."""
+        """Return how many records the batches inside the range declare; control and hidden batches are not counted."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.longlong = start_offset
         beyond: cython.longlong = end_offset
@@ -264,7 +271,7 @@ class Batches:
     def overlap(self, lowest: int, count: int) -> bool:
         """Return whether one of the first `count` batches begins before `lowest` or before its predecessor ends.
 
-        Batches of the old formats are not checked: a compressed entry does not store its base offset.
+        Batches of the old formats are not checked, because a compressed entry does not store its base offset.
         """
         row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
@@ -279,5 +286,5 @@ class Batches:
 
 
 def sequence_plus(sequence: int, delta: int) -> int:
-    """Return the sequence number `delta` records later (or earlier, if negative): 0 follows 2^31-1."""
+    """Return the sequence number `delta` records later, or earlier if `delta` is negative; 0 follows 2^31-1."""
     return (sequence + delta) % (MAX_SEQUENCE + 1)

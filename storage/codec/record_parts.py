@@ -3,12 +3,12 @@
 A record of format v2 (kafka-storage.md#records); every number is a zigzag varint of 7-bit groups, lowest first
 (kafka-storage.md#varints):
 
-    length of what follows │ attributes 0 (one byte) │ timestamp delta │ offset delta
+    length of the bytes after it │ attributes 0 (one byte) │ timestamp delta │ offset delta
     key length (-1: null) │ key │ value length (-1: null) │ value
     header count │ { key length │ key │ value length (-1: null) │ value } …
 
 This module is compiled by Cython, and runs uncompiled with the same results. Compiled code does not check array
-bounds, so every length read from a batch is checked by hand before it is used; a buffer must not change while it is
+bounds, so every length read from a batch is checked by hand before it is used. A buffer must not change while it is
 read.
 """
 
@@ -39,7 +39,7 @@ CAUSES = {
     fields.BYTES_REMAIN: "bytes remain after the last record",
     fields.TOO_MANY_HEADERS: f"more than {MAX_HEADERS} headers in a record",
 }
-"""Why `decode_records` refuses a batch. The last cause is no fault of the batch, but a bound of this codec."""
+"""Why `decode_records` refuses a batch. The last cause is a limit of this codec, not a fault of the batch."""
 
 _MAX_HEADERS = cython.declare(cython.longlong, MAX_HEADERS)
 
@@ -57,7 +57,10 @@ def decode_records(
     first: cython.Py_ssize_t,
     create_times: cython.bint,
 ) -> cython.int:
-    """Decode a batch's records in [start, end) into the columns from `first` on; return RECORDS_FIT or a cause."""
+    """Decode a batch's records in [start, end) into the columns from `first` on.
+
+    Return RECORDS_FIT, or the cause for which the batch is refused.
+    """
     base_offset: cython.longlong = row[header + fields.BASE_OFFSET]
     last_delta: cython.longlong = row[header + fields.LAST_OFFSET] - base_offset
     append_time: cython.bint = (
@@ -96,7 +99,7 @@ def _decode_record(
     index: cython.Py_ssize_t,
     last_delta: cython.longlong,
 ) -> cython.int:
-    """Decode one record's parts in [at, stop); before, its columns have the batch's base offset and timestamp."""
+    """Decode one record's parts in [at, stop). Its columns must already have the batch's base offset and timestamp."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
     if size == 0:
         return fields.NUMBER_CUT_OFF
@@ -146,7 +149,10 @@ def _take_span(
     place: cython.Py_ssize_t,
     stride: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Note position and length of the key or value whose length field is at `at`; return the end, or -1."""
+    """Store position and length of the key or value whose length field is at `at`.
+
+    Return its end, or -1 if it does not fit.
+    """
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
     length: cython.longlong = _varint(octets, at, size)
     at += size
@@ -187,7 +193,7 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
 
 @cython.cfunc
 def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
-    """Return four integers for each of the headers whose count is at `start`; none if `start` equals `stop`."""
+    """Return four integers for each header; the header count is at `start`. No header if `start` equals `stop`."""
     if start == stop:
         return memory.new_int64s(0)
     octets: cython.p_uchar = memory.octets_of(data)
@@ -211,9 +217,9 @@ def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssi
 
 
 def read_varint(data: Buffer, *, max_size: int = 5) -> tuple[int, int]:
-    """Return the zigzag varint at the start of `data`, and its size; with a `max_size` of 10, a varlong.
+    """Return the zigzag varint at the start of `data`, and its size; with `max_size` 10, read a varlong.
 
-    Raises CorruptBatchError if it is longer than `max_size`, or the data ends too early.
+    Raises CorruptBatchError if the varint is longer than `max_size`, or the data ends inside it.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -246,7 +252,7 @@ def _varint_size(
 def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
     """Return the number in the `size` bytes at `at`; 0 if `size` is 0.
 
-    Of five bytes only 32 bits count: higher bits are dropped, as by Kafka's reader.
+    If there are five bytes, the bits above 32 are dropped, as by Kafka's reader.
     """
     if size == 1:
         first: cython.int = octets[at]
@@ -261,7 +267,7 @@ def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 @cython.inline
 @cython.exceptval(check=False)
 def _varlong(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """Return the number in up to ten bytes; only 64 bits count."""
+    """Return the number in up to ten bytes; bits above 64 are dropped."""
     groups: cython.ulonglong = _groups(octets, at, size)
     if not cython.compiled:
         groups &= 2**64 - 1
@@ -284,7 +290,7 @@ def _groups(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 @cython.inline
 @cython.exceptval(check=False)
 def _wrapping_sum(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Return the sum modulo 2^64, as Java adds: bytes on disk may hold any two numbers."""
+    """Return the sum modulo 2^64, as Java adds, because bytes on disk may have any two numbers."""
     if cython.compiled:
         return cython.cast(
             cython.longlong, cython.cast(cython.ulonglong, left) + cython.cast(cython.ulonglong, right)

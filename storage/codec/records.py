@@ -78,9 +78,9 @@ def encode(
 ) -> bytearray:
     """Return one batch of `records` at their own offsets.
 
-    Its bounds and max timestamp are those of the records unless given, as by compaction. Without records the base
-    timestamp is -1. Raises ValueError if the offsets do not ascend within bounds less than 2^31 apart,
-    RecordTooLargeError from 2 GiB on.
+    `base_offset`, `last_offset` and `max_timestamp` default to those of the records; compaction passes others. If
+    there are no records, the base timestamp is -1. Raises ValueError unless the offsets ascend within bounds less
+    than 2^31 apart, RecordTooLargeError from 2 GiB on.
     """
     first = records[0].offset if base_offset is None and records else base_offset
     last = records[len(records) - 1].offset if last_offset is None and records else last_offset
@@ -92,7 +92,7 @@ def encode(
 
 
 def columns_of(records: Sequence[Record]) -> Columns:
-    """Return the records as columns over a copy of their bytes, without batches."""
+    """Return the records as columns over a copy of their bytes; they belong to no batch."""
     data = bytearray()
     count = len(records)
     block = array("q", bytes(8 * 8 * count))
@@ -142,7 +142,7 @@ def compress_batches(
 ) -> bytearray | None:
     """Return adjacent batches with their records compressed, in a new buffer; checksums are not checked.
 
-    None if one of them is not an uncompressed v2 batch with records, or is larger than `max_batch_bytes`.
+    Return None if a batch is not an uncompressed v2 batch with records, or is larger than `max_batch_bytes`.
     """
     found = scan(batches)
     if found.stop < len(batches):

@@ -1,10 +1,10 @@
-"""Copies the values of batches to lines of text in one pass, from the batches' own bytes or their inflated content.
+"""Copies the values of batches to lines of text in one pass, from the batches or from their inflated content.
 
     61 bytes of header │ length, attributes, deltas, key │ value │ no headers │ …     →     value LF value LF …
 
-Most logs that are read as a whole have only v2 batches whose records have no headers and only small numbers; this
-module copies just their values and makes no columns. One call copies many batches, compressed ones without the
-interpreter's lock. Any other batch, and a damaged one, is left to `columns`.
+Most logs that are read as a whole have only v2 batches whose records have no headers and only small numbers. For such
+batches this module copies the values, and makes no columns. One call copies many batches, and inflates compressed
+batches without the interpreter's lock. Any other batch, and a damaged batch, is left to `columns`.
 
 This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before
 it is used; the buffer must not change while it is read.
@@ -35,11 +35,11 @@ else:
 _MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)
 _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 CALL_BYTES = cython.declare(cython.longlong, 2 * 2**20)
-"""Most bytes that a call inflates before it ends, which takes some milliseconds."""
+"""A call ends once it has inflated this many bytes, which takes some milliseconds."""
 
 
 def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
-    """Return a buffer of at least `room` bytes that begins with `begun`; the rest is not cleared."""
+    """Return a buffer of at least `room` bytes that begins with `begun`; the bytes after it are not cleared."""
     view: memoryview = memory.flat_view(begun)
     size: cython.Py_ssize_t = len(view)
     text: bytearray = memory.new_octets(max(size, room))
@@ -52,9 +52,9 @@ def copy_values(
 ) -> int:
     """Write the values of records in [start_offset, end_offset), each with an LF, to `text` from `used` on.
 
-    Return where the values end in `text`, which is extended if needed. `data` has whole batches. A null value is
-    empty, transaction markers are left out, and every checksum is verified. Return -1 if a batch is not plain and
-    valid: `columns.decode` handles those, and reports what is wrong with them.
+    Return where the values end in `text`, which is extended if needed. `data` has whole batches. A null value becomes
+    an empty line, transaction markers are left out, and every checksum is verified. Return -1 if a batch is not plain
+    and valid; `columns.decode` reads such batches and reports what is wrong with them.
     """
     view: memoryview = memory.flat_view(data)
     source: cython.p_uchar = memory.octets_of(view)
@@ -86,12 +86,12 @@ def copy_inflated(
     end_offset: cython.longlong,
     max_content_bytes: cython.longlong,
 ) -> tuple[int, int, int]:
-    """Copy values as `copy_values` does, of the batches of `rows` from number `first` on.
+    """Copy the values of batches of `rows`, from number `first` on, as `copy_values` does.
 
-    The batches may be compressed; their checksums were verified before. The call ends after the batch with which the
-    text has `size` bytes or CALL_BYTES were inflated, after one that only `codecs` could inflate, and before one that
-    is not plain and valid or inflates to more than `max_content_bytes`. Return the number of batches copied, the
-    position in `text` where their values end, and their inflated size.
+    The batches may be compressed; their checksums were verified before. The call ends after a batch with which the
+    text reaches `size` bytes or the inflated bytes reach CALL_BYTES, and after a batch that only `codecs` could
+    inflate. It ends before a batch that is not plain and valid, or that inflates to more than `max_content_bytes`.
+    Return the number of batches copied, the position in `text` where their values end, and their inflated size.
     """
     view: memoryview = memory.flat_view(data)
     source: cython.p_uchar = memory.octets_of(view)
@@ -122,7 +122,7 @@ def copy_inflated(
                 number += 1
         if made > room - used:
             memory.resize(text, used + made + (used + made) // 8)
-        elif made == _LEFT:  # It takes time: return to the caller, which checks the clock.
+        elif made == _LEFT:  # This took long: return to the caller, which checks the clock.
             content = _inflated(view, row, at, max_content_bytes)
             stop = _copy_content(text, used, content, row, at, start_offset, end_offset)
             if stop >= 0:
@@ -137,7 +137,7 @@ def copy_inflated(
 
 
 _LEFT = cython.declare(cython.longlong, -1)
-"""Result of `_inflate_at` for content that `codecs` must inflate; smaller if a batch cannot be copied."""
+"""Result of `_inflate_at` for content that `codecs` must inflate. Smaller results mean that a batch cannot be copied."""
 
 
 @cython.cfunc
@@ -180,7 +180,10 @@ def _copy_at(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of a row's batch, with `made` bytes of content, to `target[used:]`; return the end, or -1."""
+    """Write the values of a row's batch, which has `made` bytes of content, to `target[used:]`.
+
+    Return the end, or -1.
+    """
     if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
         return used
     if row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0:
@@ -214,7 +217,7 @@ def _copy_content(
 def _inflated(
     view: memoryview, row: cython.p_longlong, at: cython.Py_ssize_t, max_content_bytes: int
 ) -> memoryview:
-    """Return the inflated content of a row's batch; if that fails, empty content, which has no records."""
+    """Return the inflated content of a row's batch; if inflating fails, return empty content, which has no records."""
     start: cython.Py_ssize_t = row[at + fields.POSITION] + fields.HEADER_SIZE
     end: cython.Py_ssize_t = row[at + fields.POSITION] + row[at + fields.SIZE_BYTES]
     try:
@@ -259,8 +262,8 @@ def _copy_batch(
 def find_value(data: Buffer, offset: cython.longlong) -> tuple[bytes, int] | None:
     """Return the value and timestamp of the record at `offset`; `data` is the batch that contains it.
 
-    A null value is empty. Return None if there is no such record, or if the batch is compressed, not plain or
-    damaged: `columns.decode` reports what is wrong with it.
+    A null value is returned as empty. Return None if there is no such record, or if the batch is compressed, not
+    plain or damaged; `columns.decode` reports what is wrong with such a batch.
     """
     view: memoryview = memory.flat_view(data)
     source: cython.p_uchar = memory.octets_of(view)
@@ -284,7 +287,7 @@ def find_value(data: Buffer, offset: cython.longlong) -> tuple[bytes, int] | Non
 
 
 _TIME_END = cython.declare(cython.longlong, 2**62)
-"""From here on a sum might overflow int64."""
+"""From this time on, a sum of a time and a delta might overflow int64."""
 
 
 @cython.cfunc
@@ -306,7 +309,7 @@ def _is_found(
         number: cython.longlong = _small(source, at, end)
         at += number & 7
         stop: cython.Py_ssize_t = at + (number >> 4)
-        # See `_copy_records`.
+        # `_copy_records` explains these steps.
         if number & 8 or number == 0 or stop > end or stop - at < 6:
             return False
         time: cython.longlong = _small(source, at + 1, stop)
@@ -339,14 +342,14 @@ def _is_found(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the most bytes that the values and their LFs can take; -1 if a batch is not plain."""
+    """Return the largest size that the values and their LFs can have; -1 if a batch is not plain."""
     most: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t
     for number in range(total // fields.ROW_SIZE):
         at: cython.Py_ssize_t = fields.ROW_SIZE * number
         count: cython.longlong = row[at + fields.RECORD_COUNT]
         room: cython.longlong = row[at + fields.SIZE_BYTES] - fields.HEADER_SIZE
-        # A record has seven parts of at least a byte: one is the value, and the LF replaces another.
+        # Besides its value, a record has at least seven bytes, in whose place the text has one LF.
         if (
             row[at + fields.MAGIC] != fields.CURRENT_MAGIC
             or row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0
@@ -449,7 +452,7 @@ def _copy_records(
 @cython.nogil
 @cython.exceptval(check=False)
 def _length(number: cython.longlong) -> cython.longlong:
-    """Return the length of a key or value from `_small`'s result: 0 for a null, -1 for an invalid one."""
+    """Return the length of a key or value from `_small`'s result: 0 for a null, -1 for an invalid length."""
     if number & 8 == 0:
         return number >> 4
     return 0 if number >> 4 == 0 else -1
@@ -460,14 +463,14 @@ def _length(number: cython.longlong) -> cython.longlong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Return the groups of the zigzag varint at `at` above three bits that count them; 0 if there are over four.
+    """Return the bits of the zigzag varint at `at`, shifted left by three; the low three bits are its size in bytes.
 
-    Also 0 if the varint extends beyond `end`.
+    Return 0 if the varint has more than four bytes or extends beyond `end`.
     """
     if at < end and source[at] < 0x80:
         return (cython.cast(cython.longlong, source[at]) << 3) | 1
     groups: cython.longlong = 0
-    if at + 1 < end and source[at + 1] < 0x80:  # The usual case for lengths.
+    if at + 1 < end and source[at + 1] < 0x80:  # Most lengths have one or two bytes.
         groups = (source[at + 1] << 7) | (source[at] & 0x7F)
         return (groups << 3) | 2
     size: cython.Py_ssize_t = 0

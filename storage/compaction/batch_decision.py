@@ -17,7 +17,7 @@ from topicfs.storage.model import Offset, ProducerId, Timestamp, later
 
 @dataclass(frozen=True, slots=True)
 class LastOfProducer:
-    """The last batch of a live producer: its last data batch, or else its newest epoch's marker."""
+    """The last batch of a live producer: its last data batch or, if none is left, the marker of its newest epoch."""
 
     last_data_offset: Offset | None
     epoch: int
@@ -28,12 +28,12 @@ class RetentionParams:
     now: Timestamp
     delete_retention_ms: int
     keep_end_offset: Offset | None
-    """A batch that ends at this offset, the high watermark, is kept, if need be without records (since Kafka 4.4:
-    kafka-storage.md#versions).
+    """A batch that ends at this offset, the high watermark, is kept even if all its records are removed (since Kafka
+    4.4: kafka-storage.md#versions).
     """
     producers: Mapping[ProducerId, LastOfProducer]
     legacy_deletes_before: Timestamp
-    """Tombstones of old formats stay if their segment was modified after this time."""
+    """A tombstone in an old format stays if its segment was modified after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,18 @@ class BatchDecision:
 
     discard_records: bool
     keeps_header: bool
-    """True if the header stays without records: it has a producer's newest sequence, or ends at `keep_end_offset`."""
+    """True if the header stays even without records: it has a producer's newest sequence, or ends at
+    `keep_end_offset`.
+    """
     starts_horizon: bool
-    """True for a marker whose transaction is gone: its delete horizon is set now."""
+    """True for a marker whose transaction has no data left: this pass sets its delete horizon."""
 
 
 def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
-    """Return the decision on a batch; `discardable`: its transaction was aborted, or is gone in case of a marker."""
+    """Return the decision on a batch.
+
+    `discardable`: the batch's transaction was aborted or, if the batch is a marker, has no data left.
+    """
     horizon = batch.delete_horizon_ms
     if batch.is_control:
         discard = discardable and horizon is not None and horizon <= params.now
@@ -62,7 +67,10 @@ def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) ->
 
 
 def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: RetentionParams) -> bool:
-    """Return whether the batch's tombstones are still protected; `modified` is its segment's file time."""
+    """Return whether the batch's tombstones must still stay.
+
+    `modified` is the modification time of its segment's file.
+    """
     if batch.magic < 2:
         return modified > params.legacy_deletes_before
     horizon = batch.delete_horizon_ms
@@ -72,7 +80,10 @@ def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: Retentio
 def new_horizon(
     batch: BatchHeader, *, has_tombstones: bool, decision: BatchDecision, params: RetentionParams
 ) -> Timestamp | None:
-    """Return the delete horizon that this pass sets in the batch; None if it sets none, or the batch has one."""
+    """Return the delete horizon that this pass sets in the batch.
+
+    Return None if this pass sets no horizon, or the batch already has one.
+    """
     if batch.magic < 2 or batch.delete_horizon_ms is not None:
         return None
     if has_tombstones or decision.starts_horizon:
@@ -92,7 +103,7 @@ def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool
 class PassTransactions:
     """The transactions of one pass, read in order: which data is aborted, and which markers may be removed.
 
-    A marker may be removed only if the pass saw no data batch of its transaction: then no reader needs it.
+    A marker may be removed only if the pass saw no data batch of its transaction, because then no reader needs it.
     """
 
     def __init__(self, aborted: Iterable[AbortedSpan] = ()) -> None:
@@ -110,14 +121,15 @@ class PassTransactions:
             return False
         span = self._open_aborted.get(batch.producer_id)
         if span is None or span.last_offset < batch.base_offset:
-            # After a removed marker, or one before the pass, the producer's next transaction has begun.
+            # The producer's previous transaction ended at a marker that was removed, or that is before this
+            # pass.
             self._open_committed.add(batch.producer_id)
             return False
         self._seen.add(span)
         return True
 
     def read_marker(self, batch: BatchHeader, kind: ControlType | None) -> bool:
-        """Note a control batch (`kind` None: already emptied); return whether it may be removed."""
+        """Note a control batch; return whether it may be removed. `kind` is None if the batch has no records left."""
         self._begin_up_to(batch.last_offset)
         if kind is None:
             return True

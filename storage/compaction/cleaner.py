@@ -1,7 +1,7 @@
-"""A cleaning pass over one log: builds the map, writes cleaned segments, and replaces the old ones by them.
+"""A cleaning pass over one log: builds the map, writes cleaned segments, and replaces the old segments by them.
 
-It runs beside appends and reads, and holds the log's lock only while files are renamed. A crash at any point leaves
-the old or the new segments of each group (kafka-storage.md#segment-replacement).
+Appends and reads continue during the pass. It holds the log's lock only while files are renamed. A crash at any point
+leaves the old or the new segments of each group (kafka-storage.md#segment-replacement).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from topicfs.storage.segment.segment import Segment
 from topicfs.storage.segment.sparse import Placed, PlacedBatch
 
 CLEANER_WINDOW_BYTES = 1 << 18
-"""Bytes read at a time, and collected before a write: an append waits for at most one window."""
+"""Bytes read at a time, and collected before each write, so that an append waits for at most one window."""
 
 
 class CleaningStoppedError(StorageError):
-    """The pass was asked to stop: segments not in place yet are discarded, and nothing else has changed."""
+    """The pass was asked to stop. Segments that are not in place yet are discarded; nothing else has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Cleaned:
     """The result of a pass."""
 
     end_offset: Offset
-    """The log is clean up to here: the cleaner's checkpoint."""
+    """The log is clean below this offset, which becomes the cleaner's checkpoint."""
     records_read: int
     records_kept: int
     segments_before: tuple[Offset, ...]
     """Base offsets of the segments that were read."""
     segments_after: tuple[Offset, ...]
-    """Base offsets of the segments that replaced them."""
+    """Base offsets of the segments that replaced those that were read."""
     bytes_before: int
     bytes_after: int
 
@@ -82,7 +82,7 @@ def clean(
     map_bytes: int = DEFAULT_BYTES,
     proceed: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
-    """Carry out `plan` until `proceed` returns False (blocking). Groups that are in place by then stay.
+    """Carry out `plan` until `proceed` returns False; groups that are in place by then stay. Blocks.
 
     Raises CorruptionError, CleaningStoppedError, PartitionOfflineError, OSError.
     """
@@ -104,8 +104,8 @@ class _Pass:
         self._now = now
         self._proceed = proceed
         self._segments = [s for s in log.chain.segments[:-1] if s.base_offset < plan.end_offset]
-        # Also those of segments below the log start: as long as aborted records are in the files, their
-        # marker stays.
+        # Also the aborted transactions of segments below the log start: a marker stays as long as the files
+        # have records of its transaction.
         self._aborted = {*log.aborted, *aborted_spans(self._segments)}
         self._newest = OffsetMap(map_bytes)
 
@@ -120,8 +120,8 @@ class _Pass:
         )
         transactions = PassTransactions(self._aborted)
         rewriter = Rewriter(self._newest, transactions, params, map_end_offset=map_end)
-        # Records are removed because of a newer record or their transaction's marker, which must be on disk
-        # first.
+        # A pass removes records because of a newer record, or of their transaction's marker, which must be on
+        # disk before that.
         self._log.appender.flush()
         touched = [s for s in self._segments if s.base_offset < map_end]
         groups = self._groups(touched, map_end)
@@ -140,7 +140,7 @@ class _Pass:
         )
 
     def _build_map(self) -> Offset:
-        """Put the dirty keys, from `first_dirty_offset` on, into the map; return the offset reached."""
+        """Put the keys from `first_dirty_offset` on into the map; return the offset up to which it has all keys."""
         transactions = PassTransactions(self._aborted)
         start = end = self._plan.first_dirty_offset
         bases = [segment.base_offset for segment in self._segments]
@@ -180,7 +180,7 @@ class _Pass:
             if self._log.replacer.replace_segments(members, cleaned):
                 return cleaned
         except PartitionOfflineError:
-            # Loading the log again completes or undoes the replacement.
+            # The next load of the log completes or undoes the replacement.
             cleaned.close()
             raise
         except BaseException:
@@ -202,7 +202,7 @@ class _Pass:
                 cleaned.append(data, _placed(data))
 
     def _read(self, segment: Segment) -> Iterator[Window]:
-        """Yield the segment's windows, without verifying checksums: decoding does that."""
+        """Yield the segment's windows; checksums are verified later, when they are decoded."""
         for window in windows(segment.log, 0, segment.size, window_bytes=CLEANER_WINDOW_BYTES):
             if not self._proceed():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
@@ -218,7 +218,7 @@ class _Pass:
         }
 
     def _legacy_horizon(self) -> Timestamp:
-        """Return the time after which a modified segment keeps its tombstones of old formats."""
+        """Return the time that decides about tombstones of old formats: they stay in segments modified later."""
         clean = [s for s in self._segments if s.base_offset < self._plan.first_dirty_offset]
         if not clean:
             return Timestamp(0)
@@ -230,7 +230,7 @@ def _content(window: Window) -> memoryview:
 
 
 def _placed(data: bytearray) -> list[Placed]:
-    """Return the batches of `data` in the form that the indexes take."""
+    """Return the batches of `data` in the form that the indexes accept."""
     batches = scan(data)
     sizes, last_offsets, max_timestamps = (batches.column(name).tolist() for name in PlacedBatch._fields)
     return list(zip(sizes, last_offsets, max_timestamps, strict=True))
@@ -238,7 +238,7 @@ def _placed(data: bytearray) -> list[Placed]:
 
 @contextmanager
 def _located(segment: Segment, window: Window) -> Iterator[None]:
-    """Add the file and the position to errors that the codec raises."""
+    """Add the file and the position to errors of the codec that the block raises."""
     try:
         yield
     except CorruptBatchError as error:

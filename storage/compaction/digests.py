@@ -1,6 +1,7 @@
 """MD5 of keys, without an object per key: the compiled code computes eight digests in parallel.
 
-Compiled; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
+This module is compiled by Cython, and also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's
+SkimpyOffsetMap.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _SIDE_BY_SIDE = cython.declare(cython.bint, has_md5_lanes() if cython.compiled e
 
 
 def digest_of(key: bytes) -> memoryview[int]:
-    """Return two int64: both halves of the MD5, with their highest bits cleared so that neither is negative."""
+    """Return two int64: both halves of the MD5, with their highest bits cleared so that both are nonnegative."""
     return memoryview(array("q", [half & _HALF_MASK for half in _HALVES.unpack(_MD5(key).digest())]))
 
 
 def digests_of_keys(columns: Columns, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> memoryview[int]:
-    """Return the digests of the keys of records [first, last), two int64 each; a null key counts as empty."""
+    """Return the digests of the keys of records [first, last), two int64 per key; a null key counts as empty."""
     view: memoryview = columns.block
     block: cython.p_longlong = memory.int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)

@@ -2,9 +2,10 @@
 
     slot (24 bytes)   63 bits of MD5(key) int64 · 63 others int64 · offset + 1 as int64 (0: the slot is free)
 
-Collisions go to the next slot. The table refuses new keys once nine tenths of its slots are used, and the pass then
-ends there, so memory is bounded for a log of any size. Two keys with the same digest count as one key, as in Kafka.
-Compiled; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
+A key whose slot is taken goes into the next slot. Once nine tenths of the slots are used, the table refuses new keys
+and the pass ends there, so memory is bounded for a log of any size. Two keys with the same digest count as one key,
+as in Kafka. This module is compiled by Cython, and also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's
+SkimpyOffsetMap.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ else:
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.9
 DEFAULT_BYTES = 134_217_728
-"""Default of log.cleaner.dedupe.buffer.size; only pages that are touched take memory."""
+"""Default of log.cleaner.dedupe.buffer.size; only pages that the map touches take memory."""
 GROWTH = 8
-"""Factor by which a half-full table grows, up to the largest size: a few keys take little memory."""
+"""Factor by which a half-full table grows, up to its largest size, so that few keys take little memory."""
 LARGEST_FIRST_SLOTS = 16_384
 _AHEAD = cython.declare(cython.Py_ssize_t, 16)
-"""Number of records by which slots are prefetched ahead."""
+"""Slots are prefetched for the record that comes this many records later."""
 
 
 _STAYS = cython.declare(cython.int, STAYS)
@@ -77,12 +78,12 @@ class OffsetMap:
         return self._size >= self._capacity
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Store `offset` for `key` unless a larger one is stored; False if there is no room for a new key."""
+        """Store `offset` for `key` unless a larger offset is stored. Return False if there is no room for a new key."""
         digest: memoryview = digest_of(key)
         return self._put(memory.int64s_of(digest), 0, offset)
 
     def get(self, key: bytes) -> int:
-        """Return the newest offset of `key`, or -1."""
+        """Return the newest offset of `key`; -1 if the map does not have the key."""
         digest: memoryview = digest_of(key)
         return self._get(memory.int64s_of(digest), 0)
 
@@ -91,7 +92,10 @@ class OffsetMap:
     def _put(
         self, digests: cython.p_longlong, word: cython.Py_ssize_t, offset: cython.longlong
     ) -> cython.bint:
-        """Set the offset of the digest that begins at `word`; the other methods use `word` in the same way."""
+        """Set the offset of the digest that begins at index `word` of `digests`.
+
+        Other methods use `word` in the same way.
+        """
         at: cython.Py_ssize_t = _find(self._words, self._slots, digests, word)
         if self._words[at + 2] == 0:
             if self._size >= self._capacity:
@@ -106,7 +110,10 @@ class OffsetMap:
 
     @cython.cfunc
     def _grow(self) -> object:
-        """Move to a larger table. For a moment both exist, so the largest takes an eighth more than its limit."""
+        """Move to a larger table.
+
+        Both tables exist for a moment, so the last growth takes an eighth more than the limit.
+        """
         table: memoryview = self._table
         words: cython.p_longlong = memory.int64s_of(table)
         end: cython.Py_ssize_t = 3 * self._slots
@@ -145,7 +152,7 @@ class OffsetMap:
     def put_records(self, columns: Columns, first: int, last: int, *, start_offset: int) -> int:
         """Store the offsets of the records [first, last) that have a key and are at or above `start_offset`.
 
-        Returns the index of the first record for which there was no room; `last` if all fit.
+        Return the index of the first record for which there was no room; `last` if all records fit.
         """
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)
@@ -168,8 +175,8 @@ class OffsetMap:
     def marks_of(self, columns: Columns, *, end_offset: int) -> bytearray:
         """Return the marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records).
 
-        The map covers offsets below `end_offset`. A record stays if no newer one of its key is known, or if it is at
-        or above `end_offset`. Records without a key cannot be distinguished and are removed.
+        The map covers offsets below `end_offset`. A record stays if the map knows no newer record of its key, or if
+        it is at or above `end_offset`. Records without a key cannot be distinguished, so they are removed.
         """
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)
@@ -196,7 +203,7 @@ class OffsetMap:
 
 @cython.cfunc
 def _free_slots(count: cython.Py_ssize_t) -> memoryview:
-    """Return zeroed slots: an anonymous mapping takes no memory until it is touched."""
+    """Return zeroed slots, in an anonymous mapping that takes no memory until it is touched."""
     return memoryview(mmap(-1, count * SLOT_BYTES)).cast("q")
 
 
@@ -205,7 +212,7 @@ def _free_slots(count: cython.Py_ssize_t) -> memoryview:
 def _find(
     table: cython.p_longlong, slots: cython.Py_ssize_t, digests: cython.p_longlong, word: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the first word of the key's slot, or of the free slot for it."""
+    """Return the index of the first word of the key's slot, or of the free slot for the key."""
     first: cython.longlong = digests[word]
     second: cython.longlong = digests[word + 1]
     slot: cython.Py_ssize_t = first % slots

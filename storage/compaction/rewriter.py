@@ -1,7 +1,7 @@
 """Rewrites a segment's batches in a pass, bytes to bytes (kafka-storage.md#batch-rewriting, MemoryRecords.filterTo).
 
-Headers change only where a removed record requires it; a batch that loses nothing is copied. Old formats become
-version 2.
+A header changes only if a record of its batch is removed. A batch that loses no record is copied. Old formats become
+format v2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from topicfs.storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampTy
 
 
 class Rewriter:
-    """One pass over the batches of one log, in order."""
+    """Rewrites the batches of one log, in order, in one pass."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class Rewriter:
         self.records_kept = 0
 
     def rewrite(self, data: memoryview, *, modified: Timestamp) -> Iterator[memoryview | bytearray]:
-        """Yield the bytes of `data` that stay; `modified` is the time of its file (CorruptBatchError)."""
+        """Yield the bytes of `data` that stay; `modified` is the modification time of its file.
+
+        Raises CorruptBatchError.
+        """
         for columns in decode_each(data, control=True):
             yield from self._columns(data, columns, modified)
 
@@ -76,7 +79,7 @@ class Rewriter:
     def _rewritten(
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
-        """Rewrite the batch `first`, or all next ones that lose some records and need no decision of their own.
+        """Rewrite the batches from `first` on that are filtered record by record; if `first` is not, only this batch.
 
         Return the number of the next batch, and the bytes that stay.
         """
@@ -90,7 +93,7 @@ class Rewriter:
     def _batch(
         self, data: memoryview, batch: _Batch, marks: bytearray, modified: Timestamp
     ) -> memoryview | bytearray | None:
-        """Return what stays of one batch: its bytes, a new batch, or its header; None if nothing does."""
+        """Return what stays of one batch: its bytes, a new batch, or its header; None if nothing stays."""
         header = batch.header
         first, last = batch.start, header.record_end
         decision = self._decide(batch)
@@ -131,7 +134,7 @@ class _Batch:
 
     @property
     def marker_kind(self) -> ControlType | None:
-        """Type of a control batch; None if the batch was emptied."""
+        """Type of a control batch; None if the batch has no records left."""
         if self.start == self.header.record_end:
             return None
         return control_type(self.columns.key(self.start))
@@ -140,7 +143,10 @@ class _Batch:
 def build_map(
     newest: OffsetMap, data: memoryview, transactions: PassTransactions, *, start_offset: Offset
 ) -> tuple[Offset, bool]:
-    """Put keys into the map; return up to where it is complete, and whether it is full (CorruptBatchError)."""
+    """Put keys into the map. Raises CorruptBatchError.
+
+    Return the offset below which the map has all keys, and whether the map is full.
+    """
     end_offset = start_offset
     for columns in decode_each(data, control=True):
         batches = columns.batches
@@ -162,7 +168,7 @@ def build_map(
 
 
 def _counts_for_map(batch: _Batch, transactions: PassTransactions) -> bool:
-    """Return whether a transactional batch has keys for the map: it is no marker, and was not aborted."""
+    """Return whether a transactional batch has keys for the map: it is not a marker and was not aborted."""
     if batch.header.is_control:
         transactions.read_marker(batch.header, batch.marker_kind)
         return False
@@ -170,7 +176,7 @@ def _counts_for_map(batch: _Batch, transactions: PassTransactions) -> bool:
 
 
 def _complete_before(columns: Columns, record: int, end_offset: Offset) -> Offset:
-    """Return the end of the last batch before the one with `record`, but at least `end_offset`."""
+    """Return the end of the last batch before the batch with `record`, or `end_offset` if that is higher."""
     number = bisect_right(columns.batches.column("record_end"), record)
     return max(end_offset, columns.batches[number - 1].end_offset) if number else end_offset
 
@@ -185,7 +191,7 @@ def _count_kept(batch: _Batch, marks: bytearray) -> int:
 
 
 def _emptied(header: BatchHeader) -> bytearray:
-    """Return the header without records: no codec, no horizon, the same max timestamp."""
+    """Return the header as a batch without records, codec and delete horizon; the max timestamp does not change."""
     return encode(
         [],
         _stamp(header, codec=Codec.NONE, horizon=None),
@@ -198,7 +204,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 def _rebuilt(
     header: BatchHeader, kept: Columns, bounds: tuple[int, int], horizon: Timestamp | None
 ) -> bytearray:
-    """Return a batch of the records `bounds` of `kept`, within the old batch's offsets."""
+    """Return a batch of the records `bounds` of `kept`; its last offset is that of the old batch."""
     by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base_offset = header.base_offset if header.magic == CURRENT_MAGIC else kept.offsets[bounds[0]]
     return encode_span(

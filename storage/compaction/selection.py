@@ -1,4 +1,4 @@
-"""Chooses what a pass cleans and which segments it merges, from segments, settings and the clock alone.
+"""Chooses what a pass cleans and which segments it merges. It looks only at segments, settings and the time.
 
 Rules: kafka-storage.md#cleaning-choice, kafka-storage.md#segment-groups.
 """
@@ -26,12 +26,12 @@ class CleanableSegment(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningParams:
     segments: Sequence[CleanableSegment]
-    """Oldest first; the last one is active and never cleaned."""
+    """Oldest first. The last segment is active and is never cleaned."""
     log_start_offset: Offset
     log_end_offset: Offset
     last_stable_offset: Offset
     checkpoint: Offset | None
-    """First dirty offset in the cleaner's checkpoint; None before the first cleaning."""
+    """First dirty offset in the cleaner's checkpoint; None if the log was never cleaned."""
     min_lag_ms: int
     max_lag_ms: int
     min_dirty_ratio: float
@@ -40,7 +40,7 @@ class CleaningParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """A pass over one log: clean [first_dirty_offset, end_offset)."""
+    """A pass over one log, which cleans [first_dirty_offset, end_offset)."""
 
     first_dirty_offset: Offset
     end_offset: Offset
@@ -58,7 +58,10 @@ class CleaningPlan:
 
 
 def plan(params: CleaningParams) -> CleaningPlan:
-    """Return what a pass over this log would clean, and whether it is due (ratio above the setting, or overdue)."""
+    """Return what a pass over this log would clean, and whether the pass is due.
+
+    A pass is due if the dirty ratio is above the setting, or if it is overdue.
+    """
     first_dirty = _first_dirty_offset(params)
     end = max(_first_uncleanable_offset(params, first_dirty), first_dirty)
     inactive = params.segments[:-1]
@@ -79,7 +82,7 @@ def plan(params: CleaningParams) -> CleaningPlan:
 
 
 def _first_dirty_offset(params: CleaningParams) -> Offset:
-    """Return the checkpoint, or the log start if there is none or it is outside the log."""
+    """Return the checkpoint; the log start if there is no checkpoint, or if it is outside the log."""
     start = params.segments[0].base_offset if params.segments else params.log_start_offset
     start = max(start, params.log_start_offset)
     if params.checkpoint is None or not start <= params.checkpoint <= params.log_end_offset:
@@ -88,7 +91,11 @@ def _first_dirty_offset(params: CleaningParams) -> Offset:
 
 
 def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Offset:
-    """Return the least of: last stable offset, active segment, first segment younger than the minimum lag."""
+    """Return the first offset that must not be cleaned.
+
+    It is the lowest of the last stable offset, the active segment's base offset, and the base offset of the first
+    segment younger than the minimum lag.
+    """
     bounds = [params.last_stable_offset, params.segments[-1].base_offset]
     if params.min_lag_ms > 0:
         youngest_cleanable = params.now - params.min_lag_ms
@@ -101,19 +108,19 @@ def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Of
 
 
 def _rounded_down(segments: Sequence[CleanableSegment], offset: Offset) -> Offset:
-    """Return the base offset of the segment that contains `offset`: segments are cleaned as a whole."""
+    """Return the base offset of the segment that contains `offset`, because only whole segments are cleaned."""
     return max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
 
 
 def _dirty(segments: Sequence[CleanableSegment], first_dirty: Offset, end: Offset) -> list[CleanableSegment]:
-    """Return the segments of [first_dirty, end); one inside which the last pass ended counts as clean, too."""
+    """Return the segments of [first_dirty, end). A segment inside which the last pass ended counts as clean."""
     if first_dirty >= end:
         return []
     return [one for one in _from(segments[:-1], first_dirty) if one.base_offset < end]
 
 
 def _from(segments: Sequence[CleanableSegment], offset: Offset) -> Sequence[CleanableSegment]:
-    """Return the segments from the one that contains `offset` on; a log start may be inside one."""
+    """Return the segments from the segment that contains `offset` on; a log start may be inside a segment."""
     first = bisect_right(segments, offset, key=lambda one: one.base_offset) - 1
     return segments[max(first, 0) :]
 
@@ -128,11 +135,11 @@ def _overdue(params: CleaningParams, first_dirty: Offset) -> bool:
 
 
 MAX_OFFSET_SPAN = 2**31 - 1
-"""Largest span of offsets: an index stores them relative to its segment's base offset, as signed int32."""
+"""Largest span of offsets in a segment: an index stores them relative to the base offset, as signed int32."""
 
 
 class GroupingSegment(NamedTuple):
-    """The properties of a segment on which grouping depends; sizes are those before cleaning."""
+    """The properties of a segment on which grouping depends; sizes are sizes before cleaning."""
 
     base_offset: Offset
     log_bytes: int
@@ -141,7 +148,7 @@ class GroupingSegment(NamedTuple):
 
 
 class SegmentGroupLimits(NamedTuple):
-    """The largest sizes of one cleaned segment."""
+    """The largest sizes that one cleaned segment may have."""
 
     segment_bytes: int
     index_bytes: int
@@ -150,9 +157,10 @@ class SegmentGroupLimits(NamedTuple):
 def group(
     segments: Sequence[GroupingSegment], *, limits: SegmentGroupLimits, end_offset: Offset
 ) -> list[tuple[GroupingSegment, ...]]:
-    """Return groups of neighbors within the limits whose offsets fit one index.
+    """Return groups of adjacent segments; each group is within the limits, and its offsets fit one index.
 
-    A segment is assumed to end where the next one begins, the last one at `end_offset`, so that none has to be read.
+    A segment is assumed to end where the next segment begins, and the last segment at `end_offset`, so that no
+    segment has to be read.
     """
     groups: list[tuple[GroupingSegment, ...]] = []
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]

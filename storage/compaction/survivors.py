@@ -1,11 +1,11 @@
 """The records of a window that stay, without an object per record: their marks, runs, and copied columns.
 
-A mark is one byte per record:
+A mark is one byte per record, the sum of:
 
     1  it stays: the newest of its key        2  its value is null        4  beyond what the map knows
 
-Most batches lose nothing or everything. Runs of such plain batches are copied or dropped as a whole; only the other
-batches are handled one by one. Compiled; also runs uncompiled.
+Most batches lose no record or all records. Runs of such plain batches are copied or dropped as a whole. Other batches
+are handled one by one. This module is compiled by Cython, and also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _SINGLE = cython.declare(cython.int, 0)
 _COPIED = cython.declare(cython.int, 1)
 _DROPPED = cython.declare(cython.int, 2)
 _FILTERED = cython.declare(cython.int, 3)
-"""The numbers of each `BatchRunKind`, and of a plain batch that loses some of its records and keeps others."""
+"""The numbers of each `BatchRunKind`; _FILTERED is a plain batch that loses some of its records and keeps others."""
 
 
 class BatchRunKind(IntEnum):
     """The kind of a run of batches."""
 
     SINGLE = 0
-    """One batch that must be handled on its own."""
+    """A single batch that must be handled on its own."""
     COPIED = 1
-    """All records stay."""
+    """All records of the batches stay."""
     DROPPED = 2
-    """No record stays, and no header has to stay."""
+    """No record of the batches stays, and no header has to stay."""
 
 
 class BatchRun(NamedTuple):
@@ -55,11 +55,11 @@ class BatchRun(NamedTuple):
 
 
 def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset: int) -> BatchRun:
-    """Return the run that begins with batch `first` of `columns`.
+    """Return the run that begins with batch number `first` of `columns`.
 
-    A batch is plain if it has format v2, is no control batch, belongs to no transaction and has no delete horizon. A
-    plain batch is copied if all its records stay and none is a tombstone; it is dropped if no record stays, no
-    producer wrote it and it does not end at `keep_end_offset`.
+    A batch is plain if it has format v2, is not a control batch, belongs to no transaction and has no delete horizon.
+    A plain batch is copied if all its records stay and none is a tombstone. It is dropped if no record stays, no
+    producer wrote it, and it does not end at `keep_end_offset`.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
@@ -79,8 +79,8 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
 def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
     """Return the number of the first batch, from `first` on, that is not filtered record by record.
 
-    The batches before it are plain and uncompressed, and lose some records but not all. The records they keep are no
-    tombstones.
+    The batches before it are plain and uncompressed, and lose some of their records but not all. No record that stays
+    in them is a tombstone.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
@@ -94,7 +94,7 @@ def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
 
 
 def filter_batches(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
-    """Return the batches [first, stop) with only the records that stay, over the same data."""
+    """Return the batches [first, stop) with only the records that stay; the data is not copied."""
     source: memoryview = columns.batches.rows
     source_rows: cython.p_longlong = memory.int64s_of(source)
     begin: cython.Py_ssize_t = fields.ROW_SIZE * first
@@ -136,7 +136,7 @@ def end_of_nontransactional(columns: Columns, first: int) -> int:
 
 
 def kept_records(columns: Columns, marks: bytearray, first: int, last: int) -> Columns:
-    """Return the records of [first, last) that stay, over the same data, not divided into batches."""
+    """Return the records of [first, last) that stay, without their batches; the data is not copied."""
     source_view: memoryview = columns.block
     source: cython.p_longlong = memory.int64s_of(source_view)
     stride: cython.Py_ssize_t = len(columns)
@@ -170,7 +170,7 @@ def count_staying(marks: bytearray, first: int, last: int) -> int:
 
 
 def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
-    """Mark the tombstones in [first, last) as removed, except those beyond the map."""
+    """Mark the tombstones in [first, last) as removed, except tombstones beyond what the map knows."""
     index: cython.Py_ssize_t
     for index in range(first, last):
         if marks[index] == STAYS | NULL_VALUE:

@@ -22,7 +22,7 @@ from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
-"""Overrides of topics made here: otherwise the next retention pass would delete restored records with old times."""
+"""Overrides of topics made here. Without them the next retention pass would delete restored records, which are old."""
 
 
 class EngineConfig(NamedTuple):
@@ -34,7 +34,9 @@ class EngineConfig(NamedTuple):
     """Overrides of every topic created here, unless others are given."""
 
     follows: bool = False
-    """True if another engine leads these logs: then records are removed, compacted or appended only as it did."""
+    """True if another engine leads these logs: records are then appended, compacted and removed only as that engine
+    did.
+    """
 
     # fmt: off
     node_id: Annotated[int, row("The node named in a new data directory's meta.properties.",
@@ -102,9 +104,9 @@ class EngineConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
-        """Parse a `server.properties`. Raises InvalidConfigError for a bad value of a setting that has a meaning here.
+        """Parse a `server.properties`. If it says how long to keep records, topics made here get no retention override.
 
-        If the file says how long to keep records, topics made here get no retention override.
+        Raises InvalidConfigError for an invalid value of a setting that is used here.
         """
         values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)
@@ -130,16 +132,16 @@ class FromProperties(NamedTuple):
 
     config: EngineConfig
     ignored: list[str]
-    """Names in the file that have no meaning here, in its order."""
+    """Names in the file that are not used here, in the file's order."""
     log_directories: tuple[str, ...]
-    """The data directories that the file names, as spelled there; empty if it names none."""
+    """The data directories that the file names, as it spells them; empty if it names none."""
     given: Mapping[str, str]
-    """The name in the file of each setting that the file has, by the setting's own name."""
+    """The name that the file uses for each of its settings, by the setting's first name."""
 
 
 @cache
 def broker_settings() -> Mapping[str, Setting]:
-    """Return the engine's settings in the order of the table, by the first of a setting's names in Kafka."""
+    """Return the engine's settings in the table's order, each by the first of its names in Kafka."""
     defaults = EngineConfig()
     table = {}
     for field, annotation in get_type_hints(EngineConfig, include_extras=True).items():
@@ -150,7 +152,7 @@ def broker_settings() -> Mapping[str, Setting]:
 
 
 def _log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Read log.dirs, or log.dir if that is missing. InvalidConfigError for an empty list or item."""
+    """Read log.dirs, or log.dir if log.dirs is missing. Raises InvalidConfigError for an empty list or item."""
     found = next((name for name in LOG_DIRECTORIES if name in properties), None)
     if found is None:
         return ()
@@ -176,7 +178,7 @@ def _values_of(table: Mapping[str, Setting], properties: Mapping[str, str]) -> d
 
 
 def _synonym_value(one: Setting, synonym: Synonym, text: str) -> Any:
-    """Parse the value of a synonym, and convert it to the unit of its setting."""
+    """Parse the value of a synonym, and convert it to the unit of the setting."""
     kind = one.row.kind
     if synonym.factor == 1:
         return read_value(synonym.name, text, kind)
@@ -186,7 +188,7 @@ def _synonym_value(one: Setting, synonym: Synonym, text: str) -> Any:
 
 
 LOG_DIRECTORIES = ("log.dirs", "log.dir")
-"""The settings that name a broker's data directories; the first one present counts."""
+"""The settings that name a broker's data directories; the first one that the file has counts."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A group's settings: the one table of their names, defaults and meanings. In Kafka they are settings of consumers."""
+"""A group's settings: the one table of their names, defaults and meanings. In Kafka, consumers have these settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DURATION = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?",
     re.IGNORECASE,
 )
-"""ISO 8601 as Java's Duration parses it, except negative durations, which Kafka refuses here."""
+"""ISO 8601 durations as Java's Duration parses them, except negative ones, which Kafka refuses for this setting."""
 
 EARLIEST, LATEST, NONE, BY_DURATION = "earliest", "latest", "none", "by_duration"
 ASK, MANUAL = "ask", "manual"
@@ -24,11 +24,11 @@ ASK, MANUAL = "ask", "manual"
 
 
 class OffsetReset(NamedTuple):
-    """Where a group begins in a partition in which it has no position, or one out of range."""
+    """Where a group begins in a partition if it has no position there, or a position outside the log."""
 
     kind: str
     text: str = ""
-    """The duration as it was given, if `kind` is BY_DURATION."""
+    """The duration as the user wrote it, if `kind` is BY_DURATION."""
     milliseconds: int = 0
     """The greatest age of the first record, if `kind` is BY_DURATION."""
 
@@ -81,7 +81,10 @@ class GroupConfig:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:
-        """Return the defaults with `overrides` applied. InvalidConfigError for an unknown name or a bad value."""
+        """Return the defaults with `overrides` applied.
+
+        Raises InvalidConfigError for an unknown name or a bad value.
+        """
         return replace(cls(), **read_overrides(GROUP_SETTINGS, overrides, what="group setting"))
 
 
@@ -90,7 +93,10 @@ def group_settings(config: GroupConfig, overrides: Mapping[str, str]) -> Iterato
 
 
 def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Apply `changes` to overrides; None removes one. InvalidConfigError for an unknown name or a bad value."""
+    """Apply `changes` to overrides; the value None removes an override.
+
+    Raises InvalidConfigError for an unknown name or a bad value.
+    """
     merged = dict(present)
     for name, value in changes.items():
         if value is not None:

@@ -1,6 +1,7 @@
-"""The kinds of values that settings have: how each is parsed, checked and printed, as by Kafka's ConfigDef.
+"""The kinds of values that settings have, and how each kind is parsed, checked and printed, as by Kafka's ConfigDef.
 
-Blanks around values are dropped, numbers have Java's decimal form, and only booleans ignore case.
+Blanks around values are dropped. Numbers have Java's decimal form. Upper and lower case are the same only in
+booleans.
 """
 
 import math
@@ -23,10 +24,10 @@ class ValueKind(Protocol):
 
     @property
     def valid(self) -> str:
-        """The valid values, as the end of an error message: `a whole number from 0 to 10`."""
+        """The valid values, as text for the end of an error message: `a whole number from 0 to 10`."""
 
     def parse(self, text: str) -> Any:
-        """Return the value of `text`; raise ValueError if it is not valid."""
+        """Parse `text`. Raises ValueError if it is not valid."""
 
     def print(self, value: Any) -> str:
         """Return Kafka's spelling of `value`, which `parse` accepts."""
@@ -82,7 +83,7 @@ class WholeNumberOr(NamedTuple):
 
 
 class OptionalWholeNumber(NamedTuple):
-    """A whole number or None, which prints as empty text; empty text parses as None."""
+    """A whole number or None. None is printed as empty text, and empty text is parsed as None."""
 
     number: WholeNumber
 
@@ -173,7 +174,7 @@ class TimestampTypeChoice:
 
 
 class WordList(NamedTuple):
-    """A comma-separated list of given words, each at most once; it may be empty."""
+    """A comma-separated list of words from a fixed set, each at most once; the list may be empty."""
 
     words: tuple[str, ...]
 
@@ -192,7 +193,7 @@ class WordList(NamedTuple):
 
 
 class ThrottledReplicas:
-    """`*`, nothing, or comma-separated `partition:broker` pairs."""
+    """`*`, empty text, or comma-separated `partition:broker` pairs."""
 
     __slots__ = ()
 
@@ -225,7 +226,7 @@ class Text:
 
 
 def read_value(name: str, text: str, kind: ValueKind) -> Any:
-    """Parse a setting's value. Raises InvalidConfigError with its `name`, the value and what is valid."""
+    """Parse a setting's value. Raises InvalidConfigError with `name`, the value, and which values are valid."""
     try:
         return kind.parse(text)
     except ValueError:
@@ -233,6 +234,6 @@ def read_value(name: str, text: str, kind: ValueKind) -> Any:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Return the items of a comma-separated list, without blanks around them; blank text has none."""
+    """Return the items of a comma-separated list, without blanks around them; blank text has no items."""
     stripped = text.strip()
     return tuple(item.strip() for item in stripped.split(",")) if stripped else ()

@@ -11,7 +11,7 @@ from topicfs.storage.config.topic import SETTINGS, TopicConfig
 
 
 class ConfigSource(Enum):
-    """The source of a value; an earlier one takes precedence."""
+    """The source of a value; sources listed earlier take precedence."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -21,13 +21,13 @@ class ConfigSource(Enum):
 
 
 class ShownSetting(NamedTuple):
-    """A setting with all its parts as text, in Kafka's spelling."""
+    """A setting, whose parts are all text in Kafka's spelling."""
 
     name: str
     value: str
     source: ConfigSource
     file_name: str | None
-    """Its name in the file or at the brokers, if the value comes from there."""
+    """The setting's name in the file, or at the brokers, if the value comes from there."""
     default: str
     unit: str
     valid: str
@@ -37,7 +37,10 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a topic's settings; `given`: those a file sets. Test settings only if set; unknown overrides last."""
+    """List a topic's settings, with unknown overrides last; `given` are the settings that a file sets.
+
+    Settings that are for tests are listed only if they are set.
+    """
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue
@@ -52,7 +55,7 @@ def topic_settings(
 def list_group(
     table: Mapping[str, Setting], values: object, overrides: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List the settings of a group of either kind; `table` describes the fields of `values`."""
+    """List the settings of a group or a share group; `table` describes the fields of `values`."""
     for name, one in table.items():
         source = ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT
         yield shown(one, one.text_in(values), source)
@@ -65,7 +68,7 @@ def unknown_setting(
 
 
 def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) -> list[ShownSetting]:
-    """Name the file as the source of the defaults that it sets (`FromProperties.given`)."""
+    """Set the source to the file for each default that the file sets; `given` is `FromProperties.given`."""
     return [
         one._replace(source=ConfigSource.FILE, file_name=given[one.name])
         if one.source is ConfigSource.DEFAULT and one.name in given
@@ -81,7 +84,10 @@ def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterat
 def matching(
     settings: Iterable[ShownSetting], patterns: Iterable[str], *, only_set: bool
 ) -> list[ShownSetting]:
-    """Keep settings whose names match one of `patterns` (`retention.*`; none: all); `only_set`: no defaults."""
+    """Keep settings whose names match a pattern such as `retention.*`; without `patterns`, keep all.
+
+    `only_set` leaves out defaults.
+    """
     wanted = tuple(patterns)
     return [
         one
@@ -92,7 +98,7 @@ def matching(
 
 
 def _from_file(one: Setting, values: object, given: Mapping[str, str]) -> ShownSetting:
-    """Return a setting with the file as the source if the file sets it, or else the default."""
+    """Return a setting's value; its source is the file if the file sets it, otherwise the default."""
     file_name = given.get(one.name)
     source = ConfigSource.DEFAULT if file_name is None else ConfigSource.FILE
     return shown(one, one.text_in(values), source, file_name)

@@ -1,4 +1,4 @@
-"""Which settings of a running engine can change while it serves. The others change at the next start."""
+"""Which settings of a running engine can change while it serves. Other settings change at the next start."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -21,11 +21,11 @@ _FROM_THE_NEXT_START = frozenset({
     "group_max_session_timeout_ms",
     "group_initial_rebalance_delay_ms",
 })  # fmt: skip
-"""Fields of EngineConfig that are read only when the engine is opened."""
+"""Fields of EngineConfig that the engine reads only when it is opened."""
 
 
 class LiveSettings:
-    """The settings of one engine, which replaces them as a whole. Any thread may read them."""
+    """The settings of one engine, which are replaced as a whole. Any thread may read them."""
 
     __slots__ = ("config",)
 
@@ -34,7 +34,7 @@ class LiveSettings:
 
 
 class SettingChange(NamedTuple):
-    """A changed setting, with its values in Kafka's spelling."""
+    """A changed setting, with its old and new value in Kafka's spelling."""
 
     name: str
     before: str
@@ -47,13 +47,13 @@ class SettingChange(NamedTuple):
 
 
 def reloaded_config(running: EngineConfig, wanted: EngineConfig) -> EngineConfig:
-    """Return the settings in force after a reload: those read only at the start stay as they are in `running`."""
+    """Return the settings in force after a reload; those that are read only at the start stay as in `running`."""
     kept = {name: getattr(running, name) for name in _FROM_THE_NEXT_START}
     return wanted._replace(follows=running.follows, **kept)
 
 
 def differences(running: EngineConfig, wanted: EngineConfig) -> Iterator[SettingChange]:
-    """Yield the settings that differ; those of topics have their names in a server.properties."""
+    """Yield the settings that differ; a topic setting has its name in a server.properties."""
     for one in SETTINGS.values():
         name = one.row.synonyms[0].name if one.row.synonyms else one.name
         yield from _difference(one, name, running.topic_defaults, wanted.topic_defaults)

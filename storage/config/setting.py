@@ -8,23 +8,23 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 class Synonym(NamedTuple):
-    """A name of a setting in a `server.properties`; for a topic setting, the name of its default."""
+    """A name of a setting in a `server.properties`. For a topic setting, it is the name of the broker's default."""
 
     name: str
     factor: int = 1
-    """Factor by which its value is multiplied; a negative value means "none" in every unit and is not multiplied."""
+    """Factor by which the value is multiplied. A negative value means "none" in every unit, and is not multiplied."""
 
 
 class SettingRow(NamedTuple):
-    """A setting's table row, apart from its type and default."""
+    """A setting's row in the table, except its type and default."""
 
     kind: ValueKind
     unit: str
     meaning: str
     synonyms: tuple[Synonym, ...] = ()
-    """If a file has several, the first of these counts."""
+    """Names in a `server.properties`; if a file has several, the first of these counts."""
     hidden: bool = False
-    """True if the setting is for tests only, and not listed to users."""
+    """True if the setting is only for tests; it is then not listed to users."""
 
 
 def row(meaning: str, kind: ValueKind, unit: str, *names: str | Synonym, hidden: bool = False) -> SettingRow:
@@ -37,14 +37,14 @@ class Setting(NamedTuple):
     """One row of the table."""
 
     name: str
-    """Kafka's name: `retention.ms`."""
+    """Kafka's name, such as `retention.ms`."""
     field: str
-    """The name in the class: `retention_ms`."""
+    """The name of the class's field, such as `retention_ms`."""
     default: Any
     row: SettingRow
 
     def parse(self, text: str) -> Any:
-        """Parse a value; raises InvalidConfigError with the name, the value and what is valid."""
+        """Parse a value. Raises InvalidConfigError with the name, the value, and which values are valid."""
         return read_value(self.name, text, self.row.kind)
 
     def print(self, value: Any) -> str:
@@ -60,7 +60,10 @@ class Setting(NamedTuple):
 
 
 def read_table(defaults: object) -> dict[str, Setting]:
-    """Return the settings of a dataclass's annotated fields, by Kafka's names; `defaults` is an instance."""
+    """Return the settings of a dataclass's annotated fields, by Kafka's names.
+
+    `defaults` is an instance of the class.
+    """
     table = {}
     for field, annotation in get_type_hints(type(defaults), include_extras=True).items():
         name = field.replace("_", ".")
@@ -72,7 +75,11 @@ def read_table(defaults: object) -> dict[str, Setting]:
 def read_overrides(
     table: Mapping[str, Setting], overrides: Mapping[str, str], *, what: str
 ) -> dict[str, Any]:
-    """Return the values of `overrides` by field. InvalidConfigError for a bad value or a name that is no `what`."""
+    """Return the values of `overrides` by field.
+
+    Raises InvalidConfigError for a bad value, or for a name that the table does not have; the message calls it a
+    `what`.
+    """
     values = {}
     for name, text in overrides.items():
         if name not in table:

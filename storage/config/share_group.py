@@ -13,7 +13,10 @@ from topicfs.storage.config.setting import Setting, read_overrides, read_table, 
 
 
 class ShareOffsetReset(OffsetResetChoice):
-    """The kind of `share.auto.offset.reset`: without `none`, because a queue always begins somewhere."""
+    """The kinds of `share.auto.offset.reset`.
+
+    There is no `none`, because a queue always needs a position to begin at.
+    """
 
     __slots__ = ()
 
@@ -53,7 +56,10 @@ class ShareGroupSettings:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> ShareGroupSettings:
-        """Return the defaults with `overrides` applied. InvalidConfigError for an unknown name or a bad value."""
+        """Return the defaults with `overrides` applied.
+
+        Raises InvalidConfigError for an unknown name or a bad value.
+        """
         return replace(
             cls(), **read_overrides(SHARE_GROUP_SETTINGS, overrides, what="setting of share groups")
         )

@@ -1,8 +1,8 @@
 """A topic's settings: the one table of their names, defaults, units, valid values and meanings.
 
-Read a row as: field (Kafka's name with underscores for dots), type, meaning, kind of value, unit, the broker settings
-that give its default (the first one present counts), default. The table follows Kafka's TopicConfig and LogConfig
-(kafka-storage.md#topic-settings).
+The parts of a row are: field (Kafka's name with underscores for dots), type, meaning, kind of value, unit, the broker
+settings that give the default (the first one that is set counts), and the default. The table follows Kafka's
+TopicConfig and LogConfig (kafka-storage.md#topic-settings).
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,10 @@ MILLISECONDS_PER_HOUR = 3_600_000
 
 
 class TopicConfig(NamedTuple):
-    """The settings of a topic's logs. Immutable. Text from users must go through `from_overrides`, which checks it."""
+    """The settings of a topic's logs. Immutable.
+
+    Text from users must be read with `from_overrides`, which checks it.
+    """
 
     # fmt: off
     cleanup_policy: Annotated[tuple[str, ...], row("What happens to old segments: delete removes them by "
@@ -121,7 +124,10 @@ class TopicConfig(NamedTuple):
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str], defaults: Self | None = None) -> Self:
-        """Return `defaults` (None: Kafka's) with `overrides` applied. InvalidConfigError for a bad name or value."""
+        """Return `defaults` (None: Kafka's defaults) with `overrides` applied.
+
+        Raises InvalidConfigError for an unknown name or a bad value.
+        """
         base = cls() if defaults is None else defaults
         values = {field_name(name): setting(name).parse(text) for name, text in overrides.items()}
         config = base._replace(**values)
@@ -129,7 +135,7 @@ class TopicConfig(NamedTuple):
         return config
 
     def value_text(self, name: str) -> str:
-        """Return a setting's value in Kafka's spelling. InvalidConfigError for an unknown name."""
+        """Return a setting's value in Kafka's spelling. Raises InvalidConfigError for an unknown name."""
         return setting(name).text_in(self)
 
     @property
@@ -142,7 +148,7 @@ class TopicConfig(NamedTuple):
 
     @property
     def effective_segment_bytes(self) -> int:
-        """Size limit of a segment: internal.segment.bytes if it is set."""
+        """Size limit of a segment; internal.segment.bytes, if it is set, takes precedence."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     @property
@@ -151,7 +157,7 @@ class TopicConfig(NamedTuple):
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     def check_consistency(self) -> None:
-        """Raise InvalidConfigError if values that are valid one by one do not fit together."""
+        """Raise InvalidConfigError if values that are valid one by one contradict each other."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfigError(
                 f"min.compaction.lag.ms={self.min_compaction_lag_ms}: must not be larger than "

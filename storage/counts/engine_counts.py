@@ -1,6 +1,7 @@
-"""The counters of one engine: plain numbers that only grow, from its opening on.
+"""The counters of one engine: numbers that only grow from the time when the engine is opened.
 
-Adding in compiled code takes no lock, because Python switches threads in no addition; rare events take one.
+Compiled code adds without a lock, because Python does not switch threads during an addition. Counting rare events
+takes a lock.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from contextlib import contextmanager
 from topicfs.storage.counts.topic_counts import TopicCounts
 
 MAX_COUNTED_TOPICS = 1000
-"""Number of topics with counters of their own; topics beyond it are counted together."""
+"""Number of topics that have counters of their own; further topics are counted together."""
 
 OTHERS = "@others"
 """The name under which further topics are counted together; no topic can have it."""
 
 BUCKETS = 41
-"""Number of buckets of durations; the last one has all from 2^39 ns (nine minutes) on."""
+"""Number of buckets of durations. The last bucket counts all durations from 2^39 ns (nine minutes) on."""
 
 
 class Durations:
@@ -39,7 +40,7 @@ class Durations:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the duration of the block, even if it fails."""
+        """Count the duration of the block, even if the block fails."""
         began = time.monotonic_ns()
         try:
             yield
@@ -62,15 +63,15 @@ class EngineCounts:
         self.cleanings = 0
         self.cleaned_bytes = 0
         self.isr_shrinks = 0
-        """Changes that left a partition with fewer replicas in sync."""
+        """Number of changes after which a partition had fewer replicas in sync."""
         self.isr_expands = 0
         self.cache_hits = 0
-        """Reads that were answered from a cluster's cached records; only for a remote engine."""
+        """Number of reads that were answered from a cluster's cached records. Counted only by a remote engine."""
         self.cache_misses = 0
-        """Reads for which a broker was asked."""
+        """Number of reads for which the engine asked a broker."""
 
     def topic(self, name: str) -> TopicCounts:
-        """Return the counters for a topic's logs: its own, or the shared ones once there are too many topics."""
+        """Return the counters of a topic; above MAX_COUNTED_TOPICS topics, the counters that further topics share."""
         with self._lock:
             found = self._topics.get(name)
             if found is None and len(self._topics) < self._max_topics:
@@ -78,13 +79,13 @@ class EngineCounts:
             return self._others if found is None else found
 
     def topic_deleted(self, name: str) -> None:
-        """Add a deleted topic's counters to the shared ones, so that no sum decreases."""
+        """Add a deleted topic's counters to the shared counters, so that no sum decreases."""
         with self._lock:
             gone = self._topics.pop(name, None)
             if gone is not None:
                 self._others.add(gone)
 
     def by_topic(self) -> Mapping[str, TopicCounts]:
-        """Return the counters by topic, with the shared ones under `OTHERS`; the mapping is the caller's."""
+        """Return the counters by topic, and the shared counters under `OTHERS`. The caller may change the mapping."""
         with self._lock:
             return {**self._topics, OTHERS: self._others}

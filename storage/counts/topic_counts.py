@@ -1,7 +1,7 @@
 """The counters of one topic: appends to its logs, and reads.
 
-This module is compiled by Cython, so that the codec counts a batch while handling it; it runs uncompiled with the
-same results. Threads do not switch during an addition.
+This module is compiled by Cython, so that the codec counts a batch while it handles the batch. It also runs
+uncompiled with the same results. Threads do not switch during an addition.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import cython
 
 
 class ReadCounts:
-    """The counters of reads. Reads are not compiled: a plain attribute costs them less than a compiled class's."""
+    """The counters of reads. The class is not compiled, because reads are not: they add faster to a plain attribute."""
 
     __slots__ = ("size_bytes",)
 
@@ -24,20 +24,20 @@ class ReadCounts:
 @cython.final
 @cython.cclass
 class TopicCounts:
-    """Numbers that only grow. Only clients' appends are counted, not what replicas copy from each other."""
+    """Counters that only grow. They count appends of clients, but not what replicas copy from each other."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         """The counters of the engine, `storage.counts.EngineCounts`."""
         self.small_appends = 0
-        """Appends of one batch that needed neither a roll nor an index entry; most appends are such."""
+        """Number of appends of one batch that needed neither a roll nor an index entry. Most appends are small."""
         self.larger_appends = 0
-        """All other appends."""
+        """Number of all other appends."""
         self.batches = 0
-        """Batches of the larger appends; a small append is one batch."""
+        """Number of batches in the larger appends; a small append has one batch."""
         self.records = 0
         self.bytes_appended = 0
-        """Bytes of batches as stored in the log."""
+        """Size of the appended batches as stored in the log."""
         self.reads = ReadCounts()
 
     @cython.ccall

@@ -36,7 +36,7 @@ class CheckpointFiles(NamedTuple):
 
     @classmethod
     def read(cls, files: FileSystem, directory: Path, warn: ReportLine) -> CheckpointFiles:
-        """Read the files; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
+        """Read the files; a malformed one counts as empty, with a warning, as in Kafka. Raises OSError."""
         offsets: dict[str, Offsets] = {}
         malformed: set[str] = set()
         for name in (*_SERVED, names.CLEANER_OFFSETS):
@@ -89,7 +89,7 @@ class CheckpointWriter:
         self._write(names.CLEANER_OFFSETS, partitions, lambda log: log.parts.first_dirty_offset)
 
     def write_all(self, partitions: Iterable[Partition]) -> None:
-        """Write all four (OSError; blocking)."""
+        """Write all four. Blocks. Raises OSError."""
         logs = list(partitions)
         self.write_first_dirty_offsets(logs)
         self.write_recovery_points(logs)
@@ -125,7 +125,7 @@ class CheckpointWriter:
             return {partition for offsets in self._written.values() for partition in offsets}
 
     def forget(self, gone: AbstractSet[TopicPartition]) -> None:
-        """Drop the lines of deleted partitions from all files, also from the cleaner's (OSError)."""
+        """Drop the lines of deleted partitions from all files, also from the cleaner's. Raises OSError."""
         with self._lock:
             for name, offsets in list(self._written.items()):
                 self._replace(name, {one: offset for one, offset in offsets.items() if one not in gone})

@@ -81,14 +81,17 @@ class ClusterImage:
 
 
 def find_cluster_metadata(files: FileSystem, directories: Iterable[Path]) -> ClusterImage | None:
-    """Read the metadata log in one of a broker's directories; None if there is none (CorruptionError, OSError)."""
+    """Read the metadata log in one of a broker's directories; None if there is none.
+
+    Raises CorruptionError, OSError.
+    """
     found = (directory / DIRECTORY for directory in directories if files.exists(directory / DIRECTORY))
     directory = next(found, None)
     return None if directory is None else read_cluster_metadata(files, directory)
 
 
 def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
-    """Read the newest snapshot, and the log after it up to a torn end (CorruptionError, OSError)."""
+    """Read the newest snapshot, and the log after it up to a torn end. Raises CorruptionError, OSError."""
     file_names = [entry.name for entry in files.list_directory(directory)]
     snapshots = sorted(name for name in file_names if _SNAPSHOT.fullmatch(name))
     image = ClusterImage()

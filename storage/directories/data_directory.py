@@ -43,21 +43,21 @@ class DataDirectory(NamedTuple):
         self.files.size(self.path / names.META_PROPERTIES)
 
     def contents(self) -> Contents:
-        """List its subdirectories (NotALogDirectoryError, OSError)."""
+        """List its subdirectories. Raises NotALogDirectoryError, OSError."""
         return read_contents(self.files.list_directory(self.path), self.path)
 
     def partition_path(self, partition: TopicPartition) -> Path:
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make or complete a partition's directory with its topic ID (OSError). Its name needs `sync`."""
+        """Make or complete a partition's directory with its topic ID. Its name needs `sync`. Raises OSError."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
-        """Make a directory without flushing, perhaps as an empty log; `end_partition` completes it (OSError)."""
+        """Make a directory without flushing, perhaps as an empty log; `end_partition` completes it. Raises OSError."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
@@ -76,7 +76,7 @@ class DataDirectory(NamedTuple):
             write_topic_id(self.files, path, topic_id)
 
     def remove_partition(self, partition: TopicPartition) -> None:
-        """Remove a partition's directory and the files in it, if it exists (OSError)."""
+        """Remove a partition's directory and the files in it, if it exists. Raises OSError."""
         path = self.partition_path(partition)
         if self.files.exists(path):
             self.remove_directory(path.name)
@@ -85,20 +85,20 @@ class DataDirectory(NamedTuple):
         return names.marked_directory(partition, DirectoryMark.DELETE)
 
     def rename_partition(self, partition: TopicPartition, name: str) -> None:
-        """Rename a partition's directory (OSError); on disk only after `sync`."""
+        """Rename a partition's directory; on disk only after `sync`. Raises OSError."""
         self.files.rename(self.partition_path(partition), self.path / name)
 
     def remove_directory(self, name: str) -> None:
-        """Remove a directory that has only plain files (OSError)."""
+        """Remove a directory that has only plain files. Raises OSError."""
         path = self.path / name
         for entry in self.files.list_directory(path):
             self.files.unlink(path / entry.name)
         self.files.remove_directory(path)
 
     def sync(self) -> None:
-        """Flush the directory's names to disk (OSError; blocking)."""
+        """Flush the directory's names to disk. Blocks. Raises OSError."""
         self.files.sync_directory(self.path)
 
     def sync_all(self) -> None:
-        """Flush everything in the directory to disk (OSError; blocking)."""
+        """Flush everything in the directory to disk. Blocks. Raises OSError."""
         self.files.sync_all(self.path)

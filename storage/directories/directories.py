@@ -45,14 +45,14 @@ class OpenDirectory:
         return str(self.data.path)
 
     def take_lock(self) -> None:
-        """Take the directory's lock, or check that it is still held (DirectoryLockedError, OSError)."""
+        """Take the directory's lock, or check that it is still held. Raises DirectoryLockedError, OSError."""
         if self.lock is None:
             self.lock = DirectoryLock(self.data.path)
         else:
             self.lock.renew()
 
     def read_checkpoints(self) -> None:
-        """Read its checkpoints (OSError)."""
+        """Read its checkpoints. Raises OSError."""
         present = CheckpointFiles.read(self.data.files, self.data.path, self._warn)
         self.writer = self._writer(present)
         self.has_checkpoints = True
@@ -153,7 +153,7 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`; False if it fails the directory. OSError if the disk is full or no other one serves."""
+        """Run `action`; False if it fails the directory. Raises OSError if the disk is full or no other one serves."""
         try:
             action()
         except OSError as error:
@@ -200,7 +200,7 @@ class DeletedDirectories:
             self._due[name] = _Deleted(due, due - self._data.clock(), close_files)
 
     def remove_due(self, now: Timestamp) -> None:
-        """Remove the directories that are due (blocking); one that cannot be removed is tried again later."""
+        """Remove the directories that are due; one that cannot be removed is tried again later. Blocks."""
         with self._lock:
             # If the clock was set back, none waits longer than its delay from now on.
             self._due = {

@@ -66,7 +66,7 @@ class Reserve:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Make the reserve's space available inside the block (OSError)."""
+        """Make the reserve's space available inside the block. Raises OSError."""
         with self._lock:
             self._borrowers += 1
             if self._is_there:
@@ -88,7 +88,7 @@ class Reserve:
             yield
 
     def begin(self) -> None:
-        """Find the reserve, or make it; without space for it, it is made once there is (OSError)."""
+        """Find the reserve, or make it; without space for it, it is made once there is. Raises OSError."""
         with self._lock:
             wanted, _available, _free = self._sizes()
             self._is_there = self._files.exists(self._path) and self._files.size(self._path) >= wanted
@@ -144,7 +144,10 @@ class Reserve:
         return available < wanted
 
     def _sizes(self) -> _Sizes:
-        """Return the size that the reserve should have, and the available and free bytes of the disk (OSError)."""
+        """Return the size that the reserve should have, and the available and free bytes of the disk.
+
+        Raises OSError.
+        """
         space = self._files.space(self._path.parent)
         if not space.total_blocks:  # A file system that does not report its size.
             return _Sizes(RESERVE_BYTES, RESERVE_BYTES, RESERVE_BYTES)

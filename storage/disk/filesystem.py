@@ -71,7 +71,7 @@ class File(Protocol):
         """Cut to `size` bytes, or extend with zeros that take no space."""
 
     def sync(self) -> None:
-        """Flush the content to disk (blocking)."""
+        """Flush the content to disk. Blocks."""
 
     def moved(self, path: Path) -> None:
         """Note that the file, or a directory above it, was renamed: its path is now `path`."""
@@ -88,7 +88,7 @@ class FileSystem(Protocol):
         """True if every change of the disk raises ReadOnlyError."""
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file; with `create`, make it if it is missing. FileNotFoundError otherwise."""
+        """Open a file; with `create`, make it if it is missing. Raises FileNotFoundError otherwise."""
 
     def exists(self, path: Path) -> bool: ...
 
@@ -96,10 +96,10 @@ class FileSystem(Protocol):
         """Return the file's size as the disk reports it."""
 
     def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
-        """Return the entries whose names begin with `prefix`, sorted. FileNotFoundError, NotADirectoryError."""
+        """Return the entries whose names begin with `prefix`, sorted. Raises FileNotFoundError, NotADirectoryError."""
 
     def make_directory(self, path: Path, *, private: bool = False) -> None:
-        """Make a directory in an existing one; with `private`, only its owner may enter it. FileExistsError."""
+        """Make a directory in an existing one; with `private`, only its owner may enter it. Raises FileExistsError."""
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; OSError (ENOTEMPTY) for any other."""
@@ -111,22 +111,22 @@ class FileSystem(Protocol):
         """Give a file a second, free name; False if the disk cannot do that (another disk, or no hard links)."""
 
     def unlink(self, path: Path) -> None:
-        """Unlink a file. FileNotFoundError."""
+        """Unlink a file. Raises FileNotFoundError."""
 
     def read_bytes(self, path: Path) -> bytes:
         """Return the content of a small file. Raises CorruptionError if it is larger than such files can be."""
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        """Return a file's size and up to `length` bytes of both ends, without keeping it open. FileNotFoundError."""
+        """Return a file's size and up to `length` bytes of both ends, without keeping it open. Raises FileNotFoundError."""
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         """Create or replace a small file in place (not atomic); with `sync`, flush its content to disk."""
 
     def sync_directory(self, path: Path) -> None:
-        """Flush the names in a directory to disk (blocking)."""
+        """Flush the names in a directory to disk. Blocks."""
 
     def sync_all(self, path: Path) -> None:
-        """Flush everything in and below a directory to disk, even if that flushes the whole disk (blocking)."""
+        """Flush everything in and below a directory to disk, even if that flushes the whole disk. Blocks."""
 
     def modified_time_ms(self, path: Path) -> Timestamp: ...
 

@@ -52,7 +52,10 @@ class DirectoryLock:
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:
-        """Take the lock again if the directory was replaced; errors change nothing (DirectoryLockedError, OSError)."""
+        """Take the lock again if the directory was replaced; errors change nothing.
+
+        Raises DirectoryLockedError, OSError.
+        """
         with _held_guard:
             if self.held and _identity_at(self._path) == self._identity:
                 return
@@ -121,7 +124,7 @@ class LockHolder(NamedTuple):
 
 
 def find_holder(directory: Path) -> LockHolder | None:
-    """Return the process that holds `directory`'s lock, or None. Changes and creates nothing (OSError)."""
+    """Return the process that holds `directory`'s lock, or None. Changes and creates nothing. Raises OSError."""
     path = directory / names.LOCK
     with _held_guard:
         identity = _identity_at(path)

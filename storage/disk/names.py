@@ -276,7 +276,7 @@ class WriteFile(NamedTuple):
 
 
 def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
-    """Build the name of one of a write's files. ValueError if the query ID cannot be in a file name."""
+    """Build the name of one of a write's files. Raises ValueError if the query ID cannot be in a file name."""
     batch = "once" if write.batch is None else write.batch
     name = ".".join(["topicfs.write", write.series, str(batch), *([part] if part else []), kind.value])
     if parse_write_file(name) != (write, kind, part):

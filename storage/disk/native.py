@@ -223,7 +223,7 @@ class NativeFile:
         return _Descriptor(number, shared=found.st_nlink > 1 and self._flags == os.O_RDWR)
 
     def _own(self) -> _Descriptor:
-        """Replace a file that has other hard links by a copy; on disk on return, all or nothing (OSError)."""
+        """Replace a file that has other hard links by a copy; on disk on return, all or nothing. Raises OSError."""
         descriptor = self._open_again()
         if descriptor.shared:
             # An interruption may leave the copy in a partition; a broker and this engine remove files of that
@@ -291,9 +291,9 @@ def _sync_path(path: Path) -> None:
 
 
 def _mapped(number: int, size: int) -> memoryview:
-    """Map a file for reading (ValueError, OSError).
+    """Map a file for reading.
 
-    The mapping is private if the file system has no shared ones, as in a topicfs mount.
+    The mapping is private if the file system has no shared ones, as in a topicfs mount. Raises ValueError, OSError.
     """
     try:
         return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
@@ -443,7 +443,10 @@ def _default_capacity() -> int:
 
 
 def _sync_disk(descriptor: int, path: Path) -> None:
-    """Flush the disk of an open directory with syncfs(2), instead of two calls for each of many files (OSError)."""
+    """Flush the disk of an open directory with syncfs(2), instead of two calls for each of many files.
+
+    Raises OSError.
+    """
     import ctypes  # Imported here, because a start without a flush does not need it.
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open as os.open does, but without waiting; all users may read a new file (NotAPlainFileError, OSError)."""
+    """Open as os.open does, but without waiting; all users may read a new file. Raises NotAPlainFileError, OSError."""
     return open_known(path, flags)[0]
 
 

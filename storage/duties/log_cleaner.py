@@ -71,7 +71,7 @@ class LogCleaner:
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
-        """Clean what is due, then apply retention, unless another thread is (blocking). Failures become warnings."""
+        """Clean what is due, then apply retention, unless another thread is. Failures become warnings. Blocks."""
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -86,7 +86,7 @@ class LogCleaner:
             self._running.release()
 
     def stop(self) -> None:
-        """Stop a running pass, which leaves each log as it was or cleaned, and begin no other (blocking)."""
+        """Stop a running pass, which leaves each log as it was or cleaned, and begin no other. Blocks."""
         self._stopping.set()
         with self._running:
             pass
@@ -95,7 +95,7 @@ class LogCleaner:
         return self._settings.config.cleaner_enable and log.config.compacts
 
     def retain(self, log: Log, now: Timestamp) -> None:
-        """Apply retention; if the log is being cleaned, leave it to the next time (blocking; OSError)."""
+        """Apply retention; if the log is being cleaned, leave it to the next time. Blocks. Raises OSError."""
         with self._claim(log) as claimed:
             if claimed:
                 self._lend(log, partial(_retain, log, now))
@@ -142,7 +142,7 @@ class LogCleaner:
         self._attempt_checkpoints()
 
     def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
-        """Clean a log in one pass (blocking). After a failure it no longer gets the reserve's space."""
+        """Clean a log in one pass. After a failure it no longer gets the reserve's space. Blocks."""
 
         def run() -> Cleaned:
             return clean(

@@ -61,7 +61,7 @@ class StagedWrites:
         self._has_listened = False
 
     def run_where_changed(self) -> None:
-        """Commit waiting writes of directories that changed (blocking). The first call also begins to listen."""
+        """Commit waiting writes of directories that changed. The first call also begins to listen. Blocks."""
         if not self._has_listened and not self._stopping.is_set():
             self._has_listened = True
             with suppress(OSError, ValueError):
@@ -72,7 +72,7 @@ class StagedWrites:
         self._run(self._list_again)
 
     def run(self) -> None:
-        """Commit waiting writes, unless another thread does (blocking). A failure becomes a warning."""
+        """Commit waiting writes, unless another thread does. A failure becomes a warning. Blocks."""
         self._run(lambda _: True)
 
     def _run(self, may_hold: Callable[[DataDirectory], bool], *, waits: bool = False) -> None:
@@ -89,7 +89,7 @@ class StagedWrites:
             self._running.release()
 
     def stop(self) -> None:
-        """Finish the write that is being appended, and begin no other (blocking)."""
+        """Finish the write that is being appended, and begin no other. Blocks."""
         self._stopping.set()
         if self._bell is not None:
             self._bell.close()

@@ -60,7 +60,7 @@ class NamedProducer:
     def __init__(
         self, registry: ProducerRegistry, name: str, input_name: str, partitions: Mapping[int, Partition]
     ) -> None:
-        """Begin a run, with its epoch on disk (blocking; ProgressLostError, CorruptionError, OSError)."""
+        """Begin a run, with its epoch on disk. Blocks. Raises ProgressLostError, CorruptionError, OSError."""
         self._registry = registry
         self._name = name
         self._input_name = input_name
@@ -87,9 +87,10 @@ class NamedProducer:
     def append_file(
         self, stream: IO[bytes], lines: LineEncoder, blocks: Callable[[IO[bytes]], Iterable[bytes]]
     ) -> AppendOutcome:
-        """Append what the log does not have yet of the file (blocking). `blocks` cuts a stream into whole lines.
+        """Append what the log does not have yet of the file. `blocks` cuts a stream into whole lines.
 
         Raises InputChangedError, and the errors of `Partition.append` and of the lines; the next run continues.
+        Blocks.
         """
         self._check_same_file(stream)
         position = saved = self._progress.position

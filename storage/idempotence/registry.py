@@ -71,13 +71,13 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
     remedy = f"; remove the file, and {_REMEDY}"
 
     def get(self, name: str, source: str) -> InputProgress | None:
-        """Return the progress of a producer's input; None if it is new (CorruptionError, OSError)."""
+        """Return the progress of a producer's input; None if it is new. Raises CorruptionError, OSError."""
         return self.read().get((name, source))
 
     def put(self, name: str, source: str, progress: InputProgress) -> None:
-        """Store the progress of an input; on return it is on disk in every serving directory (blocking).
+        """Store the progress of an input; on return it is on disk in every serving directory.
 
-        Raises CorruptionError, OSError.
+        Raises CorruptionError, OSError. Blocks.
         """
         target = source.rpartition("@")[0]
         with self._lock:
@@ -106,7 +106,7 @@ def entry_line(name: str, source: str, progress: InputProgress) -> bytes:
 
 
 def read_entry(line: bytes) -> tuple[str, str, InputProgress]:
-    """Parse a line from `entry_line` (ValueError, KeyError, TypeError, AttributeError)."""
+    """Parse a line from `entry_line`. Raises ValueError, KeyError, TypeError, AttributeError."""
     content = json.loads(line)
     name, source = str(content.pop("name")), str(content.pop("input"))
     progress = _input(content)
@@ -126,7 +126,7 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress with later appends; a new partition begins at its end (ProgressLostError; blocking)."""
+    """Return the progress with later appends; a new partition begins at its end. Blocks. Raises ProgressLostError."""
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))
     if end_offset < known.end_offset:

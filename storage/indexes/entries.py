@@ -164,7 +164,7 @@ class TimeEntries:
 
 
 def check_transactions(files: FileSystem, path: Path, base_offset: Offset) -> Iterator[Finding]:
-    """Check a `.txnindex`: entries ascend by their markers, which are in the segment (FileNotFoundError)."""
+    """Check a `.txnindex`: entries ascend by their markers, which are in the segment. Raises FileNotFoundError."""
     try:
         spans = transaction_index.decode(files.read_bytes(path), path)
     except CorruptionError as error:

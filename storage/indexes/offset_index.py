@@ -60,7 +60,7 @@ class OffsetIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, offset: Offset, position: Position) -> None:
-        """Add an entry. ValueError if the index is full or `offset` is not above the last entry's."""
+        """Add an entry. Raises ValueError if the index is full or `offset` is not above the last entry's."""
         if self.full:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and offset <= self.last_offset:
@@ -134,7 +134,7 @@ def may_end(ends: FileEnds, log_bytes: int) -> bool:
 
 
 def relative(offset: int, base_offset: int) -> int:
-    """Return an offset relative to the base offset, as a slot stores it. ValueError outside [0, 2^31-1]."""
+    """Return an offset relative to the base offset, as a slot stores it. Raises ValueError outside [0, 2^31-1]."""
     value = offset - base_offset
     if not 0 <= value <= MAX_RELATIVE_OFFSET:
         raise ValueError(f"offset {offset} does not fit a segment based at {base_offset}")

@@ -56,7 +56,10 @@ class SlotFile:
         return fields
 
     def used(self) -> tuple[memoryview, int]:
-        """Return the used slots and their number; call it for each lookup, as files are trimmed (CorruptionError)."""
+        """Return the used slots and their number; call it for each lookup, as files are trimmed.
+
+        Raises CorruptionError.
+        """
         entries = self.entries
         try:
             return self._file.map(entries * self._slot_bytes), entries

@@ -65,7 +65,7 @@ class TimeIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, timestamp: Timestamp, offset: Offset, *, final: bool = False) -> None:
-        """Add an entry if it is later than the last; only a `final` one may take the last slot (ValueError)."""
+        """Add an entry if it is later than the last; only a `final` one may take the last slot. Raises ValueError."""
         if self.full and not final:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and (offset < self.last.offset or timestamp < self.last.timestamp):

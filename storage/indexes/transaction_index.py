@@ -54,7 +54,7 @@ class TransactionIndex:
     __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
 
     def __init__(self, files: FileSystem, path: Path, base_offset: Offset, *, empty: bool = False) -> None:
-        """Read the file, unless it is `empty` (CorruptionError). On a read-only disk, changes stay in memory."""
+        """Read the file, unless it is `empty`. On a read-only disk, changes stay in memory. Raises CorruptionError."""
         self._files = files
         self._base_offset = base_offset
         self._file: File | None = None
@@ -79,7 +79,7 @@ class TransactionIndex:
                 )
 
     def append(self, span: AbortedSpan) -> None:
-        """Add an entry; the first makes the file. ValueError unless its last offset is above the last entry's."""
+        """Add an entry; the first makes the file. Raises ValueError unless its last offset is above the last entry's."""
         if self.spans and span.last_offset <= self.spans[-1].last_offset:
             raise ValueError(
                 f"{self.path}: last offset {span.last_offset} is not above {self.spans[-1].last_offset}"

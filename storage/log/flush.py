@@ -20,7 +20,7 @@ FlushTarget: TypeAlias = Callable[[], tuple[Chain, Offset]]
 """Returns the segments to flush, and the end offset to reach."""
 
 Flush: TypeAlias = Callable[[], None]
-"""Flushes what is not on disk yet (blocking), and handles errors."""
+"""Flushes what is not on disk yet, and handles errors. Blocks."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ class FlushProgress:
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
         """Note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
 
-        Flush a preallocated segment again even if it was flushed before: the trimmed bytes could come back (OSError;
-        blocking).
+        Flush a preallocated segment again even if it was flushed before: the trimmed bytes could come back. Blocks.
+        Raises OSError.
         """
         with self._guard:
             holds = self._flushed < end_offset

@@ -106,7 +106,7 @@ class LogLife:
         """True if the log may append copies of its leader's batches."""
 
     def note(self, event: Event, reason: str | None = None) -> Life:
-        """Enter the life that follows `event`; return the life before. ValueError if `event` is not allowed now."""
+        """Enter the life that follows `event`; return the life before. Raises ValueError if `event` is not allowed now."""
         with self._changing:
             before = self.now
             after = TRANSITIONS[event][before]

@@ -156,7 +156,7 @@ class Log(LogReader):
             self.chain.active.bytes_until_due = 0  # A roll may now be due earlier.
 
     def flush_epochs(self) -> None:
-        """Write the leader-epoch file if it is out of date, unless another log may own its path (blocking)."""
+        """Write the leader-epoch file if it is out of date, unless another log may own its path. Blocks."""
         parts = self.parts
         with parts.lock:
             if parts.life.now in (Life.SERVING, Life.OFFLINE):
@@ -175,7 +175,7 @@ class Log(LogReader):
             parts.producers.moved(directory)
 
     def close(self) -> None:
-        """Trim, flush and close every file (blocking). Idempotent. OSError: the close was not clean."""
+        """Trim, flush and close every file. Idempotent. OSError: the close was not clean. Blocks."""
         parts = self.parts
         with parts.lock:
             before = parts.life.note(Event.CLOSE)

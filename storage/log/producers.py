@@ -216,7 +216,7 @@ class LogProducers:
         return bool(self._unsynced)
 
     def sync(self) -> None:
-        """Flush the snapshots that were written (blocking); not at each roll, because appends wait for a roll."""
+        """Flush the snapshots that were written; not at each roll, because appends wait for a roll. Blocks."""
         unsynced, self._unsynced = self._unsynced, ()
         for offset in unsynced:
             with suppress(FileNotFoundError):

@@ -45,7 +45,10 @@ class LogReplacer:
         return start
 
     def follow_start(self, offset: Offset) -> None:
-        """Move the log start to the leader's; delete segments below (PartitionOfflineError, ReadOnlyError, OSError)."""
+        """Move the log start to the leader's; delete segments below.
+
+        Raises PartitionOfflineError, ReadOnlyError, OSError.
+        """
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()

@@ -49,9 +49,10 @@ def is_compacted(log: Log) -> bool:
 
 
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
-    """Return the segments that lack offsets or have other bytes after their batches (CorruptionError, OSError).
+    """Return the segments that lack offsets or have other bytes after their batches.
 
-    A compacted log has none. Offsets missing before the first segment count as a torn segment.
+    A compacted log has none. Offsets missing before the first segment count as a torn segment. Raises
+    CorruptionError, OSError.
     """
     if is_compacted(log):
         return ()
@@ -96,12 +97,12 @@ def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
 
 
 def true_epochs(log: Log) -> Entries | None:
-    """Return the epochs of a log's batches; None if the log has the same (CorruptionError, OSError)."""
+    """Return the epochs of a log's batches; None if the log has the same. Raises CorruptionError, OSError."""
     return None if _fit_at_bounds(log) else _carried(log)
 
 
 def replace_epochs(log: Log, entries: Entries) -> None:
-    """Replace a log's leader epochs, in memory and in its file (OSError)."""
+    """Replace a log's leader epochs, in memory and in its file. Raises OSError."""
     parts = log.parts
     with parts.lock:
         parts.epochs.take_back(entries)
@@ -111,7 +112,10 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """Copy to `log` the epochs below its start that `other` still has, if both begin at the same offset (OSError)."""
+    """Copy to `log` the epochs below its start that `other` still has, if both begin at the same offset.
+
+    Raises OSError.
+    """
     parts, known = log.parts, other.epochs.entries
     with parts.lock:
         start = true_start(log)

@@ -228,7 +228,7 @@ class LogManager:
         self._do(now, self._schedule.due)
 
     def maintain_now(self, now: Timestamp) -> None:
-        """Do every duty, due or not, and what `plan_maintenance` lists (blocking)."""
+        """Do every duty, due or not, and what `plan_maintenance` lists. Blocks."""
         self._open_all()
         if not self.read_only:
             self._for_each_log("roll", lambda log: roll_if_due(log, now))
@@ -269,7 +269,7 @@ class LogManager:
             self._warnings.add(f"{what}: {reason_of(error)}")
 
     def commit_staged_writes(self) -> None:
-        """Append the writes submitted to the data directories, like the duty (blocking); failures become warnings."""
+        """Append the writes submitted to the data directories, like the duty; failures become warnings. Blocks."""
         if not self.read_only:
             self._services.staged.run()
 

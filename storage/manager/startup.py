@@ -186,7 +186,7 @@ def _look_into(directories: Directories, warnings: WarningBook) -> _Opened:
 
 
 def _check_kind(directory: OpenDirectory) -> None:
-    """Refuse a directory that is not Kafka's (NotALogDirectoryError), before any directory is changed."""
+    """Refuse a directory that is not Kafka's, before any directory is changed. Raises NotALogDirectoryError."""
     if directory.data.files.exists(directory.data.path):
         directory.data.contents()
 

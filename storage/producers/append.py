@@ -174,10 +174,10 @@ class ProducerAppend:
         timestamp: Timestamp,
         bumps_epoch: bool = False,
     ) -> CompletedTransaction | None:
-        """Apply a marker at `offset`; return the transaction that it ends, if one was open (ProducerFencedError).
+        """Apply a marker at `offset`; return the transaction that it ends, if one was open.
 
         `bumps_epoch` (transactions v2): the epoch must be newer, unless no transaction is open or it is the largest
-        epoch.
+        epoch. Raises ProducerFencedError.
         """
         self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
         self._check_coordinator_epoch(marker.coordinator_epoch)

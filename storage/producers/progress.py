@@ -52,9 +52,10 @@ def newest_epoch(partition: Partition, producer_id: ProducerId) -> int:
 def last_batch(
     partition: Partition, producer_id: ProducerId, epoch: int, *, since: Offset, remedy: str
 ) -> LastBatch | None:
-    """Return a producer's last batch of `epoch` at or above the offset `since`; None if there is none (blocking).
+    """Return a producer's last batch of `epoch` at or above the offset `since`; None if there is none.
 
     Raises ProgressLostError, with the `remedy`, if the producer has expired and its last batch may have been removed.
+    Blocks.
     """
     for entry in own(partition).producers():
         if entry.producer_id == producer_id and entry.epoch <= epoch:

@@ -43,7 +43,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Return the guard for a transaction's first append, None if it is open. ProducerFencedError for an old epoch."""
+        """Return the guard for a transaction's first append, None if it is open. Raises ProducerFencedError for an old epoch."""
         known = self._entries.get(producer_id)
         if known is not None:
             if epoch < known.epoch:

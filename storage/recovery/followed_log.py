@@ -79,7 +79,7 @@ class FollowedLog:
         partition: TopicPartition,
         checkpointed: Checkpointed,
     ) -> None:
-        """Load the log from the recovery point on (CorruptionError, OSError; blocking)."""
+        """Load the log from the recovery point on. Blocks. Raises CorruptionError, OSError."""
         assert directory.files.read_only, f"{directory.path}: followed where it may be written"
         self._place = directory
         self._config = TopicConfig()
@@ -90,7 +90,10 @@ class FollowedLog:
         self._last_batch = self._read_last_batch()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Read what was added to files that `grew_only`; False if the log must be loaded again (OSError; blocking)."""
+        """Read what was added to files that `grew_only`; False if the log must be loaded again.
+
+        Blocks. Raises OSError.
+        """
         try:
             if not self._is_as_known():
                 return False

@@ -66,7 +66,7 @@ class _Bounds(NamedTuple):
 
 
 def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:
-    """Repair a segment's log where that is certain; `next_base`: the next segment's (blocking, OSError)."""
+    """Repair a segment's log where that is certain; `next_base`: the next segment's. Blocks. Raises OSError."""
     return [*_repair_shapes(log), *_repair_offsets(log, base_offset, next_base)]
 
 

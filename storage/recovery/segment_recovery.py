@@ -120,7 +120,7 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
 
 
 def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, end_offset: Offset) -> None:
-    """Drop epochs that start at or after the log end. CorruptionError if the last batch has another epoch."""
+    """Drop epochs that start at or after the log end. Raises CorruptionError if the last batch has another epoch."""
     latest = on_disk
     if latest is not None and latest.start_offset > end_offset:
         segment = chain.segments[chain.floor(end_offset - 1)]
@@ -134,9 +134,9 @@ def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, e
 
 @contextmanager
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
-    """In this block, rebuild a segment below the recovery point; `.index` appears when all is on disk (OSError).
+    """In this block, rebuild a segment below the recovery point; `.index` appears when all is on disk.
 
-    A start rebuilds segments without `.index`. On a read-only disk all is in memory.
+    A start rebuilds segments without `.index`. On a read-only disk all is in memory. Raises OSError.
     """
     if files.read_only:
         yield

@@ -52,7 +52,7 @@ class Segment:
         log: File | None = None,
         state: SegmentFileState = SegmentFileState.LIVE,
     ) -> None:
-        """Open the segment whose `.log` is in `directory`, or whose batches are in `log`. FileNotFoundError."""
+        """Open the segment whose `.log` is in `directory`, or whose batches are in `log`. Raises FileNotFoundError."""
         self.base_offset = base_offset
         self.state = state
         """The temporary suffix of its files."""
@@ -169,7 +169,7 @@ class Segment:
     # Searching.
 
     def find_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> BatchHeader | None:
-        """Return the first batch before position `end` that ends at or above `offset`. CorruptionError if damaged."""
+        """Return the first batch before position `end` that ends at or above `offset`. Raises CorruptionError if damaged."""
         found = self.read_batch(offset, end, trace)
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 

@@ -76,7 +76,10 @@ class StagingArea:
     # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
-        """Begin a file of a task's attempt; each attempt gets a file of its own, even in another process (OSError)."""
+        """Begin a file of a task's attempt; each attempt gets a file of its own, even in another process.
+
+        Raises OSError.
+        """
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
@@ -87,9 +90,10 @@ class StagingArea:
         placement: Placement | None = None,
         content: Content | None = None,
     ) -> bool:
-        """Ask the owner to append the files in order (blocking, OSError).
+        """Ask the owner to append the files in order.
 
         False if the write was submitted or committed before. With a `placement` the batches keep their offsets.
+        Blocks. Raises OSError.
         """
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False
@@ -107,14 +111,17 @@ class StagingArea:
         return True
 
     def withdraw(self, write: WriteId) -> bool:
-        """Withdraw a request before it is claimed; return False if it is too late (OSError)."""
+        """Withdraw a request before it is claimed; return False if it is too late. Raises OSError."""
         withdrawn = self._unlink(self._path(write, WriteFileKind.REQUESTED))
         if withdrawn:
             self.files.sync_directory(self.directory)
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """Return a write's state (CorruptionError, OSError). A committed write without a batch number is UNKNOWN."""
+        """Return a write's state. A committed write without a batch number is UNKNOWN.
+
+        Raises CorruptionError, OSError.
+        """
         # In the order of the states, so that a change in between is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED
@@ -127,26 +134,30 @@ class StagingArea:
         return WriteState.UNKNOWN
 
     def take_refusal(self, write: WriteId) -> WriteRefusedError:
-        """Return why a write was refused, and remove that note (OSError)."""
+        """Return why a write was refused, and remove that note. Raises OSError."""
         path = self._path(write, WriteFileKind.REFUSED)
         reason = json.loads(self.files.read_bytes(path))["reason"]
         self._unlink(path)
         return WriteRefusedError(f"write {write}: {reason}")
 
     def discard(self, names: Iterable[str]) -> None:
-        """Remove staged files that will not be submitted, or were committed under other names (OSError)."""
+        """Remove staged files that will not be submitted, or were committed under other names. Raises OSError."""
         for name in names:
             self._unlink(self.directory / name)
 
     def is_committed(self, write: WriteId) -> bool:
-        """Return whether a micro-batch was committed (CorruptionError, OSError); always False for other writes."""
+        """Return whether a micro-batch was committed; always False for other writes.
+
+        Raises CorruptionError, OSError.
+        """
         known = self.committed(write)
         return known is not None and write.batch is not None and write.batch <= known.batch
 
     def committed(self, write: WriteId) -> CommittedQuery | None:
-        """Return the last commit of the write's query to its target (CorruptionError, OSError).
+        """Return the last commit of the write's query to its target.
 
-        None: the query has committed nothing there, or the write has no batch number.
+        None: the query has committed nothing there, or the write has no batch number. Raises CorruptionError,
+        OSError.
         """
         if write.batch is None:
             return None
@@ -155,20 +166,20 @@ class StagingArea:
     # For the owner.
 
     def is_empty(self) -> bool:
-        """Return whether no file of any write exists (OSError)."""
+        """Return whether no file of any write exists. Raises OSError."""
         return not self._listed()
 
     def waiting(self) -> list[WriteId]:
-        """Return the writes to be appended, first those that were claimed (OSError)."""
+        """Return the writes to be appended, first those that were claimed. Raises OSError."""
         found = self._listed()
         claimed = {file.write for file in found if file.kind is WriteFileKind.CLAIMED}
         requested = {file.write for file in found if file.kind is WriteFileKind.REQUESTED} - claimed
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Claim a request, and return its manifest (CorruptionError, OSError).
+        """Claim a request, and return its manifest.
 
-        None: it was withdrawn, or another directory continues with a copy.
+        None: it was withdrawn, or another directory continues with a copy. Raises CorruptionError, OSError.
         """
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
@@ -186,14 +197,17 @@ class StagingArea:
         return manifest
 
     def frames(self, manifest: Manifest, *, checked: bool = False) -> Iterator[Frame]:
-        """Yield a claimed write's batches (CorruptionError, OSError); `checked`: verify that its files are whole."""
+        """Yield a claimed write's batches; `checked`: verify that its files are whole.
+
+        Raises CorruptionError, OSError.
+        """
         for staged in manifest.files if checked else ():
             check_whole(self.directory / staged.name, self.files, staged)
         for staged in manifest.files:
             yield from read_frames(self.directory / staged.name, self.files)
 
     def note(self, write: WriteId, manifest: Manifest) -> None:
-        """Copy a claimed write to the other directories, then replace its manifest (blocking, OSError)."""
+        """Copy a claimed write to the other directories, then replace its manifest. Blocks. Raises OSError."""
         content, path = encode_manifest(manifest), self._path(write, WriteFileKind.CLAIMED)
         for other in self._others(write):
             try:
@@ -207,7 +221,7 @@ class StagingArea:
         write_atomically(self.files, path, content)
 
     def refuse(self, write: WriteId, reason: str) -> None:
-        """Refuse a claimed write, and remove its staged files (blocking, OSError)."""
+        """Refuse a claimed write, and remove its staged files. Blocks. Raises OSError."""
         content = json.dumps({"reason": reason}).encode() + b"\n"
         path = self._path(write, WriteFileKind.REFUSED)
         try:
@@ -221,7 +235,7 @@ class StagingArea:
         self.discard_staged(write)
 
     def finish(self, write: WriteId) -> None:
-        """Remove the files of a committed write, and their copies (blocking, OSError)."""
+        """Remove the files of a committed write, and their copies. Blocks. Raises OSError."""
         for other in self._others(write):
             with suppress(OSError):  # That directory's own duty removes them.
                 StagingArea(other, self.files).finish(write)
@@ -232,7 +246,10 @@ class StagingArea:
         self.discard_staged(write)
 
     def discard_abandoned(self, now: Timestamp) -> None:
-        """Remove staged files of writers that died long ago, and of committed writes (CorruptionError, OSError)."""
+        """Remove staged files of writers that died long ago, and of committed writes.
+
+        Raises CorruptionError, OSError.
+        """
         found = self._listed()
         submitted = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
         for file in found:
@@ -244,7 +261,7 @@ class StagingArea:
                         self.files.unlink(path)
 
     def discard_staged(self, write: WriteId) -> None:
-        """Remove the staged files of a write, and of earlier micro-batches of its query (OSError)."""
+        """Remove the staged files of a write, and of earlier micro-batches of its query. Raises OSError."""
         for file in self._listed():
             if file.kind is not WriteFileKind.STAGED or file.write.series != write.series:
                 continue

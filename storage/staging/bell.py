@@ -25,7 +25,7 @@ class Bell:
     """The owner's end: a thread that works when a job rings. It must be closed."""
 
     def __init__(self, directory: Path, work: Callable[[], None]) -> None:
-        """Begin to listen for rings (OSError)."""
+        """Begin to listen for rings. Raises OSError."""
         self._work = work
         self._closed = Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -69,7 +69,7 @@ class Bell:
 
 
 def ring(directory: Path, seconds: float) -> None:
-    """Wake the directory's owner, and return when it answers, or after `seconds` (blocking)."""
+    """Wake the directory's owner, and return when it answers, or after `seconds`. Blocks."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
         try:
             caller.bind("")

@@ -42,7 +42,10 @@ class Committer:
         self._clock = clock
 
     def commit_waiting(self, warn: ReportLine, stopping: Callable[[], bool]) -> None:
-        """Append submitted writes until `stopping` (OSError; blocking). Failures go to `warn` and are retried later."""
+        """Append submitted writes until `stopping`. Failures go to `warn` and are retried later.
+
+        Blocks. Raises OSError.
+        """
         for write in self._area.waiting():
             if stopping():
                 return
@@ -53,7 +56,7 @@ class Committer:
         self._area.discard_abandoned(self._clock())
 
     def commit(self, write: WriteId) -> None:
-        """Append a submitted write, or refuse it (blocking). After StorageError or OSError the next call continues."""
+        """Append a submitted write, or refuse it. After StorageError or OSError the next call continues. Blocks."""
         if self._area.is_committed(write):
             self._area.finish(write)
             return

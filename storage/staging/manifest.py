@@ -71,7 +71,7 @@ def placement_as_json(placement: Placement) -> dict[str, Any]:
 
 
 def placement_from_json(content: Mapping[str, Any]) -> Placement:
-    """Parse the manifest's placement (ValueError, KeyError, TypeError, AttributeError)."""
+    """Parse the manifest's placement. Raises ValueError, KeyError, TypeError, AttributeError."""
     topics = {
         name: NewTopic(int(one["partitions"]), {str(key): str(to) for key, to in one["overrides"].items()})
         for name, one in content["topics"].items()
@@ -104,7 +104,7 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Content:
-        """Parse the text that `str` returns (ValueError)."""
+        """Parse the text that `str` returns. Raises ValueError."""
         records, digest = text.split(":")
         return cls(int(records), int(digest, 16))
 

@@ -33,9 +33,10 @@ _REMEDY = "delete the topic, and restore it again"
 
 
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
-    """Check before the first record that the disks have room for the batches (StorageError, OSError).
+    """Check before the first record that the disks have room for the batches.
 
-    `needed` has their size by directory. Directories whose disks report the same figures count as one disk.
+    `needed` has their size by directory. Directories whose disks report the same figures count as one disk. Raises
+    StorageError, OSError.
     """
     by_disk: Counter[DiskSpace] = Counter()
     directories: dict[DiskSpace, Path] = {}
@@ -79,7 +80,7 @@ class Placer:
         self._engine = engine
 
     def begin(self, manifest: Manifest, placement: Placement) -> BegunAppend:
-        """Check the whole write, and make the missing topics (StorageError, OSError; blocking)."""
+        """Check the whole write, and make the missing topics. Blocks. Raises StorageError, OSError."""
         if placement.partitions and self._area.replicated:
             raise errors.PolicyViolationError(
                 "records can keep their offsets only in directories without replicas; restore them into another directory"

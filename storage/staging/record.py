@@ -69,7 +69,10 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
     def note(
         self, write: WriteId, committed: CommittedQuery, topic_ids: Callable[[], Collection[str]]
     ) -> None:
-        """Note a commit in every copy, and drop topics not in `topic_ids()` (CorruptionError, OSError; blocking)."""
+        """Note a commit in every copy, and drop topics not in `topic_ids()`.
+
+        Blocks. Raises CorruptionError, OSError.
+        """
         with self._lock:
             if self._problem is not None:
                 raise self._problem
@@ -88,7 +91,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
             self._write_each(list(extensible), note_in)
 
     def forgot(self, write: WriteId) -> bool:
-        """Return whether entries of the write's target were dropped for their age (CorruptionError, OSError)."""
+        """Return whether entries of the write's target were dropped for their age. Raises CorruptionError, OSError."""
         return f"@{write.target}" in self.read("@")
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[str, CommittedQuery]:
@@ -104,7 +107,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
         write_atomically(self._files, directory / self.file_name, data)
 
     def _whole(self, data: bytes, path: Path) -> bytes:
-        """Return the lines without a last one that a crash cut short (CorruptionError)."""
+        """Return the lines without a last one that a crash cut short. Raises CorruptionError."""
         last = data[data.rfind(b"\n", 0, -1) + 1 :]
         if not last.endswith(b"\n") or b"\0" in last:
             data = data[: -len(last)]

@@ -41,7 +41,7 @@ class StagedFileWriter:
     """Writes one staged file, which must not exist yet."""
 
     def __init__(self, path: Path, files: FileSystem) -> None:
-        """Make the file (OSError)."""
+        """Make the file. Raises OSError."""
         self._path = path
         self._files = files
         self._file = files.open(path, create=True)
@@ -56,20 +56,20 @@ class StagedFileWriter:
         self._checksum = crc32c(frame, self._checksum)
 
     def finish(self) -> StagedFile:
-        """Flush the file to disk (blocking, OSError) and close it."""
+        """Flush the file to disk and close it. Blocks. Raises OSError."""
         self._file.sync()
         self._file.close()
         self._files.sync_directory(self._path.parent)
         return StagedFile(self._path.name, self._size, self._checksum)
 
     def abandon(self) -> None:
-        """Remove what was written (OSError)."""
+        """Remove what was written. Raises OSError."""
         self._file.close()
         self._files.unlink(self._path)
 
 
 def copy_staged(source: Path, target: Path, files: FileSystem) -> None:
-    """Copy a staged file to another directory, and flush the copy to disk (blocking, OSError)."""
+    """Copy a staged file to another directory, and flush the copy to disk. Blocks. Raises OSError."""
     with (
         closing(files.open(source, read_only=True)) as reader,
         closing(files.open(target, create=True)) as writer,
@@ -81,7 +81,7 @@ def copy_staged(source: Path, target: Path, files: FileSystem) -> None:
 
 
 def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
-    """Check that the file is the one that the manifest names (CorruptionError, OSError)."""
+    """Check that the file is the one that the manifest names. Raises CorruptionError, OSError."""
     with closing(files.open(path, read_only=True)) as file:
         size = file.size()
         if size != expected.size:
@@ -96,7 +96,7 @@ def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
 
 
 def read_frames(path: Path, files: FileSystem) -> Iterator[Frame]:
-    """Yield the frames of a file, with one in memory at a time (CorruptionError, OSError)."""
+    """Yield the frames of a file, with one in memory at a time. Raises CorruptionError, OSError."""
     with closing(files.open(path, read_only=True)) as file:
         size, position = file.size(), 0
         while position < size:

@@ -30,7 +30,7 @@ def assemble(
 ) -> dict[str, LogTopic]:
     """Find every topic and load its partitions; above `max_opened_at_start`, clean ones are loaded on first use.
 
-    Raises NotALogDirectoryError, DuplicatePartitionError, OSError (blocking).
+    Raises NotALogDirectoryError, DuplicatePartitionError, OSError. Blocks.
     """
     found = find_all(directories, registry, warn, max_opened_at_start=max_opened_at_start)
     topics = {name: make_topic(directories, name, one, warn) for name, one in found.items()}

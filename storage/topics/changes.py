@@ -46,9 +46,10 @@ SYNC_THREADS = 8
 
 
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
-    """Return the results of `act` for all items, in their order; several threads wait for the disk (blocking).
+    """Return the results of `act` for all items, in their order; several threads wait for the disk.
 
     While the interpreter exits, no threads are used. Raises the first error; items not begun by then are skipped.
+    Blocks.
     """
     if len(items) <= MAX_SEQUENTIAL_ITEMS or not threading.main_thread().is_alive():
         return [act(item) for item in items]
@@ -77,7 +78,7 @@ class TopicChanges:
     def create(
         self, name: str, *, partitions: int, overrides: Mapping[str, str], topic_id: str | None = None
     ) -> LogTopic:
-        """Make a topic whose name was checked (InvalidConfigError, StorageError, OSError)."""
+        """Make a topic whose name was checked. Raises InvalidConfigError, StorageError, OSError."""
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         left = self.registry.entries.get(name)
         if left is not None and left.pending is PendingChange.DELETE:
@@ -112,26 +113,26 @@ class TopicChanges:
             raise InvalidConfigError(f"{name}: topic id {topic_id}: the topic {owner} has this id")
 
     def extend(self, topic: LogTopic, total: int) -> dict[int, Log]:
-        """Make a topic's missing partitions below `total` (OSError)."""
+        """Make a topic's missing partitions below `total`. Raises OSError."""
         entry = self.registry.entries[topic.name]
         missing = [number for number in range(total) if number not in topic.served]
         return self._make(topic.name, entry, missing, topic.config, before=entry)
 
     def hold(self, topic: LogTopic, numbers: Iterable[int]) -> dict[int, Log]:
-        """Make those of the partitions `numbers` that the topic lacks here (StorageError, OSError)."""
+        """Make those of the partitions `numbers` that the topic lacks here. Raises StorageError, OSError."""
         entry = self.registry.entries.get(topic.name)
         missing = sorted(set(numbers) - set(topic.served))
         held = entry or TopicEntry(topic.topic_id, topic.overrides)
         return self._make(topic.name, held, missing, topic.config, before=entry)
 
     def drop(self, topic: LogTopic, numbers: Iterable[int]) -> None:
-        """Mark the directories of some partitions as deleted, to be removed later (OSError)."""
+        """Mark the directories of some partitions as deleted, to be removed later. Raises OSError."""
         partitions = topic.partitions()
         self._deleted[topic.name] = {number: partitions[number] for number in numbers if number in partitions}
         self._rename_all(topic.name)
 
     def alter(self, topic: LogTopic, changes: Mapping[str, str | None]) -> None:
-        """Set overrides, or remove those with the value None (InvalidConfigError, OSError)."""
+        """Set overrides, or remove those with the value None. Raises InvalidConfigError, OSError."""
         overrides = merge_overrides(topic.overrides, changes)
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         self.registry.put({topic.name: self.registry.entries[topic.name]._replace(overrides=overrides)})

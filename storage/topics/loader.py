@@ -40,7 +40,7 @@ class PartitionToLoad(NamedTuple):
 def load_all(
     directories: Directories, wanted: Iterable[PartitionToLoad], warn: ReportLine
 ) -> dict[TopicPartition, Partition]:
-    """Load partitions; one that fails becomes an offline one. Threads load logs that wait for the disk (blocking)."""
+    """Load partitions; one that fails becomes an offline one. Threads load logs that wait for the disk. Blocks."""
     found = list(wanted)
     loaded: list[Partition] = []
     with collection_paused():
@@ -89,7 +89,7 @@ def load(
     warn: ReportLine,
     checkpointed: Checkpointed | None = None,
 ) -> Partition:
-    """Load a partition by its directory's checkpoints, or by `checkpointed` (blocking)."""
+    """Load a partition by its directory's checkpoints, or by `checkpointed`. Blocks."""
     directory = found.directory
     if directory is None:
         return _missing(directories, found)
@@ -144,7 +144,10 @@ def load_found(
     clean: bool,
     failed_before: bool = False,
 ) -> Log:
-    """Load a log, with recovery unless `clean`; `failed_before`: its disk failed in use (StorageError, OSError)."""
+    """Load a log, with recovery unless `clean`; `failed_before`: its disk failed in use.
+
+    Raises StorageError, OSError.
+    """
     data, first_dirty = directory.data, directory.writer.first_dirty_offset(found.partition)
     if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
@@ -173,7 +176,7 @@ def load_found(
 
 
 def load_new(partition: TopicPartition, config: TopicConfig, directory: OpenDirectory) -> Log:
-    """Load a partition whose directory was just made (StorageError, OSError)."""
+    """Load a partition whose directory was just made. Raises StorageError, OSError."""
     return load_found(PartitionToLoad(partition, config, directory), directory, Checkpointed(), clean=True)
 
 

@@ -55,7 +55,7 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
 
 
 def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
-    """Complete interrupted creations and deletions (OSError); those in a failed directory stay pending."""
+    """Complete interrupted creations and deletions; those in a failed directory stay pending. Raises OSError."""
     if all(entry.pending is PendingChange.NOTHING for entry in registry.entries.values()):
         return
     survey(directories)
@@ -100,7 +100,7 @@ def find_topics(
 
 
 def refusal(directories: Directories, partition: TopicPartition, topic_id: str) -> str | None:
-    """Return why an unchecked partition is not the topic's; write the ID if the partition has none (OSError)."""
+    """Return why an unchecked partition is not the topic's; write the ID if the partition has none. Raises OSError."""
     ids, refused = _read_ids(directories, partition.topic, [partition.partition])
     _write_missing_ids(directories, partition.topic, ids, topic_id)
     return {**refused, **_of_others(ids, topic_id)}.get(partition.partition)

@@ -171,7 +171,10 @@ class TopicRegistry:
         self._stale.discard(directory)
 
     def join(self, directory: Path) -> None:
-        """Add a directory that serves again, and its own entries; `update_copies` writes (CorruptionError, OSError)."""
+        """Add a directory that serves again, and its own entries; `update_copies` writes.
+
+        Raises CorruptionError, OSError.
+        """
         copy = read_copy(directory, self._files)
         # Whatever its revision: the content that is served now takes precedence.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)
@@ -182,7 +185,7 @@ class TopicRegistry:
         self._stale = set(self._directories)
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
-        """Set topics' entries, or remove those given as None; on disk on return, all or nothing (OSError)."""
+        """Set topics' entries, or remove those given as None; on disk on return, all or nothing. Raises OSError."""
         self.update_copies()
         entries = dict(self.entries)
         for name, entry in changes.items():
@@ -193,7 +196,10 @@ class TopicRegistry:
         self._replace(entries, self.groups)
 
     def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Set a group's settings, or remove its entry if they are empty; on disk on return, or unchanged (OSError)."""
+        """Set a group's settings, or remove its entry if they are empty; on disk on return, or unchanged.
+
+        Raises OSError.
+        """
         self.update_copies()
         groups = {name: own for name, own in self.groups.items() if name != group}
         if overrides:
@@ -220,7 +226,7 @@ class TopicRegistry:
             raise
 
     def update_copies(self) -> None:
-        """Write each copy that a failed change left stale; a failed deletion must not happen later (OSError)."""
+        """Write each copy that a failed change left stale; a failed deletion must not happen later. Raises OSError."""
         for directory in self._directories:
             if directory in self._stale:
                 try:

@@ -45,10 +45,10 @@ class Restart(NamedTuple):
         return log
 
     def directory(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
-        """Load a failed directory again, as an opening does; return all topics (blocking).
+        """Load a failed directory again, as an opening does; return all topics.
 
         A partition that cannot be loaded is offline, with its own reason. Raises StorageError, OSError: the directory
-        is then as before.
+        is then as before. Blocks.
         """
         failure = directory.failure
         self._take_offline(directory, topics)

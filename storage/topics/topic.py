@@ -34,7 +34,7 @@ class Unopened:
         """Time at which its duties need it open, under those settings; None: never."""
 
     def open(self) -> Partition:
-        """Open the partition if it is not open yet (blocking)."""
+        """Open the partition if it is not open yet. Blocks."""
         return self.partition or self._open(self)
 
 
@@ -42,7 +42,7 @@ Served: TypeAlias = Partition | Unopened
 
 
 class Partitions(Mapping[int, Partition]):
-    """A snapshot, sorted by number. Iterating over numbers opens nothing; getting a partition opens it (blocking)."""
+    """A snapshot, sorted by number. Iterating over numbers opens nothing; getting a partition opens it. Blocks."""
 
     def __init__(self, served: Mapping[int, Served]) -> None:
         self.served = dict(sorted(served.items()))

@@ -31,7 +31,7 @@ class UnopenedDuties:
         self._round: Iterator[tuple[LogTopic, Unopened]] = iter(())
 
     def open_due(self, now: Timestamp) -> None:
-        """Examine the next few partitions, and open those that are due (blocking)."""
+        """Examine the next few partitions, and open those that are due. Blocks."""
         some = list(islice(self._round, AT_A_TIME))
         if not some:
             self._round = ((topic, one) for topic in self._topics().values() for one in topic.unopened())
@@ -64,7 +64,7 @@ class UnopenedDuties:
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """Return when, or earlier, a partition must be opened for its duties, by its files; None: never (OSError)."""
+    """Return when, or earlier, a partition must be opened for its duties, by its files; None: never. Raises OSError."""
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW

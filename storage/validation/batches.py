@@ -122,7 +122,7 @@ def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Ori
 
 
 def check_as_follower(batches: Buffer, end_offset: int) -> list[Incoming]:
-    """Return the batches of an append whose offsets a leader assigned. InvalidRecordError unless they ascend."""
+    """Return the batches of an append whose offsets a leader assigned. Raises InvalidRecordError unless they ascend."""
     incoming = read_batches(batches)
     for batch in incoming:
         # The header of a compressed batch of an old format has only the last offset.

@@ -169,7 +169,7 @@ class Broker:
             )
 
     def wait_until_served(self) -> None:
-        """Return when the broker serves clients; if it does not within the timeout, kill it (BrokerError)."""
+        """Return when the broker serves clients; if it does not within the timeout, kill it. Raises BrokerError."""
         try:
             self._wait_until_served()
         except BaseException:

@@ -56,7 +56,7 @@ def _keep_features(kept: Path, java: Java, properties: Mapping[str, str]) -> Non
 
 
 def format_by_tool(java: Java, properties: Path, *, cluster_id: str) -> None:
-    """Run Kafka's tool on the directories in a properties file (FormatError)."""
+    """Run Kafka's tool on the directories in a properties file. Raises FormatError."""
     command = java.command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,1 +1,1 @@
-"""The lowest layer of the codec: field positions, single fields, writing headers, and raw memory."""
+"""The lowest layer of the codec: field positions, single fields, header writing, and raw memory."""

@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of a record batch, from the package crc32c.
 
-The package itself imports argument and mail parsers for its command and its version, which costs as much CPU time as
-`topicfs --help`. So only its extension module is loaded.
+Only the package's extension module is loaded. The package itself imports argument and mail parsers for its command
+and its version, which costs as much CPU time as `topicfs --help`.
 """
 
 from __future__ import annotations

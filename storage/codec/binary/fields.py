@@ -1,8 +1,8 @@
 """Named numbers: positions in a batch's header, fields of a `Batches` row, columns of `Columns`, and masks.
 
-Ordinary modules import these; compiled ones use the same names as C constants at no cost: setup.py makes `fields.pxd`
-of this module. In compiled modules, `range` must not take a step from here: Cython makes a C loop only of a literal
-step.
+Ordinary modules import these names. In compiled modules the names are C constants, which cost nothing: setup.py makes
+`fields.pxd` of this module. A compiled module must not use a name from here as the step of `range`, because Cython
+makes a C loop only if the step is a literal.
 """
 
 BASE_OFFSET_POSITION = 0
@@ -25,13 +25,15 @@ LOG_OVERHEAD = 12
 LEGACY_CHECKSUM_POSITION = 12
 LEGACY_ATTRIBUTES_POSITION = 17
 LEGACY_TIMESTAMP_POSITION = 18
-"""Positions in a v0 or v1 entry; its first fields and its magic are at a batch's positions."""
+"""Positions in a v0 or v1 entry. The fields before it are at the same positions as in a v2 batch."""
 SMALLEST_LENGTH_V0 = 14
 SMALLEST_LENGTH_V1 = 22
 SMALLEST_LENGTH = 49
-"""Smallest length field of an entry or a batch: a header without content."""
+"""Smallest length field of each format: that of a header without content."""
 MIN_RECORD_SIZE = 7
-"""Size of the shortest record: length, attributes, both deltas, key and value length, header count."""
+"""Size of the shortest record: one byte each for length, attributes, both deltas, key length, value length and header
+count.
+"""
 
 POSITION = 0
 SIZE_BYTES = 1
@@ -49,7 +51,7 @@ BASE_SEQUENCE = 12
 RECORD_COUNT = 13
 RECORD_END = 14
 ROW_SIZE = 15
-"""Integers per row of `Batches.rows`: the fields of `BatchHeader`, in its order."""
+"""Number of integers in a row of `Batches.rows`: the fields of `BatchHeader`, in the same order."""
 
 OFFSETS = 0
 TIMESTAMPS = 1
@@ -60,11 +62,13 @@ VALUE_LENGTHS = 5
 HEADER_POSITIONS = 6
 HEADER_LENGTHS = 7
 COLUMN_COUNT = 8
-"""Columns of `Columns.block`, stored one after the other; a column of lengths follows that of its positions."""
+"""Number of columns in `Columns.block`, stored one after the other; each column of lengths follows its column of
+positions.
+"""
 
 HEADER_VALUE_POSITION = 2
 SPAN_SIZE = 4
-"""Integers per header in `Columns.header_spans`: position and length of the name, then those of the value."""
+"""Integers per header in `Columns.header_spans`: position and length of the name, then of the value."""
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
@@ -72,7 +76,7 @@ TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 HIDDEN_MASK = 0x10000
-"""A bit above the sixteen that a file stores, so that no file can set it."""
+"""A bit above the sixteen attribute bits that a file stores, so that no file can set it."""
 
 CURRENT_MAGIC = 2
 
@@ -85,4 +89,4 @@ VALUE_MISFIT = 5
 HEADERS_MISFIT = 6
 BYTES_REMAIN = 7
 TOO_MANY_HEADERS = 8
-"""Results of `decode_records`: success, or why it refuses a batch (`record_parts.CAUSES`)."""
+"""Results of `decode_records`: success, or why a batch is refused (`record_parts.CAUSES`)."""

@@ -1,4 +1,4 @@
-"""Single fields of a batch at a position, read from bytes that may be cut off or damaged; no other field is checked."""
+"""Reads single fields of a batch from bytes that may be cut off or damaged; the other fields are not checked."""
 
 from __future__ import annotations
 
@@ -31,20 +31,23 @@ _SMALLEST_LENGTHS = (SMALLEST_LENGTH_V0, SMALLEST_LENGTH_V1, SMALLEST_LENGTH)
 
 
 def base_offset_at(data: Buffer, position: int) -> int:
-    """Return the base offset; if the data ends inside it, the number in the bytes that are there."""
+    """Return the base offset; if the data ends inside the field, the number in the bytes that exist."""
     at = position + BASE_OFFSET_POSITION
     return int.from_bytes(data[at : at + _OFFSET_SIZE], "big", signed=True)
 
 
 def size_at(data: Buffer, position: int) -> int | None:
-    """Return the batch's size from its first FRAME_SIZE bytes; None if they fit no batch format."""
+    """Return the batch's size, read from its first FRAME_SIZE bytes; None if they fit no batch format."""
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]
     magic = data[position + MAGIC_POSITION]
     return None if magic > CURRENT_MAGIC or length < _SMALLEST_LENGTHS[magic] else length + LOG_OVERHEAD
 
 
 def end_at(data: Buffer, position: int) -> int:
-    """Return the end of a damaged batch by its length field; the end of the data if the field cannot be right."""
+    """Return the end of a damaged batch, computed from its length field.
+
+    The end of the data if that field cannot be right.
+    """
     if position + LENGTH_POSITION + _LENGTH.size > len(data):
         return len(data)
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]
@@ -53,7 +56,7 @@ def end_at(data: Buffer, position: int) -> int:
 
 
 def is_plain_at(data: Buffer, position: int) -> bool:
-    """Return whether the header has the current format and no codec."""
+    """Return whether the header is of format v2 and names no codec."""
     return data[position + MAGIC_POSITION] == CURRENT_MAGIC and not (
         data[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK
     )

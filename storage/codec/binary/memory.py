@@ -1,8 +1,8 @@
 """Raw memory for the compiled modules: pointers to the bytes of buffers, and new buffers to write into.
 
-This is the one place where compiled code and plain sources differ: compiled functions return C pointers, uncompiled
-ones the objects themselves, which are indexed in the same way. A pointer is valid as long as its object is held and
-not resized; a view pins its buffer, so that nobody can resize it. Nothing here checks bounds.
+Only in this module do compiled code and plain sources differ: compiled functions return C pointers, uncompiled
+functions return the objects themselves, which are indexed in the same way. A pointer is valid as long as its object
+is held and not resized. A view pins its buffer, so that nobody can resize the buffer. Nothing here checks bounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if cython.compiled:
 
 _INT64 = array("q")
 _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)
-"""Largest size checksummed by the processor's instruction; for more, the library's three streams are faster."""
+"""Largest size whose checksum uses the processor's instruction directly; for larger ones the library's three parallel
+streams are faster.
+"""
 
 
 @cython.cfunc
@@ -44,7 +46,7 @@ def flat_view(data: Any) -> memoryview:
 
 @cython.cfunc
 def part_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> memoryview:
-    """Return a view of [start, end) that is valid while `view` is held: for one call, cheaper than a slice."""
+    """Return a view of [start, end), valid while `view` is held; for a single call, this is cheaper than a slice."""
     if cython.compiled:
         octets: cython.p_char = cython.cast(cython.p_char, PyMemoryView_GET_BUFFER(view).buf)
         return PyMemoryView_FromMemory(octets + start, end - start, PyBUF_READ)
@@ -101,7 +103,10 @@ def new_octets(size: cython.Py_ssize_t) -> bytearray:
 
 @cython.cfunc
 def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
-    """Shorten or extend `octets` in place; new bytes are uninitialized if compiled. Pointers to it become invalid."""
+    """Shorten or extend `octets` in place; pointers to it become invalid.
+
+    In compiled code, new bytes are uninitialized.
+    """
     if cython.compiled:
         PyByteArray_Resize(octets, size)
     elif size > len(octets):
@@ -113,7 +118,7 @@ def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 def new_text(size: cython.Py_ssize_t) -> Any:
-    """Return space for `size` bytes of a future `bytes` object: see `text_octets` and `finished`."""
+    """Return space for `size` bytes that will become a `bytes` object: see `text_octets` and `finished`."""
     if cython.compiled:
         return PyBytes_FromStringAndSize(cython.NULL, size)
     return bytearray(size)
@@ -129,7 +134,7 @@ def text_octets(text: Any) -> cython.p_uchar:
 
 @cython.cfunc
 def finished(text: Any) -> bytes:
-    """Return the completely written text as `bytes`; it must not be written any more."""
+    """Return the completely written text as `bytes`, which must not be written any more."""
     if cython.compiled:
         whole: bytes = text
         return whole
@@ -146,7 +151,7 @@ def copy(
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.void:
-    """Copy `size` bytes from `source[start:]` to `target[at:]`; they must not overlap."""
+    """Copy `size` bytes from `source[start:]` to `target[at:]`; the two ranges must not overlap."""
     if cython.compiled:
         memcpy(target + at, source + start, size)
     else:

@@ -1,1 +1,1 @@
-"""Compressed records: the codecs' framings, the old formats with nested messages, and bounds for inflating."""
+"""Compressed records: the framing of each codec, the old formats with nested messages, and bounds for inflating."""

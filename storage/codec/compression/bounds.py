@@ -1,23 +1,26 @@
-"""Bounds on decoding one batch: how much a few compressed bytes may inflate to.
+"""Bounds for decoding one batch: to how many bytes and parts its content may inflate.
 
-A broker bounds a batch's size in the log (max.message.bytes), not its inflated size, so a batch beyond these bounds
-may be valid. Such a batch cannot be appended; in a log it can be copied, but not read (OversizeBatchError).
+A broker limits the size of a batch in the log (max.message.bytes), but not its inflated size, so a batch that exceeds
+these bounds may be valid. Such a batch cannot be appended. If it is in a log it can be copied, but not read
+(OversizeBatchError).
 """
 
 MAX_CONTENT_BYTES = 64 * 1024 * 1024
-"""Largest size of a batch as stored, and of its inflated records: 64 times what a broker accepts by default."""
+"""Largest size of a batch as stored, and of its inflated records: 64 times a broker's default limit."""
 
 MAX_RECORDS = 2**20
-"""Most records of one batch; each takes 64 bytes as columns. 1 MiB holds 150,000 of the shortest records."""
+"""Largest number of records in one batch; each takes 64 bytes as columns. A batch of 1 MiB has at most 150,000
+records.
+"""
 
 MAX_HEADERS = 2**18
 
 MAX_PARTS = 2**16
-"""Most blocks (snappy, lz4) or entries (old formats) in one compressed content."""
+"""Largest number of blocks (snappy, lz4) or entries (old formats) in the compressed content of one batch."""
 
 MAX_MEMBERS = 2**12
-"""Most members of a gzip stream; a producer writes one."""
+"""Largest number of members in a gzip stream; a producer writes one member."""
 
 
 class OversizeContentError(Exception):
-    """Inflated content that exceeds a bound."""
+    """The inflated content exceeds a bound."""

@@ -2,14 +2,14 @@
 
     gzip    one or more members of RFC 1952
     snappy  82 53 4e 41 50 50 59 00 │ int32 1 │ int32 1 │ { int32 length │ raw block of at most 32 KiB input } …
-            (xerial's stream); a bare raw block is read too, as librdkafka writes it
+            (xerial's stream); a single raw block is read too, because librdkafka writes it
     lz4     one frame of independent 64 KiB blocks: see `lz4_frame`
     zstd    plain frames
 
-Bytes after a whole stream are read, ignored or refused as by Kafka's Java libraries
+Bytes after a whole stream are read, ignored or refused, as by Kafka's Java libraries
 (kafka-storage.md#what-readers-accept).
 
-The inflated size and the number of parts are bounded: a small batch must exhaust neither memory nor time.
+The inflated size and the number of parts are limited, so that a small batch cannot exhaust memory or time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CodecModule(Protocol):
     DEFAULT_LEVEL: int
     """Kafka's default level."""
     FAULTS: tuple[type[Exception], ...]
-    """The errors that invalid compressed bytes cause."""
+    """The exceptions that the library raises for invalid compressed bytes."""
 
     def parts(self, data: memoryview, limit: int, magic: int, /) -> _Parts:
         """Yield the decompressed content part by part. Raises OversizeContentError or one of FAULTS."""
@@ -57,14 +57,16 @@ _MODULES = {
 
 @cache
 def _module(codec: Codec) -> CodecModule:
-    """Import a codec's module on first use: most commands need at most one of the libraries."""
+    """Import a codec's module on first use, because most commands need at most one of the libraries."""
     return cast("CodecModule", import_module(f"{__package__}.{_MODULES[codec]}"))
 
 
 USUAL_PART_BYTES = 16 * 1024
-"""Producers' blocks and members usually inflate to at least this; a smaller limit allows fewer parts."""
+"""Blocks and members from producers usually inflate to at least this size; a smaller limit therefore allows fewer
+parts.
+"""
 SMALL_PARTS = 16
-"""Number of parts that is always allowed."""
+"""Number of parts that is allowed for any limit."""
 
 
 def inflate(
@@ -77,7 +79,8 @@ def inflate(
 ) -> bytes | memoryview:
     """Return the inflated records of the batch at `position`; `magic` is the batch's format.
 
-    Raises CorruptBatchError for invalid compressed bytes, OversizeBatchError beyond `limit` or for too many parts.
+    Raises CorruptBatchError for invalid compressed bytes, OversizeBatchError for more than `limit` bytes or too many
+    parts.
     """
     most, kind = parts_within(limit), "blocks"
     if codec is Codec.GZIP:
@@ -95,13 +98,13 @@ def inflate(
         fault, cause = OversizeBatchError, str(error)
     except faults as error:
         cause = str(error)
-    # Outside the handlers: an error raised inside one would keep all inflated content alive as long as
-    # itself.
+    # Raised outside the handlers: an error raised inside a handler would keep all inflated content in memory
+    # as long as the error exists.
     raise fault(position, f"{codec.label}: {cause}")
 
 
 def parts_within(limit: int) -> int:
-    """Return how many parts a content of at most `limit` bytes may have: even an empty part takes microseconds."""
+    """Return how many parts a content of at most `limit` bytes may have; even an empty part costs microseconds."""
     return (
         MAX_PARTS
         if limit >= MAX_CONTENT_BYTES
@@ -110,7 +113,7 @@ def parts_within(limit: int) -> int:
 
 
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
-    """Return `data` compressed by `codec`, at Kafka's default level unless `level` is given (snappy has none)."""
+    """Return `data` compressed by `codec`, at `level` or else at Kafka's default level; snappy has no levels."""
     if codec is Codec.NONE:
         return bytes(data)
     module = _module(codec)
@@ -122,7 +125,7 @@ def _whole(parts: list[bytes | memoryview]) -> bytes | memoryview:
 
 
 def _bounded(parts: _Parts, limit: int, most: int, kind: str) -> _Parts:
-    """Yield the parts while their number and total size are within bounds. Raises OversizeContentError."""
+    """Yield the parts; raise OversizeContentError when their number or total size exceeds its bound."""
     size = 0
     for number, part in enumerate(parts):
         size += len(part)

@@ -18,22 +18,26 @@ _GZIP_HEADER = re.compile(rb"\x1f\x8b\x08.{7}", re.DOTALL)
 _GZIP_TEXT = re.compile(rb"[^\0]*\0")
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
 _GZIP_IGNORED = 18
-"""If at most this many bytes follow a member, Java's reader ignores them."""
+"""Java's reader ignores up to this many bytes after a member."""
 _GZIP_STRIDE = 64 * 1024
-"""Bytes given at a time to members after the first: what a member leaves unused is copied for the next one."""
+"""Bytes given at a time to each member after the first. The bytes that a member does not use are copied for the next
+one.
+"""
 _GZIP_FAST = 2
-"""ISA-L's level for Kafka's default: output within four percent of zlib's default, several times as fast."""
+"""ISA-L's level for Kafka's default: several times as fast as zlib's default, with output of nearly the same size
+(within four percent).
+"""
 
 FAULTS: tuple[type[Exception], ...] = (ValueError, isal_zlib.error)  # type: ignore[assignment] # its stub makes an instance of the class
 
 
 def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
-    """Yield the content of each member. Any other bytes after a member are ignored, as by Java's reader."""
-    at, given = 0, len(data)  # The first member is usually the only one, and gets all the data.
+    """Yield the content of each member. Other bytes after a member are ignored, as by Java's reader."""
+    at, given = 0, len(data)  # There is usually only one member, and it gets all the data.
     while at < len(data) and (not at or _begins_member(data, at)):
         member = isal_zlib.decompressobj(_GZIP_MEMBER)
         found: list[bytes] = []
-        room = limit + 1  # One byte more than allowed, so that the caller notices an excess.
+        room = limit + 1  # One byte more than allowed, so that the caller sees that the limit is exceeded.
         while not member.eof and room > 0:
             if at >= len(data):
                 raise ValueError("the stream ends early")
@@ -49,7 +53,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
 
 
 def _begins_member(data: memoryview, at: int) -> bool:
-    """Return whether a further member begins at `at`: a whole header, with a right checksum if it has one."""
+    """Return whether another member begins at `at`: a whole header, with a right checksum if it has one."""
     if len(data) - at <= _GZIP_IGNORED or not (head := _GZIP_HEADER.match(data, at)):
         return False
     flags, end = data[at + 3], head.end()

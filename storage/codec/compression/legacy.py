@@ -1,7 +1,9 @@
-"""Message sets of the formats v0 and v1 (kafka-storage.md#message-sets), still found in old log directories; read only.
+"""Message sets of the formats v0 and v1 (kafka-storage.md#message-sets), which old log directories still have.
+
+Read only.
 
      0  int64  offset
-     8  int32  size of what follows
+     8  int32  size of the bytes after this field
     12  uint32 checksum                    CRC-32 (IEEE) of everything after it
     16  int8   magic                       0 or 1
     17  int8   attributes                  bits 0-2 codec (zstd is unknown to these), 3 timestamp type (v1)
@@ -9,8 +11,9 @@
         int32  key length (-1: null) │ key │ int32 value length (-1: null) │ value
 
 A compressed entry is a wrapper: it has no key, its value is a compressed message set of the same format, and its
-offset is that of the last inner message. Inside v0, offsets are absolute. Inside v1 they are relative, and the last
-one stands for the wrapper's offset; but a wrapper with offset 0 counts from 0, as an old librdkafka wrote it.
+offset is that of the last inner message. In v0, the offsets of inner messages are absolute. In v1 they are relative,
+and the last inner message has the wrapper's offset. A v1 wrapper with offset 0, as an old librdkafka wrote it, is an
+exception: its inner offsets count from 0.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class _Entry(NamedTuple):
     offset: int
     timestamp: int
     key: tuple[int, int]
-    """Position and length (-1: null) in the buffer that the entry was read from."""
+    """Position and length (-1: null) in the buffer from which the entry was read."""
     value: tuple[int, int]
 
 
@@ -53,7 +56,8 @@ def read_records(
 ) -> LegacyRecords:
     """Return the records of the entry that `header` describes, at its position in `data`.
 
-    OversizeBatchError for more than `max_content_bytes` or too many messages; CorruptBatchError for other faults.
+    Raises OversizeBatchError for more than `max_content_bytes` or too many messages, CorruptBatchError for other
+    faults.
     """
     try:
         entry = _read_entry(data[: header.end_position], header.position, header.magic)
@@ -87,7 +91,7 @@ def _unwrap(
 
 
 def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> list[_Entry]:
-    """Return the entries inside a wrapper; there must be at least one, and they must fill the wrapper."""
+    """Return the entries inside a wrapper. There must be at least one entry, and the entries must fill the wrapper."""
     entries: list[_Entry] = []
     position = 0
     while position < len(data):

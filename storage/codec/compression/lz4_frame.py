@@ -2,12 +2,12 @@
 
     magic 04 22 4d 18 │ FLG │ BD │ [content size, 8 bytes] │ header checksum │ blocks │ 0 (4 bytes) │ [content checksum]
     FLG   bits 7-6 version 1, 5 blocks are independent, 4 block checksums, 3 content size, 2 content checksum, 1 zero
-    BD    bits 6-4 largest block: 4 = 64 KiB, 5 = 256 KiB, 6 = 1 MiB, 7 = 4 MiB; all others zero
+    BD    bits 6-4 largest block: 4 = 64 KiB, 5 = 256 KiB, 6 = 1 MiB, 7 = 4 MiB; all other bits are zero
     block length (4 bytes, little-endian; bit 31: stored, not compressed) │ bytes │ [checksum]
 
-The library's own frame reader is not used, because Kafka's rules differ: linked blocks are refused, the content
-checksum is ignored, and the header checksum of the oldest format (magic 0), which was computed over the wrong bytes,
-is not checked. Only a block with its own checksum goes to that reader, as a frame of this one block.
+The library's own frame reader is not used, because Kafka's rules differ: linked blocks are refused, and the content
+checksum is ignored. The header checksum of the oldest format (magic 0) was computed over the wrong bytes, so it is
+not checked. Only a block with its own checksum is passed to the library's reader, as a frame of this single block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import lz4.frame
 from topicfs.storage.model import Buffer
 
 DEFAULT_LEVEL = 9
-"""Kafka's default, which means the fast compressor; only other values are used as levels."""
+"""Kafka's default level, which selects the fast compressor; any other value is passed on as a level."""
 FAULTS: tuple[type[Exception], ...] = (ValueError, lz4.block.LZ4BlockError)
 MAGIC = b"\x04\x22\x4d\x18"
 STORED = 1 << 31
@@ -37,7 +37,10 @@ _LENGTH = struct.Struct("<I")
 
 
 def parts(frame: memoryview, _limit: int, magic: int) -> Iterator[bytes | memoryview]:
-    """Yield the frame's blocks; with `magic` 0 the header checksum, which is wrong in that format, is not checked."""
+    """Yield the content of the frame's blocks.
+
+    With `magic` 0, do not check the header checksum, which is wrong in that format.
+    """
     return blocks(frame, check_header=magic > 0)
 
 
@@ -55,8 +58,8 @@ def compress(data: Buffer, level: int) -> bytes:
 def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | memoryview]:
     """Yield the content of the frame's blocks, one after the other.
 
-    Raises ValueError or lz4.block.LZ4BlockError for an invalid frame. An empty stored block is also an end mark.
-    Bytes after the mark are ignored; only a content checksum must be there if the header announces it.
+    Raises ValueError or lz4.block.LZ4BlockError for an invalid frame. An empty stored block also marks the end. Bytes
+    after the end mark are ignored, but if the header announces a content checksum, its bytes must exist.
     """
     flags, largest, position = _read_header(frame, check_header=check_header)
     while True:
@@ -123,7 +126,10 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=64)
 def _header_checksum(header: bytes) -> int:
-    """Return the byte after a frame's header; cached, because most frames of a log have the same header."""
+    """Return the checksum byte at the end of a frame's header.
+
+    Cached, because most frames of a log have the same header.
+    """
     return xxh32(header) >> 8 & 0xFF
 
 

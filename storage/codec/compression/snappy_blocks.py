@@ -25,8 +25,9 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[memoryview]:
         yield _block(data, limit)
         return
     position = 0
-    while len(data) - position >= _LENGTH.size:  # Fewer bytes at the end are ignored.
-        # Streams may follow one another: wherever a block is expected, four bytes of a header are checked.
+    while len(data) - position >= _LENGTH.size:  # Up to three bytes at the end are ignored.
+        # Streams may follow one another, so each length of a block is compared with the first four bytes of a
+        # stream's header.
         if data[position : position + _LENGTH.size] == XERIAL_MAGIC[: _LENGTH.size]:
             position += len(XERIAL_HEADER)
             if position > len(data):
@@ -41,7 +42,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[memoryview]:
 
 
 def _block(block: memoryview, limit: int) -> memoryview:
-    # The block declares its content's length, and the library allocates it before reading the rest.
+    # A block declares the length of its content, which the library allocates before it reads the block.
     declared = cramjam.snappy.decompress_raw_len(block)
     if declared > limit:
         raise OversizeContentError(f"more than {limit} bytes inflated")

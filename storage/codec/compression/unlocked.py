@@ -1,11 +1,12 @@
-"""Inflates many batches in one call without the interpreter's lock; covers what producers usually write.
+"""Inflates many batches in one call without the interpreter's lock, if they are as producers usually write them.
 
-A busy producer's batches have 16 KiB, and inflate faster than the lock can be released and taken again. So this
-module calls the libraries' own C functions, which it finds in their Python modules, while other threads run Python on
-another processor. If a library does not export them, or a content is unusual, damaged or larger than the buffer,
-`codecs` inflates it: only `codecs` reports what is wrong with a batch.
+Batches of a busy producer have 16 KiB, and inflate faster than the lock can be released and taken again. So this
+module calls the C functions of the libraries, which it finds in their Python modules, while other threads run Python
+on another processor. If a library does not export the functions, or a content is unusual, damaged or larger than the
+buffer, `codecs` inflates it instead. Only `codecs` reports what is wrong with a batch.
 
-This module is compiled by Cython, and runs uncompiled with the same results: it then leaves everything to `codecs`.
+This module is compiled by Cython. It also runs uncompiled with the same results: it then leaves every batch to
+`codecs`.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
@@ -32,13 +33,13 @@ if cython.compiled:
     )
 
 CONTENT_BYTES = cython.declare(cython.Py_ssize_t, 2**20)
-"""Size of the buffer for one batch's inflated content; larger content takes a call of its own."""
+"""Size of the buffer for one batch's inflated content; larger content is inflated in a separate call."""
 _GZIP = cython.declare(cython.int, int(Codec.GZIP))
 _KEPT = 8
 """Number of workspaces kept; each is used by one thread at a time."""
 
 _MODULES = {Codec.GZIP: "isal.isal_zlib", Codec.LZ4: "lz4.block._block", Codec.ZSTD: "zstandard._cffi"}
-"""The modules with the libraries' functions. Snappy's exports none, so its format is read here."""
+"""The modules that export the libraries' functions. Snappy's module exports none, so its format is read here."""
 
 
 @cython.cclass
@@ -73,7 +74,7 @@ give_back = _WORKSPACES.append
 
 @cache
 def _load() -> None:
-    """Find the libraries' functions before the first workspace: a program that reads one record imports none."""
+    """Find the libraries' functions before the first workspace; a program that reads one record imports no library."""
     for codec, module in _MODULES.items() if cython.compiled else ():
         with suppress(ImportError):
             place = importlib.util.find_spec(module)
@@ -114,11 +115,11 @@ def inflate_in(
 ) -> cython.long:
     """Inflate `source[start:end]` to at most `room` bytes in `max_parts` parts; return the size.
 
-    Returns -1 if `codecs` has to inflate it.
+    Return -1 if `codecs` has to inflate it.
     """
     if cython.compiled:
         made: cython.long = unlocked_inflate(space, codec, source + start, end - start, room, max_parts)
-        if codec == _GZIP:  # ISA-L leaves the upper halves in use.
+        if codec == _GZIP:  # ISA-L leaves the upper halves of the vector registers in use.
             release_upper_halves()
         return made
     return -1

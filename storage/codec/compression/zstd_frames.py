@@ -15,9 +15,9 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_STRIDE = 256 * 1024
 """Bytes read at a time from a frame that does not declare its content's size."""
 _KEPT = 8
-"""Number of decompressors and of compressors kept for reuse: making one takes longer than a small batch."""
+"""Number of decompressors, and of compressors, kept for reuse: making one takes longer than a small batch."""
 _MAX_KEPT_DECOMPRESSOR_BYTES = 8 * 2**20
-"""Decompressors that use more memory, which depends on the window of a frame, are not kept."""
+"""A decompressor with more memory is not kept; the window of a frame decides how much it uses."""
 
 FAULTS: tuple[type[Exception], ...] = (ValueError, zstandard.ZstdError)
 
@@ -27,7 +27,10 @@ _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
 
 
 def _check_first_frame(data: memoryview, has_checksum: bool) -> None:
-    """Raise ValueError if the first frame is cut off, which zstandard does not report; Java ignores later cuts."""
+    """Raise ValueError if the first frame is cut off, which zstandard does not report.
+
+    Java ignores cuts in later frames.
+    """
     end = zstandard.frame_header_size(data)
     for _ in range(MAX_PARTS):
         head = int.from_bytes(data[end : end + 3], "little")
@@ -49,7 +52,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
         decompressor = _DECOMPRESSORS.pop()
     except IndexError:
         decompressor = zstandard.ZstdDecompressor()
-    room = limit + 1  # One byte more than allowed, so that the caller notices an excess.
+    room = limit + 1  # One byte more than allowed, so that the caller sees that the limit is exceeded.
     stride = min(frame.content_size + 1, room) if frame.content_size <= limit else _ZSTD_STRIDE
     with decompressor.stream_reader(data, read_across_frames=True) as reader:
         while room > 0:

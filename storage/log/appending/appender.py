@@ -181,7 +181,10 @@ class LogAppender:
             self._flush(Offset(last_offset + 1), self._everything)
 
     def append_as_follower(self, batches: Buffer) -> None:
-        """Append a leader's batches at ascending offsets, gaps allowed, all or none (InvalidRecordError, OSError)."""
+        """Append a leader's batches at ascending offsets, gaps allowed, all or none.
+
+        Raises InvalidRecordError, OSError.
+        """
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -208,7 +211,7 @@ class LogAppender:
         parts.listeners.notify()
 
     def follow_epoch(self, epoch: int, start_offset: Offset) -> None:
-        """Note, also on disk, a leader's epoch in which no record was written yet (OSError)."""
+        """Note, also on disk, a leader's epoch in which no record was written yet. Raises OSError."""
         with self._parts.lock:
             self._parts.life.check_writable()
             self._note_epoch(epoch, start_offset)
@@ -330,7 +333,7 @@ class LogAppender:
     ) -> VerificationGuard | None:
         """Begin to verify that a producer's transaction includes this partition; None if one is already open here.
 
-        Pass the guard to the append once the coordinator has confirmed. ProducerFencedError for an old epoch.
+        Pass the guard to the append once the coordinator has confirmed. Raises ProducerFencedError for an old epoch.
         """
         with self._parts.lock:
             return self._parts.producers.state.begin_verification(

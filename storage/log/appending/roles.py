@@ -23,7 +23,10 @@ class LogRoles:
         self._parts = parts
 
     def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Become the leader in a new epoch, on disk on return; errors change nothing (PartitionOfflineError, OSError)."""
+        """Become the leader in a new epoch, on disk on return; errors change nothing.
+
+        Raises PartitionOfflineError, OSError.
+        """
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -114,7 +117,7 @@ class LogRoles:
         return True
 
     def match_indexes(self, leader: Segment) -> None:
-        """Give the active segment the index entries of `leader`, if both have the same batches (OSError)."""
+        """Give the active segment the index entries of `leader`, if both have the same batches. Raises OSError."""
         with self._parts.lock:
             active = self._parts.state.chain.active
             same = (active.base_offset, active.size) == (leader.base_offset, leader.size)

@@ -36,9 +36,10 @@ class TimeSearch:
         self._known: tuple[Chain | None, list[int]] = None, []
 
     def find(self, chain: Chain, bound: Bound, search: Search) -> FoundRecord | None:
-        """Return the first record below `bound` that `search` looks for (CorruptionError, SearchTooLongError).
+        """Return the first record below `bound` that `search` looks for.
 
-        OversizeBatchError if too many batches claim times that their records do not have.
+        OversizeBatchError if too many batches claim times that their records do not have. Raises CorruptionError,
+        SearchTooLongError.
         """
         timestamp, trace = search.timestamp, search.trace
         known, maxima = self._known
