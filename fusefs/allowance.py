@@ -2,11 +2,12 @@
 
 A small compressed batch may inflate a thousandfold, so the size of a batch says little about the time to decode it. A
 request begins in the event loop's thread with a small allowance. If that does not suffice, the request begins again
-in a thread (`fusefs.threads.blocking_calls`) with a larger one. If that does not suffice either, the request ends
-with an error, or with the records it has. Walking over batch headers is not limited there; it stops if the calling
-program wants to end. An allowance applies to one call. Without one, as in the command, nothing is limited here.
+in a thread (`fusefs.threads.blocking_calls`) with a larger allowance. If the larger allowance does not suffice
+either, the request ends with an error, or with the records that are decoded. In a thread, walking over batch headers
+is not limited, but stops if the calling program wants to end. An allowance applies to one call. Calls without an
+allowance, such as those of a command, are not limited.
 
-Even when it is nearly used up, a thread's allowance admits one more batch, whose cost the codec limits
+A thread's allowance admits one more batch even when it is nearly used up; the codec limits the cost of that batch
 (`storage.codec.compression.bounds`).
 """
 
@@ -27,13 +28,13 @@ from topicfs.storage.remote import ThreadNeededError
 T = TypeVar("T")
 
 INLINE_BYTES = 16 * 2**20
-"""For the event loop's thread: about 10 ms of work, and more than a window of most logs needs."""
+"""Allowance in the event loop's thread: about 10 ms of work, and more than a window of most logs needs."""
 
 INLINE_SECONDS = 0.02
-"""CPU time in the event loop's thread: limits batches that inflate slowly, such as many small blocks."""
+"""CPU time in the event loop's thread: limits batches that inflate slowly, such as batches of many small blocks."""
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
-"""For a thread: some tenths of a second of work, and more than lies between two entries of a view's index."""
+"""Allowance in a thread: some tenths of a second of work, and more than lies between two entries of a view's index."""
 
 
 class RequestTooLargeError(StorageError):
@@ -46,7 +47,7 @@ class Allowance:
     _started: float | None = None
     """Time when the first records were decoded; most requests decode none and need no clock."""
     read: object = None
-    """Identifies the last read; `last` is its decoded result."""
+    """Identifies the last read, whose decoded result is in `last`."""
     last: object = None
 
     def __init__(self, remaining: int, *, inline: bool, ended: Callable[[], bool] = lambda: False) -> None:
@@ -54,7 +55,7 @@ class Allowance:
         self._ended = ended
         self.remaining = remaining
         self.inline = inline
-        """True in the event loop's thread, and in others that must not take long."""
+        """True in the event loop's thread, and in other threads that must not take long."""
 
     def __enter__(self) -> Self:
         self._token = _CURRENT.set(self)
@@ -96,7 +97,7 @@ class Allowance:
         return min(self.remaining, MAX_CONTENT_BYTES)
 
     def walk(self, size_bytes: int) -> None:
-        """Count `size_bytes` of batches of which only headers were read, in a walk that may be long.
+        """Count `size_bytes` of batches whose headers alone were read, in a walk that may be long.
 
         Raises ThreadNeededError, and InterruptedError if no program waits for the result.
         """
@@ -115,7 +116,7 @@ current = _CURRENT.get
 
 
 def leave_event_loop() -> None:
-    """Raise ThreadNeededError in the event loop: call it before work that may take long and counts no bytes itself."""
+    """Raise ThreadNeededError in the event loop. Call this before work that may take long but counts no bytes."""
     present = current()
     if present is not None and present.inline:
         raise ThreadNeededError

@@ -1,4 +1,4 @@
-"""The daemon of a mount: opens the engine, mounts, serves until it is told to end, and shuts down cleanly."""
+"""The daemon of a mount: opens the engine, mounts, serves until a signal or an unmount, and shuts down cleanly."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ OWNER_PAUSE_SECONDS = 0.02
 """How long to try to lock the data directory, and the pause between attempts."""
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that end the daemon cleanly: it answers waiting reads, unmounts, and closes the engine.
+"""Signals that end the daemon cleanly: the daemon answers waiting reads, unmounts, and closes the engine.
 
-SIGHUP reloads settings instead if there are any to reload, unless it means that the terminal is gone.
+If the daemon has settings to reload, SIGHUP reloads them instead, unless SIGHUP means that the terminal is gone.
 """
 
 LONGEST_SOURCE = 1000
-"""Limit on the source's size: fusermount3 accepts one page for all options."""
+"""Limit on the source's size: fusermount3 accepts one page for all options together."""
 
 MAINTENANCE_SECONDS = 0.5
 """Time between two checks for due duties of the engine."""
 MAINTENANCE_TASKS = 2
-"""Threads that run duties: while one runs a long compaction, the other does the rest."""
+"""Number of threads that run duties: while a thread runs a long compaction, the other thread runs all other duties."""
 
 
 def run(options: MountOptions) -> int:
@@ -114,8 +114,8 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
             debug=options.debug,
             about={"mountpoint": str(options.mountpoint.absolute()), "topics": _named(options)},
         )
-        # After leaving the terminal: the directory's lock does not survive a fork, and only the daemon should
-        # hold the port.
+        # Only after leaving the terminal, because the directory's lock does not survive a fork, and only the
+        # daemon should hold the port.
         metrics = None if options.metrics is None else listen(options.metrics)
         listener = None if options.listener is None else bind(options.listener)
         engine = open_when_free(options)
@@ -149,14 +149,14 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
 
 
 def listen(address: MetricsAddress) -> MetricsServer:
-    """Listen for Prometheus; loads its library only here. Raises StorageError."""
+    """Listen for Prometheus; imports Prometheus' library here, so that other mounts do not. Raises StorageError."""
     from topicfs.fusefs.metrics.server import MetricsServer
 
     return MetricsServer(address)
 
 
 def bind(options: ListenerOptions) -> Listener:
-    """Bind the address for Kafka clients; loads the listener's modules only here. Raises ListenerError."""
+    """Bind the address for Kafka clients; imports the listener's modules only here. Raises ListenerError."""
     from topicfs.listener.listener import Listener
 
     return Listener(options)
@@ -217,7 +217,7 @@ class _Daemon:
         manager: ServiceManager,
     ) -> None:
         self.lost: list[str] = []
-        """Failures at the end of the mount, which no call can report any more."""
+        """Failures at the end of the mount. No call of a program can report them any more."""
         self._words = words
         self._options = options
         self._engine = engine
@@ -226,7 +226,7 @@ class _Daemon:
         self._started = system_clock()
         self._blocking = RemoteCalls() if engine.remote else BlockingCalls()
         self._reports = Reports(system_clock)
-        # Checking programs must not queue behind calls to an engine that does not answer.
+        # The checks of waiting programs must not queue behind calls to an engine that does not answer.
         looking = BlockingCalls() if engine.remote else self._blocking
         self._waiting = WaitingReads(
             looking, bound=options.max_waiting, owner=options.owner.uid if options.allow_other else None
@@ -396,7 +396,7 @@ class _Daemon:
             self._loop.end()
 
     async def _reload(self) -> None:
-        """Reload the settings; the daemon's end does not wait for it."""
+        """Reload the settings. The daemon may end while the settings are being reloaded."""
         if self.listener is not None:
             self._reloading.applied = self.listener.reconfigure
         with self._manager.reloading():
@@ -411,7 +411,7 @@ class _Daemon:
                     asking.start_soon(self._ask_for_duties)
 
     async def _ask_for_duties(self) -> None:
-        """Run due duties once; report failures, which are tried again."""
+        """Run due duties once. A duty that fails is reported, and tried again later."""
         try:
             # Abandoned at the end: closing the engine stops a compaction.
             await self._blocking.run(lambda: self._engine.maintenance(system_clock()), abandon=True)
@@ -439,9 +439,9 @@ def _named(options: MountOptions) -> str:
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
-    """Return where views are saved: beside the segments in a writable directory, else in the user's cache.
+    """Return where views are saved: with the segments in a writable directory, otherwise in the user's cache.
 
-    Without a directory they are not saved.
+    The views of a partition without a directory are not saved.
     """
     disk = NativeFileSystem()
     make = ViewStore.in_user_cache if read_only else ViewStore

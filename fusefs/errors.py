@@ -112,7 +112,7 @@ REFUSALS: dict[type[Exception], Refusal] = {
     storage.ReadOnlyError: Refusal.READ_ONLY,
     storage.StorageError: Refusal.FAILED,
 }
-"""Errors of lower layers. An unlisted type uses its nearest listed ancestor; an OSError keeps its own errno."""
+"""Errors of lower layers. For an unlisted type, its nearest listed ancestor applies; an OSError keeps its own errno."""
 
 REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errno.EILSEQ, errno.ENOSPC})
 REPORTED_REFUSALS = frozenset(
@@ -124,7 +124,8 @@ REPORTED_REFUSALS = frozenset(
 class FileError(Exception):
     """A file operation failed: has the errno for the program, and the reason for people.
 
-    The filesystem layer raises no other error. `reported` adds a line to `@status` and the daemon's log.
+    The filesystem layer raises no other error. If `reported`, the reason is also added to `@status` and the daemon's
+    log.
     """
 
     def __init__(self, cause: Refusal | int, reason: str = "", *, reported: bool | None = None) -> None:
@@ -138,7 +139,7 @@ class FileError(Exception):
 
 
 def errno_of(error: Exception) -> int:
-    """Return the errno for any error; EIO if the table has none."""
+    """Return the errno for any error; EIO if the table has no entry for the error."""
     return file_error(error).number
 
 

@@ -35,10 +35,14 @@ MAX_NAME = 255
 """Maximum length of a name in bytes, as in other filesystems."""
 
 MAX_SELECTOR_NODES = 4096
-"""Selector nodes that the kernel may hold; beyond this, it is asked to forget the oldest."""
+"""Limit on selector nodes that the kernel may hold. Above this number, the kernel is asked to forget the oldest
+nodes.
+"""
 
 FORGET_BATCHES = 8
-"""Invalidate names in batches of this fraction; each batch costs a getattr and a thread switch."""
+"""Names are invalidated in batches of this fraction (1/N) of the limit; each batch costs a getattr and a thread
+switch.
+"""
 
 
 def _is_file_name(name: str) -> bool:
@@ -217,7 +221,7 @@ class TopicFileSystem:
         return self._report_error(path, FileError(Refusal.NOT_PERMITTED, f"{what} is not possible here"))
 
     async def unlink(self, parent_id: int, name: bytes, pid: int = 0) -> None:
-        """Remove a record of a queue; other files cannot be removed. Raises FileError."""
+        """Remove a record of a queue. Raises FileError for any other file, because no other file can be removed."""
         parent = self._directory(parent_id)
         try:
             await parent.remove_file(_text(name), pid)
@@ -227,7 +231,7 @@ class TopicFileSystem:
             raise self._report_error(_join(parent, name), error) from error
 
     async def rename(self, parent_id: int, name: bytes, target_id: int, target: bytes, pid: int = 0) -> None:
-        """Release a record of a queue; other files cannot be renamed. Raises FileError."""
+        """Release a record of a queue. Raises FileError for any other file, because no other file can be renamed."""
         parent = self._directory(parent_id)
         if name != target:
             raise self.refuse(parent_id, name, "renaming")
@@ -239,7 +243,7 @@ class TopicFileSystem:
             raise self._report_error(_join(parent, name), error) from error
 
     def _unlinked(self, parent_id: int, name: bytes) -> FileError:
-        """Return the error for removing a file. `rm -r` gets one for each file, so only one per topic is reported."""
+        """Return the error for removing a file. `rm -r` gets an error per file, but only one per topic is reported."""
         if self.context.engine.read_only:
             return FileError(Refusal.READ_ONLY)
         topic, _, rest = _join(self._directory(parent_id), name).partition("/")
@@ -251,7 +255,7 @@ class TopicFileSystem:
     # Attributes
 
     async def getattr(self, node_id: int, pid: int = 0) -> nodes.Attributes:
-        """Return exact attributes; waits for a limited time for an unknown size, as long as process `pid` waits."""
+        """Return exact attributes. Waits a limited time for an unknown size, and only while process `pid` waits."""
         node = self.inodes.get(node_id)
         try:
             if not node.measured:
@@ -328,9 +332,9 @@ class TopicFileSystem:
         return self._listings[fh].pid
 
     def readdir(self, fh: int, start: int) -> Iterator[ListedEntry]:
-        """List from cookie `start`: names at the start of the listing, without those removed since.
+        """List from cookie `start`: the names at the start of the listing, except names removed since.
 
-        The caller counts references with `remember` for entries it sent, except `.` and `..`.
+        For each entry that the caller sends, except `.` and `..`, it must count a reference with `remember`.
         """
         directory = self._listings[fh].directory
         try:
@@ -369,7 +373,7 @@ class TopicFileSystem:
         return file is not None and file.handle.follows
 
     async def read(self, fh: int, position: int, size: int) -> bytes | memoryview:
-        """Read from an open file; waits only if the file has no end."""
+        """Read from an open file. Waits only if the file has no end, such as `follow`."""
         file = self._files[fh]
         try:
             return await file.handle.read(position, size)
@@ -462,9 +466,10 @@ def _join(parent: nodes.Directory, name: bytes) -> str:
 
 
 def disk_space(directories: Sequence[Path]) -> os.statvfs_result:
-    """Return the summed space of the disks that hold `directories`, each disk once, in the first one's block size.
+    """Return the summed space of the disks of `directories`, in the first disk's block size. Each disk counts once.
 
-    A directory that cannot be queried is left out; OSError if none can. Without directories all figures are 0.
+    A directory that cannot be queried is left out. Raises OSError if no directory can be queried. Without directories
+    all figures are 0.
     """
     if not directories:
         return os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))

@@ -14,7 +14,7 @@ ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLW
 
 
 class Notify(Protocol):
-    """A poll of the kernel; the kernel is notified once when the file becomes ready."""
+    """A poll(2) of which the kernel can be notified once, when the file becomes ready."""
 
     def notify(self) -> None: ...
 
@@ -22,9 +22,9 @@ class Notify(Protocol):
 class WaitingPoll:
     """The last poll of an open file, until the kernel is notified. Only for the event loop's thread.
 
-    All programs that poll one open file wait in one queue of the kernel, and a notification of the last poll wakes
-    them all. Every poll is registered, even if events are ready: an edge-triggered epoll(7) polls again only after a
-    notification.
+    All programs that poll an open file wait in one queue of the kernel, and a notification of the last poll wakes all
+    of them. Every poll is registered, even if events are ready, because an edge-triggered epoll(7) polls again only
+    after a notification.
     """
 
     def __init__(self, news: Listen) -> None:
@@ -33,10 +33,10 @@ class WaitingPoll:
         self._cancel: Cancel | None = None
 
     def begin(self, notify: Notify | None) -> None:
-        """Notify the kernel at the next news. Call it before looking for events, so that none is missed.
+        """Notify the kernel at the next news. Call this before looking for events, so that no event is missed.
 
-        A pending notification of an earlier poll is kept: this poll may see a record before its news is delivered,
-        and no other news may follow. Without `notify` this poll does not wait.
+        A pending notification of an earlier poll is kept, because this poll may see a record before that record's
+        news is delivered, and no other news may follow. If `notify` is None, this poll does not wait.
         """
         if notify is not None:
             self._notify = notify
@@ -61,18 +61,21 @@ class Handle:
     """One open(2), until release. Operations that a kind of file does not support raise EBADF."""
 
     direct_io: bool = True
-    """True: reads and writes arrive as the program made them; False: through the kernel's page cache."""
+    """True: reads and writes arrive as the program made them. False: they arrive through the kernel's page cache."""
     keep_cache: bool = False
     """True if the page cache of an earlier open is still valid."""
     flushes: bool = False
-    """True if `flush` does anything; otherwise close(2) need not call it."""
+    """True if `flush` has work to do; otherwise the kernel need not call it at close(2)."""
     end: int | None = None
     """The size that a program expects after opening with O_TRUNC and without O_APPEND; None for other programs."""
     follows: bool = False
-    """True if a read at the end waits for more: its duration is not the mount's latency."""
+    """True if a read at the end waits for more records. Such a wait does not count as latency of the mount."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
-        """Return at most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
+        """Return at most `size` bytes from `position`; fewer only at the end of the file.
+
+        Raises FileError and the engine's errors.
+        """
         raise FileError(Refusal.NOT_OPEN)
 
     async def write(self, position: int, data: bytes) -> int:
@@ -80,7 +83,7 @@ class Handle:
         raise FileError(Refusal.NOT_OPEN)
 
     async def flush(self) -> None:
-        """Handle the close(2) of one of its descriptors."""
+        """Handle the close(2) of one of the handle's descriptors."""
 
     async def fsync(self) -> None:
         """Flush written data to disk."""
@@ -89,7 +92,7 @@ class Handle:
         """Handle the close of the last descriptor."""
 
     def poll(self, notify: Notify | None) -> int:
-        """Return the ready events; `notify` is called once when they may have changed."""
+        """Return the events that are ready; `notify` is called once when they may have changed."""
         return ALWAYS_READY
 
 

@@ -1,7 +1,7 @@
-"""The uncommon requests: converts pyfuse3's calls and values to those of `filesystem`, without decisions of its own.
+"""The uncommon requests: converts pyfuse3's calls and values to calls of `filesystem`; decides nothing itself.
 
 Any exception other than FUSEError would end pyfuse3's main loop and the mount, so this outermost layer converts every
-remaining exception to EIO and logs it.
+other exception to EIO and logs it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LISTED_AT_ONCE = 16
-"""Directory entries looked up before the kernel's buffer is checked for space."""
+"""Number of directory entries that are looked up before checking whether the kernel's buffer has space."""
 
 
 def _pid(ctx: Any) -> int:
@@ -67,7 +67,7 @@ def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[ListedEntr
 
 
 class PollNotification(NamedTuple):
-    """Notifies the kernel of one poll through pyfuse3; thousands of notifications get room one after the other."""
+    """Notifies the kernel of a poll through pyfuse3; of thousands of notifications, each gets room separately."""
 
     handle: pyfuse3.PollHandle
     make_room: Callable[[], None]
@@ -89,7 +89,7 @@ class Operations(pyfuse3.Operations):
         owner: Ownership,
         make_room: Callable[[], None],
     ) -> None:
-        """Handle requests by `filesystem`; count them in `counts`, and call `make_room` before each answer."""
+        """Let `filesystem` handle requests, count them in `counts`, and call `make_room` before each answer."""
         super().__init__()
         self.counts = counts
         self.make_room = make_room
@@ -102,8 +102,8 @@ class Operations(pyfuse3.Operations):
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = node_id
         entry.entry_timeout = entry_timeout
-        # pyfuse3 returns the node's own ID for a lookup; if another number must be shown, stat has to be
-        # called.
+        # pyfuse3 returns the node's own ID for a lookup. If another inode number must be shown, the kernel
+        # has to call stat.
         entry.attr_timeout = attributes.timeout if node_id == attributes.ino else 0
         entry.st_mode = shown_mode(attributes.mode, self._owner.umask)
         entry.st_uid = self._owner.uid

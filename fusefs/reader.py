@@ -1,7 +1,7 @@
-"""Reads files of a mount by path, without a kernel and without a daemon: for `topicfs cat`.
+"""Reads files of a mount by path, but uses neither a kernel nor a daemon: for `topicfs cat`.
 
-It uses the same tree, names and open files as a mount. A single program waits for each answer, so long calls need no
-thread, and no allowance limits a request.
+The reader uses the same tree, names and open files as a mount. A single program waits for each answer, so long calls
+need no thread, and no allowance limits a request.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class MountReader:
         return node
 
     def _step(self, directory: Node, name: str) -> Node:
-        """Return the node with that name, or the target of a link with that name."""
+        """Return the node with that name; if the node is a link, return its target."""
         try:
             node = self._filesystem.lookup(directory.node_id, os.fsencode(name)).node
             if not isinstance(node, Link):
@@ -106,7 +106,7 @@ class MountReader:
     async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:
         """Yield the content of a file in pieces of limited size.
 
-        Raises PathError; at a damaged batch after everything before it.
+        Raises PathError. At a damaged batch, everything before the batch is yielded first.
         """
         try:
             opened = await self._filesystem.open(file.node_id, os.O_RDONLY, os.getpid())
@@ -141,7 +141,7 @@ def _described(directory: Directory) -> str:
 
 
 def run_alone(coroutine: Coroutine[object, None, T]) -> T:
-    """Run a coroutine that never waits, as all files here; it needs no event loop, so trio is not imported."""
+    """Run a coroutine that never waits, as all coroutines here. No event loop is needed, so trio is not imported."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -171,7 +171,7 @@ class _SameThread(BlockingCalls):
 
 
 class _NoMeasurer(ViewMeasurer):
-    """Leaves sizes unknown: reading to the end needs none."""
+    """Leaves sizes unknown, because reading to the end needs no size."""
 
     def __init__(self) -> None:
         """Queue nothing."""
@@ -192,7 +192,7 @@ class _NoMeasurer(ViewMeasurer):
 
 
 class _NoWaker(Waker):
-    """Wakes nobody: an open file shows only existing records."""
+    """Wakes no reads, because an open file shows only existing records."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
         return lambda _call: None

@@ -12,11 +12,11 @@ from topicfs.storage.model import Timestamp
 _LOGGER = logging.getLogger("topicfs")
 
 KEPT = 100
-"""Messages kept for `@status`; the log has all, and repeats at growing intervals."""
+"""Number of messages kept for `@status`. The log gets every message, but repeated ones at growing intervals."""
 
 
 class Reports:
-    """The recent messages, each once with its count. Thread-safe."""
+    """The recent messages. A repeated message is stored once, with its count. Thread-safe."""
 
     def __init__(self, clock: Callable[[], Timestamp], *, kept: int = KEPT) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class Reports:
         self._say(logging.ERROR, where, reason)
 
     def warning(self, where: str, reason: str) -> None:
-        """Report a success that deserves attention."""
+        """Report an operation that succeeded but deserves attention."""
         self._say(logging.WARNING, where, reason)
 
     def _say(self, level: int, where: str, reason: str) -> None:

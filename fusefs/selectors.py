@@ -6,7 +6,7 @@
 
 The suffix is removed first. Then a name that begins with `@` is split at `-@` (or at a final `-`), any other name at
 `-`. `007` and non-ASCII digits are not offsets, so that a record has only one name. Parsing needs only the clock, for
-relative times; resolving reads the partition. Either raises SelectorError if the name selects nothing.
+relative times. Resolving reads the partition. Parsing and resolving raise SelectorError if the name selects nothing.
 """
 
 import re
@@ -25,7 +25,7 @@ MAX_NAME_LENGTH = 255
 _OFFSET_DIGITS = 19
 """Any number with fewer digits is an offset."""
 _BEGINNING = Timestamp(0)
-"""Time 0. Records without a timestamp (-1) have no time, so earlier times are clamped to this one."""
+"""Time 0. Records without a timestamp (-1) have no time, so a time before 1970 is clamped to 0."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _SINGLE = re.compile(_NUMBER)
@@ -34,7 +34,7 @@ _LAST = re.compile(r"-([1-9][0-9]*)")
 
 
 class SelectorError(LookupError):
-    """The name is not a selector, or selects nothing; the reason gives the existing range."""
+    """The name is not a selector, or selects nothing; the reason names the existing range."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -49,7 +49,7 @@ class Single(NamedTuple):
 
 
 class Range(NamedTuple):
-    """`42-99`, `42-`: offsets from first to last, both inclusive; without a last offset it grows with the log."""
+    """`42-99`, `42-`: offsets from first to last, both inclusive. A range without a last offset grows with the log."""
 
     first_offset: Offset
     last_offset: Offset | None
@@ -69,17 +69,17 @@ class AtTime(NamedTuple):
     timestamp: Timestamp
     suffix: str = ""
     relative: bool = False
-    """True if the name means another time later."""
+    """True if the name means another time when it is resolved later."""
 
 
 class TimeRange(NamedTuple):
-    """`@T1-@T2`, `@T1-`: from the first record at or after T1 up to, but excluding, the first at or after T2."""
+    """`@T1-@T2`, `@T1-`: from the first record at or after T1 up to, but excluding, the first record at or after T2."""
 
     start_timestamp: Timestamp
     end_timestamp: Timestamp | None
     suffix: str = ""
     relative: bool = False
-    """True if the name means other times later."""
+    """True if the name means other times when it is resolved later."""
 
 
 Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange
@@ -96,7 +96,7 @@ class SelectedRange(NamedTuple):
 
     start_offset: Offset
     end_offset: Offset | None
-    """Exclusive; None: the range grows with the log."""
+    """Exclusive end offset; None: the range grows with the log."""
 
 
 Selected: TypeAlias = SelectedRecord | SelectedRange
@@ -128,7 +128,7 @@ def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
     start, split, end = stem[1:].partition("-@")
     try:
         if split:
-            now = system_clock()  # The same clock reading for both times.
+            now = system_clock()  # Both times use the same clock reading.
             start_timestamp, end_timestamp = parse_time(start, lambda: now), parse_time(end, lambda: now)
             if end_timestamp < start_timestamp:
                 raise SelectorError(f"{name}: the range is reversed; write the earlier time first")
@@ -148,9 +148,9 @@ def _no_selector(name: str) -> SelectorError:
 
 
 def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:
-    """Return the record that a selector names; None if there is none (then `resolve` gives the reason).
+    """Return the record that a selector names; None if no record matches (`resolve` then gives the reason).
 
-    Raises CorruptionError if a damaged batch may contain it.
+    Raises CorruptionError if a damaged batch may contain the record.
     """
     match selector:
         case Single(offset):
@@ -165,7 +165,7 @@ def resolve(
 ) -> Selected:
     """Return what a selector names now; never scans from the start of the log.
 
-    Raises SelectorError if it selects nothing, CorruptionError if a damaged batch may contain it.
+    Raises SelectorError if the name selects nothing, CorruptionError if a damaged batch may contain the record.
     """
     offsets = partition.offsets()
     match selector:
@@ -210,7 +210,7 @@ def _resolve_range(
     *,
     isolation: Isolation,
 ) -> SelectedRange:
-    """Clip a range to the log; a range entirely outside does not exist, like an unsatisfiable byte range."""
+    """Clip a range to the log. Raises SelectorError if it is entirely outside, like an unsatisfiable byte range."""
     visible_end = offsets.visible_end(isolation)
     start_offset = max(first_offset, offsets.log_start_offset)
     if first_offset > visible_end or (last_offset is not None and last_offset < offsets.log_start_offset):

@@ -1,9 +1,9 @@
 """Remembers a failed write, to interpret the write after it.
 
-The kernel splits a write(2) of more than 1 MiB into several requests. If one of them fails after others succeeded,
-write(2) returns the number of bytes written and drops the error; the program then writes the rest with another
-write(2). So the failed request is remembered: if the next write begins with the same bytes, it repeats that request;
-otherwise the program goes on with new data.
+The kernel splits a write(2) of more than 1 MiB into several requests. If a later request fails, write(2) returns the
+number of bytes already written and drops the error; the program then writes the remaining bytes with another
+write(2). So the failed request is remembered. If the next write begins with the same bytes, it repeats the failed
+request; otherwise the program goes on with new data.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ MAX_REQUEST_BYTES = 1024 * 1024
 """Largest amount of data in one request of the kernel."""
 
 SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
-"""Smallest size of a request that is followed by another one of the same write(2): 1 MiB less partial pages of the
-buffers.
+"""Smallest size of a request that is followed by another request of the same write(2): 1 MiB less partial pages of
+the buffers.
 
-(A writev(2) of hundreds of small buffers has smaller requests; its repetitions are recognized all the same.)
+(A writev(2) of hundreds of small buffers has smaller requests; repeated requests of such a writev(2) are recognized
+all the same.)
 """
 
 
 class FailedWrite(NamedTuple):
-    """A request that stored nothing or, if too few replicas have them, all its whole lines."""
+    """A failed request. None of its lines was stored, or all whole lines were stored on too few replicas."""
 
     data: bytes
     error: Exception
@@ -39,7 +40,7 @@ class FailedWrite(NamedTuple):
         return data.startswith(self.data)
 
     def kept_of(self, data: bytes) -> int:
-        """Return how many leading bytes of `data` are already in the log: those that repeat the failed request."""
+        """Return how many leading bytes of `data` repeat the failed request and are already in the log."""
         same = data.startswith(self.data) or self.data.startswith(data)
         kept = isinstance(self.error, NotEnoughReplicasAfterAppendError)
         return min(len(data), len(self.data)) if same and kept else 0
@@ -47,11 +48,11 @@ class FailedWrite(NamedTuple):
     def followed_by(self, data: bytes, begun: FramingState) -> FramingState:
         """Return the framing state before `data`, which is new data; `begun` was the state before the failed write."""
         if begun != NOTHING and self.data.startswith(data):
-            # The rest of a begun line is repeated, in a smaller piece.
+            # `data` repeats the remainder of a begun line, in a smaller piece.
             return FramingState(refused=self.error)
         return self.after
 
 
 def may_go_on(size: int) -> bool:
-    """Return whether a request of `size` bytes may be followed by another one of the same write(2)."""
+    """Return whether another request of the same write(2) may follow a request of `size` bytes."""
     return size > SMALLEST_CUT_BYTES

@@ -1,7 +1,8 @@
 """Which flags of open(2) allow writing; checked before anything is stored.
 
-Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and O_TRUNC and write the whole file again, which would
-double a log; so they are refused. `>`, `>>`, `tee`, `cp` and `dd` set one of the two flags.
+Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and O_TRUNC and write the whole file again. The mount
+refuses such opens, because the log would contain every record twice. `>`, `>>`, `tee`, `cp` and `dd` set O_APPEND or
+O_TRUNC.
 """
 
 import os
@@ -21,7 +22,7 @@ class Access(NamedTuple):
     truncates: bool
     """O_TRUNC."""
     durable: bool
-    """O_SYNC or O_DSYNC: every write is on disk when it returns (the kernel sends no FSYNC for them)."""
+    """True for O_SYNC or O_DSYNC: every write is on disk when it returns (the kernel sends no FSYNC for these flags)."""
     nonblocking: bool
 
 
@@ -40,7 +41,7 @@ def access_of(flags: int) -> Access:
 
 
 def refuse_writing(access: Access) -> None:
-    """Raise FileError (EPERM) if a read-only file is opened for writing."""
+    """Raise FileError (EPERM) if `access` includes writing, because the file is read-only."""
     if access.writes:
         raise FileError(Refusal.NOT_PERMITTED, "the file is read-only")
 
@@ -48,8 +49,8 @@ def refuse_writing(access: Access) -> None:
 def check_append(access: Access, *, truncation_accepted: bool) -> None:
     """Raise FileError (EPERM) unless `access` only appends.
 
-    `truncation_accepted` (O_TRUNC) is true only for `log`. So `cp -r` of one topic into another, which opens `log`,
-    `log.kv` and `log.json` with O_TRUNC, appends each record once.
+    `truncation_accepted` (for O_TRUNC) is true only for `log`, not for `log.kv` and `log.json`. So `cp -r` of a topic
+    into another topic, which opens all three files with O_TRUNC, appends each record once.
     """
     if access.appends or (access.truncates and truncation_accepted):
         return

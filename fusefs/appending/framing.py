@@ -1,8 +1,8 @@
 """Splits bytes that arrive in arbitrary pieces into lines or record batches, with pure functions.
 
 A line is a record. The bytes after the last newline wait for the rest of the line. If the beginning of a line was
-refused, the rest of it is refused too, so that no part of a line becomes a record. A batch contains its own length;
-after a refusal the start of the next batch is unknown, so nothing more is accepted.
+refused, the remainder of that line is refused too, so that no part of a line becomes a record. A batch contains its
+own length. After a batch was refused, the start of the next batch is unknown, so nothing more is accepted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ class FramingState(NamedTuple):
     tail: bytes = b""
     """The beginning of an incomplete line."""
     refused: Exception | None = None
-    """Why the beginning of the current line was refused: the rest of the line, up to its newline, is refused too."""
+    """Why the beginning of the current line was refused: the remainder of the line, up to its newline, is refused
+    too.
+    """
 
 
 NOTHING = FramingState()
 
 
 class Framed(NamedTuple):
-    """One write, split into lines or batches."""
+    """The data of a write, split into lines or batches."""
 
     lines: bytes
     """Whole lines, each with its newline, or whole batches; empty if none is complete."""
@@ -37,7 +39,7 @@ class Framed(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """True if the write contained only the rest of a refused line."""
+        """True if the write contained only the remainder of a refused line."""
         return not self.lines and not self.waiting.tail
 
 
@@ -68,9 +70,9 @@ class Framing:
     """Splits a file's bytes into records; in this base class, lines ended by a newline or the end of the file."""
 
     lingers = True
-    """True if acks=0 may combine the lines of several writers."""
+    """True if acks=0 may combine the lines of several writers in a batch."""
     asks_elsewhere = False
-    """True if appending may send a request elsewhere (a schema registry), which the event loop's thread must not do."""
+    """True if appending may send a request to a schema registry, for which the event loop's thread must not wait."""
     may_take_long = False
     """True if `takes_long` may return True."""
 
@@ -97,7 +99,7 @@ class Framing:
         return NOTHING if data.endswith(b"\n") else FramingState(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
-        """Return what to append of an incomplete record when its file is closed. Raises InvalidRecordError."""
+        """Return the text to append for an incomplete record when its file is closed. Raises InvalidRecordError."""
         return tail + b"\n"
 
 
@@ -111,7 +113,7 @@ class PartitionedLineFraming(Framing):
 
 
 class JsonLineFraming(Framing):
-    """Lines of JSON, each parsed by itself: many of them take tens of milliseconds."""
+    """Lines of JSON. Each line is parsed separately, so parsing many lines takes tens of milliseconds."""
 
     may_take_long = True
 
@@ -130,14 +132,14 @@ class SchemaLineFraming(JsonLineFraming):
 
 
 class BatchFraming(Framing):
-    """Record batches, which contain their own length; only whole ones are appended."""
+    """Record batches, which contain their own length; only whole batches are appended."""
 
     lingers = False
     """Batches are large, and a refused one must not affect the batches of other writers."""
     may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:
-        """Return whether a batch is compressed or of an old format: a small one may take long to check."""
+        """Return whether a batch in `framed` is compressed or of an old format, so that checking it may take long."""
         scanned = scan(framed)
         plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
         return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)

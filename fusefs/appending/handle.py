@@ -24,10 +24,12 @@ from topicfs.fusefs.threads.turn import FifoLock
 from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 
 LINES_AT_FAULT = (errno.EINVAL, errno.EMSGSIZE)
-"""Errors of the lines themselves: writing the same lines again would fail again."""
+"""Errors that the lines themselves cause: writing the same lines again would fail again."""
 
 RELEASE_SECONDS = 2.0
-"""How long a closed file's last, incomplete line may take over a remote engine: the end of a mount waits no longer."""
+"""How long the append of a closed file's incomplete last line may take over a remote engine. The end of a mount does
+not wait longer.
+"""
 
 
 class Acks(Enum):
@@ -59,7 +61,7 @@ class Appending(NamedTuple):
     still_held: Callable[[int, str], bool]
     """`open_descriptors.holds`: returns whether a process still has the file of that name open."""
     caller: Callable[[int, str], RequestingProcess] | None = None
-    """Remote engine only: returns the process with that ID as the one that waits for an answer about that file."""
+    """Remote engine only: returns the process with that ID, as the process that waits for an answer about that file."""
     remote_linger: RemoteLingerBuffer | None = None
     """Remote engine only: collects lines instead of `linger_buffer`."""
     max_in_flight: int = 1
@@ -99,17 +101,17 @@ class AppendHandle:
         self._waiting = NOTHING
         """The framing state for the next write; after a failed write, the state before that write."""
         self._failed: FailedWrite | None = None
-        """The last write, if it failed and nothing of it was kept."""
+        """The last write, if it failed and none of its lines was kept."""
         self._taken_bytes = 0
         """Size of the last request, if it was accepted."""
         self._failure: Exception | None = None
         self._released = False
         self._unanswered: UnansweredError | None = None
-        """The error after an append was abandoned while it may still be running: the file's state is unknown from
-        then on.
+        """The error after an append was abandoned while it may still be running. From then on, the file's state is
+        unknown.
         """
         self.waits = self._threaded or framing.may_take_long
-        """True if an append may wait in a thread: then call `write` instead of `take`."""
+        """True if an append may wait in a thread: the caller must then call `write` instead of `take`."""
         self._turn = FifoLock()
 
     async def write(self, data: bytes) -> int:
@@ -145,7 +147,7 @@ class AppendHandle:
         self._taken_bytes = len(again)
 
     def take(self, data: bytes) -> int:
-        """Do the same as `write` if no append waits; returns the size."""
+        """Do the same as `write`, for appends that do not wait; return the size."""
         sound = self._failed is None and self._failure is None
         if sound and self._waiting is NOTHING and self._framing.is_whole(data):
             lines, waiting = data, NOTHING  # The common case.
@@ -175,7 +177,7 @@ class AppendHandle:
         return framed
 
     def _fail(self, data: bytes, error: Exception, waiting: FramingState | None = None) -> None:
-        """Record that nothing of `data` was kept; `waiting` is the framing state after it, if known."""
+        """Record that no line of `data` was kept; `waiting` is the framing state after `data`, if known."""
         if waiting is None or errno_of(error) in LINES_AT_FAULT:
             after = self._framing.after_refusal(data, error)
         else:
@@ -184,7 +186,7 @@ class AppendHandle:
         self._taken_bytes = 0
 
     def _look_back(self, data: bytes) -> None:
-        """Decide what `data` follows after a failed write; raise that error if the kernel may have dropped it."""
+        """Find out whether `data` repeats the failed write; raise that write's error if the kernel may drop it."""
         if self._failure is not None:
             self._fail(data, self._failure)
             self._raise_earlier_failure(again=self._failed is not None and self._failed.unheard)
@@ -241,12 +243,12 @@ class AppendHandle:
             raise self._unanswered from None
 
     async def _end_in_flight(self) -> None:
-        """Wait until no append is running. Raises the first error that no write has raised."""
+        """Wait until no append is running. Raises the first error that no earlier write has raised."""
         if self._in_flight:
             await self._run(self._in_flight.end)
 
     def _end_unheard(self) -> None:
-        """Wait until no append is running (blocking). Reports the first error, because no call is left to raise it."""
+        """Wait until no append is running (blocking). Reports the first error, because no later call can raise it."""
         if self._in_flight is not None:
             try:
                 self._in_flight.end()
@@ -280,7 +282,7 @@ class AppendHandle:
             self._failure = error
 
     def _raise_earlier_failure(self, *, again: bool = False) -> None:
-        """Raise the error of lines that were answered before; keep it if `again`, because the kernel may drop it."""
+        """Raise the error of lines whose write was answered. With `again`, keep it, as the kernel may drop it."""
         failure = self._failure
         if not again:
             self._failure = None
@@ -320,7 +322,7 @@ class AppendHandle:
         return whole and not self._turn.is_taken and not self._waiting.tail
 
     def refuse_begun(self, error: Exception) -> None:
-        """Drop an incomplete line after an error, and refuse the rest of it up to its newline."""
+        """Drop an incomplete line after an error, and refuse the remainder of the line up to its newline."""
         if self._waiting.tail:
             self._waiting = FramingState(refused=error)
 
@@ -358,7 +360,7 @@ class AppendHandle:
             raise
 
     async def release(self) -> None:
-        """Commit what is left at the last close. No call is left to fail, so errors go to the reports."""
+        """Commit the remaining lines at the last close. No call can fail any more, so errors go to the reports."""
         self._released = True
         if self._is_complete() and not self._in_flight:
             return
@@ -388,7 +390,7 @@ class AppendHandle:
         )
 
     async def _commit_tail(self) -> None:
-        """Append the incomplete line as a record. If that fails, refuse the rest of the line."""
+        """Append the incomplete line as a record. If that fails, refuse the remainder of the line."""
         tail, self._waiting = self._waiting.tail, NOTHING
         try:
             lines = self._framing.ended(tail)

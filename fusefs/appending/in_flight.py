@@ -1,6 +1,6 @@
-"""Writes of one open file that are answered while their appends still run, over a remote engine.
+"""Writes of an open file that are answered while their appends still run, over a remote engine.
 
-Lines are validated before their write is answered. Errors of the append are reported by a later write, fsync or
+Lines are validated before their write is answered. An error of the append is reported by a later write, fsync or
 close.
 """
 
@@ -13,15 +13,15 @@ from topicfs.fusefs.appending.targets import Begin
 from topicfs.storage.remote import PendingAppend
 
 LARGE_BYTES = 192 * 1024
-"""Writes of at least this size may be answered early: programs that write large blocks will write more.
+"""A write of at least this size may be answered early, because a program that writes large blocks will write more.
 
-A write of 256 KiB has that many bytes in whole lines. A smaller write waits for all earlier ones: it may be the
-program's last, and programs may ignore the result of close(2).
+A write of 256 KiB contains at least this many bytes of whole lines. A smaller write waits for all earlier writes,
+because it may be the program's last write, and programs may ignore the result of close(2).
 """
 
 
 class WritesInFlight:
-    """The running appends of one open file. Threads take turns: an abandoned one may still run."""
+    """The running appends of an open file. Locked, because the thread of an abandoned write may still run."""
 
     def __init__(self, begin: Begin, limit: int, *, durable: bool) -> None:
         self._begin, self._limit, self._durable = begin, limit, durable
@@ -38,7 +38,7 @@ class WritesInFlight:
         """
         with self._lock:
             for one in self._begin(lines, self._has_failed, durable=self._durable):
-                # If the next append cannot begin, this one's result is still reported later.
+                # Even if the next append cannot begin, the result of this append is reported later.
                 self._begun.append(one)
                 self._end(self._limit - 1)
             if len(lines) < LARGE_BYTES:

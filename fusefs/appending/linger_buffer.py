@@ -1,7 +1,7 @@
 """acks=0: writes are answered immediately, and the lines of all writers go into large batches after a short wait.
 
-Over a remote engine, threads append them. Each target has one append running at a time, so lines keep the order in
-which they were answered. Lines written meanwhile go together into the next append.
+Over a remote engine, threads append the lines. Each target has only one running append, so lines keep the order in
+which their writes were answered. Lines that are written while an append runs go together into the next append.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProce
 from topicfs.storage.engine import Cancel
 
 MAX_GATHERED_BYTES = 1024 * 1024
-"""Lines of one target are appended early above this size."""
+"""Above this size, the lines of a target are appended before the linger time is over."""
 
 
 class Contributor(Protocol):
@@ -29,7 +29,7 @@ class Contributor(Protocol):
 
 
 class LingeringLines:
-    """The lines that wait for one target, and the files they came from."""
+    """The lines that wait for a target, and the open files that wrote these lines."""
 
     __slots__ = ("_chunks", "_contributors", "size", "target")
 
@@ -43,7 +43,7 @@ class LingeringLines:
         self.size = 0
 
     def add(self, lines: bytes, contributor: Contributor) -> None:
-        """Add lines; `contributor` learns of a failure."""
+        """Add lines; if their append fails later, `contributor` is notified."""
         self._chunks.append(lines)
         self._contributors.add(contributor)
         self.size += len(lines)
@@ -67,7 +67,7 @@ class LingerBuffer:
         return trio.Event()
 
     def add(self, target: LineTarget, lines: bytes, contributor: Contributor) -> None:
-        """Add lines that `target.check` has accepted; `contributor` learns of a later failure."""
+        """Add lines that `target.check` has accepted; if their append fails later, `contributor` is notified."""
         gathered = self._waiting.setdefault(target, LingeringLines(target))
         gathered.add(lines, contributor)
         self._something.set()
@@ -75,7 +75,7 @@ class LingerBuffer:
             self.append_now(target)
 
     def append_now(self, target: LineTarget) -> None:
-        """Append the lines that wait for one target, with no await in between."""
+        """Append the lines that wait for a target. Other tasks do not run in between."""
         gathered = self._waiting.pop(target, None)
         if gathered is None:
             return
@@ -91,7 +91,7 @@ class LingerBuffer:
             self.append_now(target)
 
     async def run(self) -> None:
-        """Append waiting lines after each linger time, until canceled, and then once more."""
+        """Append waiting lines after each linger time until canceled; then append a last time."""
         try:
             while True:
                 await self._something.wait()
@@ -114,7 +114,7 @@ class _RemoteLingeringLines(LingeringLines):
     def __init__(self, target: LineTarget) -> None:
         super().__init__(target)
         self.awaited = trio.Event()
-        """Set when a caller waits for the lines: then they are appended without further delay."""
+        """Set when a caller waits for the lines to be appended: the linger time is then cut short."""
         self._waiters: dict[object, Callable[[], None]] = {}
 
     def listen(self, waiter: Callable[[], None]) -> Cancel:
@@ -140,20 +140,21 @@ class RemoteLingerBuffer:
     async def add(
         self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess
     ) -> None:
-        """Add lines that `target.check` has accepted; `contributor` learns of a later failure.
+        """Add lines that `target.check` has accepted; if their append fails later, `contributor` is notified.
 
-        Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends before.
+        Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends before there
+        is room.
         """
         while (lingering := self._lingering.get(target)) is not None and lingering.size >= MAX_GATHERED_BYTES:
             await caller.wait(lingering.listen)
         if lingering is None:
             lingering = self._lingering[target] = _RemoteLingeringLines(target)
-            # A system task, because the request is answered before it ends.
+            # A system task, because the request is answered before the task ends.
             trio.lowlevel.spawn_system_task(self._append, lingering)
         lingering.add(lines, contributor)
 
     async def drain(self, target: LineTarget, caller: RequestingProcess | None) -> None:
-        """Wait until all lines of a target are appended or have failed. Raises FileError as `add` does."""
+        """Wait until all lines of a target are appended or have failed. Raises FileError in the same cases as `add`."""
         while (lingering := self._lingering.get(target)) is not None:
             lingering.awaited.set()
             if caller is None:
@@ -162,7 +163,7 @@ class RemoteLingerBuffer:
                 await caller.wait(lingering.listen)
 
     async def run(self) -> None:
-        """Run until canceled, then wait briefly for the last appends and report the rest as lost."""
+        """Run until canceled; then wait briefly for the last appends, and report all other lines as lost."""
         try:
             await trio.sleep_forever()
         finally:

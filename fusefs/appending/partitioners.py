@@ -1,7 +1,7 @@
 """Partitioners choose the partition of a record that is written to the topic's own `log`.
 
-A partitioner gets the records of one write at a time, in order, and the number of existing partitions. It is used by
-one thread.
+A partitioner gets the records of one write at a time, in order, and the number of existing partitions. Each
+partitioner is used by a single thread.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from topicfs.storage.errors import InvalidConfigError, InvalidRecordError
 from topicfs.storage.partitioning import partition_of_key
 
 BATCH_SIZE = 16_384
-"""Kafka's default batch.size in bytes: after this much without keys, another partition is chosen."""
+"""Kafka's default batch.size in bytes: after this many bytes without keys, another partition is chosen."""
 
 Choose: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """A user's own partitioner: (topic, key, value, number of partitions) → partition."""
 
 
 Serves: TypeAlias = Callable[[int], bool]
-"""Returns whether a partition has a leader: records without a key avoid partitions without one."""
+"""Returns whether a partition has a leader: records without a key avoid partitions without a leader."""
 
 
 def _any(_partition: int) -> bool:
@@ -41,9 +41,9 @@ class Partitioner(ABC):
     """Chooses partitions for one topic."""
 
     def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
-        """Return one partition for a whole write of `size` bytes without keys; None: call `for_records`.
+        """Return a partition for a whole write of `size` bytes without keys; None: call `for_records` instead.
 
-        The partition has a leader (`serves`), unless none has one.
+        The partition has a leader (according to `serves`), unless no partition has a leader.
         """
         return None
 
@@ -123,7 +123,7 @@ NAMED: dict[str, PartitionerFactory] = {
 
 
 def partitioner_factory(name: str) -> PartitionerFactory:
-    """Return the partitioner for `kafka`, `roundrobin` or `module:function`. Raises InvalidConfigError."""
+    """Return a factory of `kafka`, `roundrobin` or `module:function` partitioners. Raises InvalidConfigError."""
     if name in NAMED:
         return NAMED[name]
     module, separator, attribute = name.partition(":")

@@ -21,14 +21,14 @@ from topicfs.storage.remote import BeginsAppends, PendingAppend
 
 Clock = Callable[[], Timestamp]
 Encoded = tuple[Partition, list[bytearray]]
-"""A partition, and the batches it gets from one write, in as few appends as possible."""
+"""A partition, and the batches that it gets from a write, grouped into as few appends as possible."""
 
 
 Begin: TypeAlias = Callable[..., Iterator[PendingAppend]]
 """Begins appends like `LineTarget.append`: (lines, unless, *, durable).
 
-Each step begins one append (blocking), unless `unless` returns True when its turn comes. Errors of `LineTarget.check`
-are raised before the first step; other errors when an append ends.
+Each step begins an append (blocking), unless `unless` returns True at that moment. An error that `LineTarget.check`
+would raise is raised before the first step; all other errors are raised when an append ends.
 """
 
 
@@ -45,10 +45,10 @@ class LineTarget(Protocol):
 
     @property
     def begin(self) -> Begin | None:
-        """Function that begins appends, several of which may run at a time; None if the target cannot."""
+        """Function that begins appends, several of which may run at a time; None if only `append` is supported."""
 
     def check(self, lines: bytes) -> None:
-        """Raise the errors of `append` that are due to the lines themselves; stores nothing."""
+        """Raise the errors of `append` that the lines themselves cause; store nothing."""
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         """Store whole lines, all or none; with `durable` they are on disk on return (blocking).
@@ -61,7 +61,7 @@ class LineTarget(Protocol):
 
 
 class CommandTarget:
-    """A target of lines that are commands: a command is durable when `append` returns, so there is nothing to flush."""
+    """A target of lines that are commands. Commands are durable when `append` returns, so `sync` does nothing."""
 
     begin = None
 
@@ -86,7 +86,7 @@ class CommandTarget:
         self._act(lines)
 
     def sync(self) -> None:
-        """Do nothing."""
+        """Do nothing: commands are durable when `append` returns."""
 
 
 def last_line(lines: bytes) -> str:
@@ -107,7 +107,7 @@ class Encoder:
     """Encodes lines of one form into batches for a partition, with the current time as timestamp."""
 
     def __init__(self, form: Form, clock: Clock, reports: Reports, codec: Codec | None = None) -> None:
-        """`codec` compresses batches here; without it the partition does, according to the topic's settings."""
+        """`codec` compresses batches here; if None, the partition compresses them according to its settings."""
         self.form = form
         self._codec = codec
         self._clock = clock
@@ -118,8 +118,8 @@ class Encoder:
     def appends(self, lines: bytes, partition: Partition) -> list[bytearray]:
         """Encode lines as v2 batches, as few as max.message.bytes allows, grouped into appends by segment.bytes.
 
-        Only a write larger than a whole segment needs several appends, each of them all or nothing. Raises FormError,
-        RecordTooLargeError.
+        Only a write larger than a whole segment needs several appends, each of which stores either all its records or
+        none. Raises FormError, RecordTooLargeError.
         """
         config, limit, segment_bytes = self._limits
         if config is not partition.config:
@@ -146,7 +146,8 @@ class Encoder:
     def append(self, encoded: Sequence[Encoded], name: str, *, durable: bool) -> None:
         """Append the results of `appends` for each partition; `name` is the file that was written.
 
-        If too few replicas have one part, the other parts are still appended, so that the write is stored as a whole.
+        If a part is stored on too few replicas, the other parts are still appended, so that the whole write is
+        stored.
         """
         form = self.form
         encoded_here = form is not BATCH and self._codec is None
@@ -174,7 +175,7 @@ class Encoder:
         *,
         durable: bool,
     ) -> Iterator[PendingAppend]:
-        """Begin one append of `appends`' result with each step, unless `unless` returns True when its turn comes."""
+        """Begin an append of the result of `appends` with each step, unless `unless` returns True at that moment."""
         # isinstance() would check every method of the protocol, which takes microseconds per write.
         remote = cast("BeginsAppends", partition)
         encoded_here = self.form is not BATCH and self._codec is None
@@ -230,8 +231,8 @@ class PartitionTarget:
 class TopicTarget:
     """A topic: the partitioner chooses the partition of each record.
 
-    A write is encoded completely before any of it is appended. If the disk fails between two partitions, the records
-    of the first one stay.
+    A write is encoded completely before any of it is appended. If the disk fails after the append to the first
+    partition, the records in that partition stay.
     """
 
     def __init__(self, name: str, topic: Topic, encoder: Encoder, partitioner: Partitioner) -> None:
@@ -301,10 +302,10 @@ def lines_of(text: bytes) -> list[bytes]:
 
 
 class ExactlyOnceEncoder:
-    """Lines of one form that are appended exactly once despite crashes; used by `storage.idempotence`.
+    """Encodes lines of a form that are appended exactly once despite crashes; used by `storage.idempotence`.
 
-    Each run must choose the same partitions. A line with a key goes to the partition of the key's hash. Lines without
-    a key go round-robin by line number, because a random choice would differ in the next run.
+    A line with a key goes to the partition of the key's hash. Lines without a key are distributed round-robin by line
+    number, because each run must choose the same partitions, and a random choice would differ in the next run.
     """
 
     def __init__(self, encoder: Encoder, any_partition: Partition) -> None:

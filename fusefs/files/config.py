@@ -1,4 +1,7 @@
-"""`config`: a topic's settings. Reads list the overrides, then all others as comments; a written line sets one."""
+"""`config`: a topic's settings. A read lists the overrides, then all other settings as comments.
+
+Each written line sets a setting.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ MAX_SETTING_LINE_BYTES = 65_536
 
 
 def render_config(topic: Topic) -> str:
-    """Return the overrides as set, then all other settings (of the brokers, and defaults) as comments."""
-    # Names and values may be any text: in a file written by hand, or set by a newer broker.
+    """Return the overrides as they were set, then all other settings (of the brokers, and defaults) as comments."""
+    # Names and values may be any text, because a file may be written by hand or set by a newer broker.
     overrides = [config_line(name, value) for name, value in topic.overrides.items()]
     others = [one for one in topic.settings() if one.name not in topic.overrides]
     brokers = [one for one in others if one.source is ConfigSource.BROKER]
@@ -61,7 +64,7 @@ def parse_changes(lines: bytes) -> dict[str, str | None]:
 
 
 def config_target(name: str, alter: Callable[[Mapping[str, str | None]], None]) -> CommandTarget:
-    """Return the target of written settings; `alter` applies all settings of one write, or none (blocking)."""
+    """Return the target of written settings. `alter` (blocking) applies either all settings of a write, or none."""
     from topicfs.fusefs.appending.targets import CommandTarget
 
     def act(lines: bytes) -> None:

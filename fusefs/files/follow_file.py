@@ -1,4 +1,4 @@
-"""`follow`, `follow.kv`, `follow.json`: not listed, because a tool that opens every listed file would hang."""
+"""`follow`, `follow.kv`, `follow.json`: not listed, because a tool that opens every listed file would hang here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicfs.fusefs.nodes.nodes import LONG_CACHE_SECONDS, READ_MODE, Attributes
 
 
 class FollowNode(FileNode):
-    """The `follow` of a partition or of a topic."""
+    """The `follow` file of a partition or of a topic."""
 
     __slots__ = ("_followed",)
     endless = True

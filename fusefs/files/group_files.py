@@ -59,7 +59,7 @@ class GroupConfigFile(GroupFile):
 
 
 class GroupStatusFile(GroupFile):
-    """`status`: a group's state, its members, and its position in each partition."""
+    """`status`: a group's state, the group's members, and the group's position in each partition."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ class PositionFile(_PartitionFile):
         return CommandTarget(self.path, lambda lines: check_position(last_line(lines)), act)
 
     def _set(self, check_same: Callable[[], None], lines: bytes) -> None:
-        """Set the position (blocking), clamped to the log like Kafka's reset tool; the clamping is reported."""
+        """Set the position (blocking), clamped to the log as Kafka's reset tool does; clamping is reported."""
         text, engine = last_line(lines), self.context.engine
         check_same()
         check_group_exists(engine, self._group)

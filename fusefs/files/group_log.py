@@ -1,6 +1,6 @@
-"""`log`, `drain` and `next-N` of a group, in every form: opening one joins the group.
+"""`log`, `drain` and `next-N` of a group, in every form: a program that opens such a file joins the group.
 
-They are not listed, because reading moves positions.
+These files are not listed, because reading them moves the group's positions.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class GroupLogNode(FileNode):
 
 
 def check_group_exists(engine: Engine, group: str) -> None:
-    """Raise UnknownGroupError if the group was deleted: an open file or directory must not create it again."""
+    """Raise UnknownGroupError if the group was deleted, so that using an open file does not create it again."""
     if group not in engine.groups.listed():
         raise UnknownGroupError(f"{group}: no such group")
 
 
 def check_command_access(access: Access, path: str) -> None:
-    """Raise FileError for write-only and O_APPEND opens: written lines are commands about this handle's reads."""
+    """Raise FileError for opens with O_WRONLY or O_APPEND: written lines are commands about the handle's own reads."""
     if access.writes and (access.appends or not access.reads):
         raise FileError(
             Refusal.INVALID, f"{path}: open it for reading, or for reading and writing: exec 3<> {path}"
@@ -94,7 +94,7 @@ def check_command_access(access: Access, path: str) -> None:
 
 
 def program_of(pid: int) -> str:
-    """Return the name of the program that a process runs; `unknown` if /proc does not show it."""
+    """Return the name of the program that process `pid` runs; `unknown` if /proc does not show the process."""
     try:
         return VisibleProcess(PROC / str(pid)).program or "unknown"
     except OSError:

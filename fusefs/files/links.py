@@ -18,7 +18,7 @@ Find: TypeAlias = Callable[..., Offset | None]
 
 
 class RecordLink(Link):
-    """A link to a record's name beside it, with the link's own suffix."""
+    """A link to the name of a record in the same directory, with the suffix of the link itself."""
 
     __slots__ = ("_dated", "_files", "_find", "_suffix")
     entry_timeout = 0.0
@@ -38,7 +38,7 @@ class RecordLink(Link):
         return False
 
     def check_exists(self) -> None:
-        """Raise FileError (ENOENT) if no record is visible, as far as that is known without asking a remote engine."""
+        """Raise FileError (ENOENT) if no record is visible. For a remote engine, checks only what is known locally."""
         if not self.context.engine.remote:
             self._offset()
         elif self._files.partition.unknown is None and self._files.is_empty():
@@ -65,7 +65,7 @@ class RecordLink(Link):
         return offset
 
     def _mtime_ns(self, offset: Offset) -> int:
-        """Return the record's timestamp, read once; the partition's time if the record cannot be read."""
+        """Return the record's timestamp, read once; if the record cannot be read, the partition's time."""
         if self._dated is None or self._dated[0] != offset:
             try:
                 found = find_record(

@@ -1,12 +1,12 @@
-"""Files that show a view: a partition's whole log in each form, and ranges of it.
+"""Files that show a view: a partition's whole log in each form, and ranges of the log.
 
 When records are removed at the front of a view, the file gets a new node, because byte positions must not shift in an
-open file. stat shows the same inode number, so that `tail -F` keeps following. Opening an outdated node fails with
-ESTALE, and the kernel then looks the name up again.
+open file. stat shows the same inode number for both nodes, so that `tail -F` keeps following. Opening an outdated
+node fails with ESTALE, and the kernel then looks the name up again.
 
-Growing files bypass the page cache. A cached read trusts the size that the kernel holds, and each `>` sets that to 0
-for a moment (O_TRUNC), so readers would see an early end of file. A large block size makes programs read in pieces
-large enough for this to cost nothing. A closed range never changes, and is cached.
+Growing files bypass the page cache. A cached read trusts the size that the kernel holds, and each `>` sets that size
+to 0 for a moment (O_TRUNC), so readers would see an early end of file. A large block size makes programs read in
+large pieces, so that bypassing the cache costs nothing. A closed range never changes, and is cached.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class ViewNode(LogNode):
         self._files = files
         self._view = view
         self._guess: int | None = None
-        """The size that stat last returned if it was an estimate."""
+        """The size that stat last returned if that size was an estimate."""
         self._opened = 0
         self._opened_whole = False
-        """True after an open for reading with the exact size known, even if the file was empty."""
+        """True after an open for reading for which the exact size was known, even if the file was empty."""
 
     mode = nodes.READ_MODE
 
@@ -102,15 +102,15 @@ class ViewNode(LogNode):
 
     @property
     def _open_seconds(self) -> float:
-        """How many seconds open(2) may wait for the size; less for decoded forms, which take long to measure."""
+        """Return how many seconds open(2) may wait for the size; less for decoded forms, which take long to measure."""
         settings = self.context.settings
         decodes = self._view.source.form.suffix in DECODED_SUFFIXES
         return settings.stat_seconds if decodes else settings.open_seconds
 
     async def _measure(self, seconds: float, pid: int) -> None:
-        """Wait at most `seconds` for the exact size; not at all for a foreign directory, which nobody asked to scan.
+        """Wait at most `seconds` for the exact size. Never scans a foreign directory, which nobody asked to scan.
 
-        For a remote engine, a log is measured only if all its data is available locally, or if only recent records
+        The log of a remote engine is measured only if all its data is available locally, or if only recent records
         are missing. Raises FileError (EINTR) if process `pid` is about to end.
         """
         measuring, waiting = self.context.measuring, self.context.waiting
@@ -127,7 +127,7 @@ class ViewNode(LogNode):
 
     @property
     def _partly_known(self) -> bool:
-        """True if only records that were added since the last look must be measured."""
+        """True if only the records that were added since the last measuring must be measured."""
         return self._opened_whole or self._view.size > 0
 
     @property
@@ -146,7 +146,7 @@ class ViewNode(LogNode):
             raise FileError(Refusal.GONE)
 
     def _positions_hold(self) -> bool:
-        """Return whether the node can be opened: its positions are still those of the partition."""
+        """Return whether the node can be opened: whether its positions are still the positions of the partition."""
         return self.is_current()
 
     async def open(self, access: Access, pid: int) -> Handle:
@@ -239,7 +239,7 @@ class LogFile(ViewNode):
 
 
 class DecodedLogFile(LogFile):
-    """`log.avro.json` and the like: decodes payloads by their schemas; encodes written lines by the newest one."""
+    """`log.avro.json` and the like: decodes payloads by their schemas; encodes written lines by the newest schemas."""
 
     __slots__ = ()
     entry_timeout = DECODED_SECONDS
@@ -248,7 +248,7 @@ class DecodedLogFile(LogFile):
         return not self._form.outdated and super().is_current()
 
     def _positions_hold(self) -> bool:
-        """Return whether it can be opened, even if its name now means another node: a schema may arrive at any time."""
+        """Return whether the node can be opened, even if its name now means another node (schemas arrive any time)."""
         if not self._form.outdated:
             return super().is_current()
         return not self._view.outdated and self._view.start_offset == self._files.partition.log_start_offset

@@ -34,17 +34,17 @@ class LogNode(FileNode):
         """Raise FileError (ESTALE) if the file's topic was deleted."""
 
     def begin_write(self) -> None:
-        """Begin a write through this file: on success the kernel drops its cached attributes of the file by itself.
+        """Begin a write through this file. If the write succeeds, the kernel drops its cached attributes of the file.
 
         Raises FileError (ESTALE) if the file's topic was deleted.
         """
         self.check_exists()
 
     def write_failed(self) -> None:
-        """End a refused write: the kernel may keep its cached attributes."""
+        """End a refused write: the kernel may keep the attributes that it has cached."""
 
     def closed(self, *, reads: bool) -> None:
-        """Record that a handle was closed; `reads` if it was open for reading."""
+        """Record that a handle was closed; `reads` says whether the handle was open for reading."""
         self._opened_to_read -= reads
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
@@ -53,7 +53,10 @@ class LogNode(FileNode):
         return None
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return a function that flushes records to disk, for handles that only read; None for a read-only file."""
+        """Return a function that flushes records to disk, for handles that are open only for reading.
+
+        Return None for a read-only file.
+        """
         return None
 
 
@@ -63,7 +66,7 @@ class LogHandleOptions(NamedTuple):
     caller: RequestingProcess | None = None
     """The program that reads; its signals end blocking calls."""
     sync: Callable[[], Awaitable[None]] | None = None
-    """Flushes others' writes: sync(1) opens a file for reading and calls fsync(2)."""
+    """Flushes the writes of other programs: sync(1) opens a file for reading and calls fsync(2)."""
     cached: bool = False
     """True if the kernel may cache the content."""
     emptied: bool = False
@@ -110,7 +113,7 @@ class LogHandle(Handle):
             )
 
     async def write(self, position: int, data: bytes) -> int:
-        """Append. A program that opened with O_TRUNC must write at its own end; other positions are ignored."""
+        """Append. After an open with O_TRUNC, `position` must be the program's own end; otherwise it is ignored."""
         writer, node = self._writer, self._node
         if writer is None:
             raise FileError(Refusal.NOT_OPEN)

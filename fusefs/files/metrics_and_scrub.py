@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class MetricsFile(FreshTextFile):
     """`@metrics` in the text format of Prometheus, collected when the file is opened.
 
-    stat(2) shows the size of the last collection, and collects nothing.
+    stat(2) shows the size of the last collection, and does not collect.
     """
 
     __slots__ = ()

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Target = TypeVar("Target", bound="LineTarget")
 
 FEW_SEGMENTS = 32
-"""Up to this many segments, the event loop's thread reads the status from the disk itself."""
+"""If there are at most this many segments, the event loop's thread reads the status from the disk itself."""
 
 
 class TopicState(ABC, Generic[Target]):
-    """The state shared by the files of a topic or of a partition."""
+    """The state that the files of a topic or of a partition share."""
 
     def __init__(self, context: MountContext, topic: str, *, internal: bool) -> None:
         self.context = context
@@ -67,7 +67,7 @@ class TopicState(ABC, Generic[Target]):
 
 
 class PartitionFiles(TopicState["PartitionTarget"]):
-    """The state behind the files of a partition. Outlives their nodes, which the kernel may forget at any time."""
+    """The state behind the files of a partition. It outlives their nodes, which the kernel may forget at any time."""
 
     def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
         super().__init__(context, partition.topic, internal=internal)
@@ -91,11 +91,11 @@ class PartitionFiles(TopicState["PartitionTarget"]):
         return self.partition.visible_end(self.context.settings.isolation)
 
     def is_empty(self) -> bool:
-        """Return whether no offset is visible; a visible offset may still hold no record."""
+        """Return whether no offset is visible; a visible offset may belong to a removed record or a marker."""
         return self.partition.log_start_offset >= self.visible_end()
 
     def status(self) -> PartitionStatus:
-        """Return the partition's status. Reads the disk for each segment: with many, run it in a thread."""
+        """Return the partition's status. Reads the disk for each segment; if there are many, call this in a thread."""
         if not 0 < self._segments_seen <= FEW_SEGMENTS:
             leave_event_loop()
         status = self.partition.status()
@@ -108,7 +108,7 @@ class PartitionFiles(TopicState["PartitionTarget"]):
         return PartitionTarget(f"{self.path}/{name}", self.partition, encoder)
 
     def mtime_ns(self) -> int:
-        """The time of the newest record: the same after a remount, so that rsync does not copy the file again."""
+        """The time of the newest record. It is the same after a remount, so that rsync does not copy the file again."""
         if self._newest_ns is None:
             newest = self.partition.newest_timestamp
             shown = self.context.started if newest == NO_TIMESTAMP else newest
@@ -120,10 +120,10 @@ class PartitionFiles(TopicState["PartitionTarget"]):
         self._cached.add(node_id)
 
     def attributes_forgotten(self, node_id: int) -> None:
-        """Note that the kernel drops a node's attributes by itself, as it does after a write to it.
+        """Note that the kernel drops a node's attributes by itself, as it does after a write to the node.
 
-        Invalidating them would also make the kernel ask for the mode at the next open: one more request per `echo
-        >>`.
+        If the mount invalidated the attributes as well, the kernel would ask for the mode at the next open, which is
+        one more request per `echo >>`.
         """
         self._cached.discard(node_id)
 
@@ -140,11 +140,11 @@ class PartitionFiles(TopicState["PartitionTarget"]):
             self._forget_views()
 
     def _front_now(self) -> tuple[Offset, int]:
-        """Return the log start and the number of rewrites: if either changes, view positions mean other bytes."""
+        """Return the log start and the number of rewrites; if either changes, view positions mean other bytes."""
         return self.partition.log_start_offset, self.partition.rewrites
 
     def _forget_views(self) -> None:
-        """Drop the views after a removal: names of open-ended views get new nodes, which count positions anew."""
+        """Drop the views after a removal. The names of open-ended views get new nodes, which count positions anew."""
         if self.directory_id is not None:
             for name in self.shown_inos:
                 self.context.kernel.forget_name(self.directory_id, name)

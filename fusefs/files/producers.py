@@ -1,4 +1,4 @@
-"""`@producers`: how far each input of a named producer has been appended. `topicfs append --producer` writes it."""
+"""`@producers`: how much of each input of a named producer is appended. Written by `topicfs append --producer`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from topicfs.storage.idempotence.registry import InputProgress, read_entry
 from topicfs.storage.messages import printable
 
 MAX_PRODUCER_LINE_BYTES = 4 << 20
-"""Largest size of a line, which has about 80 bytes for each partition of a topic."""
+"""Largest size of a line. A line has about 80 bytes for each partition of a topic."""
 
 
 class ProducersFile(TextFile):
-    """One line per input: the producer's name, the appended bytes and records, the input file and its target."""
+    """One line per input: the producer's name, the appended bytes and records, the input file, and the target."""
 
     __slots__ = ()
 

@@ -22,7 +22,7 @@ from topicfs.storage.messages import printable
 
 
 class TakeNode(FileNode):
-    """`take`: opening it joins the share group. Not listed: reading takes records away from other readers."""
+    """`take`: opening it joins the share group. Not listed, because reading takes records away from other readers."""
 
     __slots__ = ("_form", "_group", "_topics")
 
@@ -72,7 +72,7 @@ class QueueConfigFile(GroupConfigFile):
 
 
 class QueueStatusFile(GroupFile):
-    """`status` of a queue: its members, its position in each partition, and its leased records."""
+    """`status` of a queue: the queue's members, its position in each partition, and its leased records."""
 
     __slots__ = ()
 
@@ -108,7 +108,7 @@ class QueueStatusFile(GroupFile):
 
 
 class QueuedRecord(FileNode):
-    """A record in `in-flight` or `rejected`: exactly its value."""
+    """A record in `in-flight` or `rejected`. The file's content is the record's value, byte for byte."""
 
     __slots__ = ("_places", "_record_name")
 
@@ -122,7 +122,7 @@ class QueuedRecord(FileNode):
         record_name: RecordName,
         places: Callable[[], Sequence[RecordName]],
     ) -> None:
-        """Create the file; `places` returns the records that are in its directory now."""
+        """Create the file. `places` returns the records that are in the file's directory now."""
         super().__init__(parent.context, parent, name)
         self._record_name = record_name
         self._places = places
@@ -133,7 +133,7 @@ class QueuedRecord(FileNode):
             partition = self.context.engine.partition(record_name.topic, record_name.partition)
             found = find_record(partition, record_name.offset, isolation=isolation)
         except (StorageError, FileError):
-            return b""  # The record was removed from its log, but its name can still be removed.
+            return b""  # The record was removed from its log, but this file can still be removed.
         return b"" if found is None else content_of(found, VALUES, partition)
 
     def is_current(self) -> bool:

@@ -1,9 +1,9 @@
-"""`replicas` of a topic: the directory and state of each partition's replicas. Only with replication.
+"""`replicas` of a topic: the directory and state of each partition's replicas. Exists only with replication.
 
-A written line changes them. A number sets how many replicas each partition has. `elect` makes the preferred replicas
-leaders; `elect PARTITION DIR` makes a replica leader that is not in sync, which loses the records that only others
-have. `move PARTITION DIR [FROM]` moves a replica to another directory; FROM names one if there are several (names are
-quoted as in a shell). `cancel PARTITION` cancels the move.
+A written line changes the replicas. A number sets how many replicas each partition has. `elect` makes the preferred
+replicas leaders. `elect PARTITION DIR` makes a replica that is not in sync the leader; records that only other
+replicas have are lost. `move PARTITION DIR [FROM]` moves a replica to another directory; FROM names the replica if
+there are several (names are quoted as in a shell). `cancel PARTITION` cancels the move.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMS = f"a number of replicas, `{ELECT}`, `{ELECT} PARTITION DIR`, `{MOVE} PART
 def replicas_target(
     name: str, topic: str, replication: Replication, check_same: Callable[[], None] = lambda: None
 ) -> CommandTarget:
-    """Return the target of lines that change a topic's replicas; `check_same` raises if the topic was replaced."""
+    """Return the target of lines that change a topic's replicas. `check_same` raises if the topic was replaced."""
     from topicfs.fusefs.appending.targets import CommandTarget
 
     def act(lines: bytes) -> None:
@@ -70,7 +70,7 @@ def _change(replication: Replication, topic: str, words: list[str]) -> None:
 
 
 def _words(line: str) -> list[str]:
-    """Split a line into words. After `elect PARTITION` the rest is one directory; `move` takes shell quoting."""
+    """Split a line into words. After `elect PARTITION`, the whole remainder is a directory; `move` takes quoting."""
     if line.split(maxsplit=1)[:1] != [MOVE]:
         return [word.strip() for word in line.split(maxsplit=2)]
     import shlex
@@ -112,7 +112,7 @@ class ReplicasFile(TopicTextFile):
 
 
 def replica_lines(status: PartitionStatus) -> list[str]:
-    """Return a line for each replica: its directory, its role, and its lag behind the leader."""
+    """Return a line for each replica: the replica's directory and role, and how far it lags behind the leader."""
     leader = next((one for one in status.replicas if one.leads), None)
     return [
         f"replica {printable(one.place)} {_role(one)}{_lag(one, leader)}"

@@ -13,7 +13,7 @@ from topicfs.storage.errors import SegmentDeletedError
 
 
 class SegmentsDirectory(nodes.Directory):
-    """Contains each existing file of each segment."""
+    """The directory of all files of all segments."""
 
     __slots__ = ("_files",)
 
@@ -31,7 +31,7 @@ class SegmentsDirectory(nodes.Directory):
 
 
 class SegmentFile(nodes.FileNode):
-    """One file of a segment, mapped into memory and shown as it is."""
+    """A file of a segment, mapped into memory and shown byte for byte."""
 
     __slots__ = ("_files", "_rewrites")
 
@@ -41,7 +41,7 @@ class SegmentFile(nodes.FileNode):
         self._rewrites = files.partition.rewrites
 
     def is_current(self) -> bool:
-        """Return whether it is still the file that was looked up: compaction replaces it by one of the same name."""
+        """Return whether the name still means the looked-up file: compaction replaces files under the same name."""
         return (
             self._rewrites == self._files.partition.rewrites
             and self._files.partition.segment_of(self.name) is not None
@@ -70,7 +70,7 @@ class SegmentFile(nodes.FileNode):
 
 
 class SegmentHandle(Handle):
-    """Maps the file for each read, so that an open file never pins the disk space of a deleted segment."""
+    """Maps the file for each read, so that an open handle never keeps the disk space of a deleted segment in use."""
 
     def __init__(self, files: PartitionFiles, name: str) -> None:
         self._files = files

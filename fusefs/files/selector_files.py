@@ -31,23 +31,23 @@ from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 
 SELECTOR_CACHE_SECONDS = 1.0
-"""How long a selector relative to now keeps the meaning of its lookup, such as `-10` or `@10m`."""
+"""How long a name relative to now, such as `-10` or `@10m`, keeps the meaning that it had at its lookup."""
 
 LARGEST_XATTR_BYTES = 65_536
 """Largest value of an extended attribute (XATTR_SIZE_MAX of the kernel)."""
 
 MAX_KEPT_RECORD_BYTES = 4096
-"""Up to this size a record's content is kept from lookup to open; a larger record is read again."""
+"""The content of a record of up to this size is kept from lookup to open; a larger record is read again."""
 
 
 def current_until(selector: selectors.Selector) -> float:
-    """Return until when a name keeps the meaning of its lookup: for a relative time, one second."""
+    """Return the time until which a name keeps the meaning of its lookup; for a relative time, one second from now."""
     relative = isinstance(selector, (selectors.AtTime, selectors.TimeRange)) and selector.relative
     return time.monotonic() + SELECTOR_CACHE_SECONDS if relative else math.inf
 
 
 def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNode:
-    """Return the file that a selector names. Raises FileError (ENOENT), whose reason names the existing range."""
+    """Return the file that a selector names. Raises FileError (ENOENT) with a reason that names the existing range."""
     try:
         selector = selectors.parse(name)
         form = files.context.decoding.form(selector.suffix)
@@ -76,7 +76,7 @@ def _found_file(
     isolation = files.context.settings.isolation
     if files.partition.unknown is not None or files.context.engine.remote:
         files.partition.find_bounds()
-    # Most lookups are for one existing record: read it right away instead of checking first.
+    # Most lookups are for a single existing record, so read the record immediately instead of checking first.
     if form is VALUES and isinstance(selector, selectors.Single):
         plain = find_plain(files.partition, selector.offset, isolation)
         if plain is not None:
@@ -130,8 +130,9 @@ class LazySelectorFile(FileNode):
         if self._file is None:
             return Attributes(READ_MODE, 0, 0, 0, self.node_id)
         attributes = self._file.attributes()
-        # A record does not change, so the kernel may cache its attributes (otherwise four more requests per
-        # read). A growing file notifies the kernel under its own node ID, which is not this file's.
+        # A record does not change, so the kernel may cache its attributes (otherwise each read sends four
+        # more requests). For a growing file, the kernel is notified of changes under the node ID of that
+        # file, not under the ID of this node.
         certain = attributes.timeout if isinstance(self._file, RecordFile) else 0
         until = self._until - time.monotonic()
         return attributes._replace(ino=self.node_id, timeout=max(0.0, min(certain, until)))
@@ -157,7 +158,7 @@ class LazySelectorFile(FileNode):
 
 
 class RecordFile(FileNode):
-    """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch with it; mtime is the record's timestamp."""
+    """`42`, `42.json`, `42.batch`, `@TIME`: a record, or the batch with the record; mtime is the record's timestamp."""
 
     __slots__ = (
         "_content",
@@ -205,7 +206,7 @@ class RecordFile(FileNode):
         return _selected_now(self._selector, self._files) == selectors.SelectedRecord(self._offset)
 
     def _removed(self) -> bool:
-        """Return whether retention has removed the record, or compaction may have: then look it up again."""
+        """Return whether retention removed the record, or compaction may have: then it must be looked up again."""
         partition = self._files.partition
         return self._offset < partition.log_start_offset or self._rewrites != partition.rewrites
 
@@ -268,7 +269,7 @@ def _batch_place(found: FoundRecord, batch: BatchHeader, *, in_file: bool) -> by
 
 
 class RangeFile(ViewNode):
-    """`42-99`, `42-`: a range of offsets; the open-ended one grows like `log`."""
+    """`42-99`, `42-`: a range of offsets. A range without a last offset grows like `log`."""
 
     __slots__ = ("_place", "_selector")
     entry_timeout = SELECTOR_CACHE_SECONDS
@@ -300,7 +301,7 @@ class RangeFile(ViewNode):
 
 
 class SnapshotRangeFile(RangeFile):
-    """`-10`, `@T1-@T2`: the range that the name meant at lookup; kept for a second, and while it is open."""
+    """`-10`, `@T1-@T2`: the range that the name meant at lookup, kept for a second and while the file is open."""
 
     __slots__ = ("_until",)
 

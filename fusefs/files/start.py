@@ -1,4 +1,4 @@
-"""`start`: the log start offset. With --allow-delete, writing a larger one deletes older records."""
+"""`start`: the log start offset. With --allow-delete, writing a larger offset deletes the records below that offset."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StartFile(PartitionTextFile):
 
     def render(self) -> str:
         self._files.check_exists()
-        # For a log that could not be loaded, this is the checkpointed start.
+        # If the log could not be loaded, this is the checkpointed start.
         if self.context.engine.remote:
             self._files.partition.find_bounds()
         return f"{self._files.partition.offsets().log_start_offset}\n"

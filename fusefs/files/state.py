@@ -1,4 +1,4 @@
-"""`state`: whether a partition serves, and if not, why. Writing `online` reopens it after a repair."""
+"""`state`: whether a partition serves, and if not, why. Writing `online` reopens a repaired partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StateFile(PartitionTextFile):
-    """`state` of a partition. Looks the partition up by name, because reopening creates another object."""
+    """`state` of a partition. Looks the partition up by name, because reopening creates a new partition object."""
 
     __slots__ = ("_check_same", "_partition")
 

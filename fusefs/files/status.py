@@ -71,7 +71,7 @@ def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
 
 
 class TopicStatusFile(TopicTextFile):
-    """`status` of a topic: totals of its partitions, then a line for each."""
+    """`status` of a topic: totals over the partitions, then a line for each partition."""
 
     __slots__ = ()
 
@@ -118,7 +118,7 @@ class TopicStatusFile(TopicTextFile):
 
 
 def _flushed(status: PartitionStatus) -> dict[str, object]:
-    """Return the lines about what is on disk, which brokers do not report."""
+    """Return the lines about how much is on disk. Only for engines with data directories: brokers do not report it."""
     return {"recovery_point": status.offsets.recovery_point, "unflushed_records": unflushed_records(status)}
 
 
@@ -128,7 +128,7 @@ def unflushed_records(status: PartitionStatus) -> int:
 
 
 def _known(**values: object) -> dict[str, object]:
-    """Return the lines whose values the engine knows; engines without segments or a directory omit some."""
+    """Return the lines whose values the engine knows; an engine without segments or a directory leaves some out."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -142,7 +142,7 @@ class DaemonStatusFile(FreshTextFile):
     __slots__ = ()
 
     def mtime_ns(self) -> int:
-        """The time of the newest error; counters such as the uptime do not change the file's time."""
+        """The time of the newest error. Counters such as the uptime do not change this time."""
         return nanoseconds(self.context.reports.newest or self.context.started)
 
     def render(self) -> str:
@@ -216,7 +216,7 @@ def lines_of_partition(engine: Engine, place: TopicPartition) -> list[str]:
 
 
 def _lines(engine: Engine, **kinds: Callable[[], Iterator[str]]) -> list[str]:
-    """Return the lines of each kind; if a kind cannot be queried, one line with the reason."""
+    """Return the lines of each kind; for a kind that cannot be queried, one line with the reason."""
     if not engine.remote:
         if CONSUMER_OFFSETS not in engine.topics():
             return []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def same_topic(engine: LogEngine, name: str) -> Callable[[], None]:
-    """Return a check that raises PartitionGoneError if the topic was deleted, even if a new one has its name."""
+    """Return a check that raises PartitionGoneError if the topic was deleted, even if a new topic has the same name."""
 
     def topic_id() -> str | None:
         topic = engine.topics().get(name)
@@ -64,7 +64,7 @@ class TextHandle(Handle):
 
 
 class TextFile(FileNode):
-    """A text that is up to date when opened; its size does not change while it is open."""
+    """A text that is up to date when it is opened; its size does not change while it is open."""
 
     __slots__ = ("_changed", "_opened", "_text")
 
@@ -83,7 +83,7 @@ class TextFile(FileNode):
         return None
 
     def mtime_ns(self) -> int:
-        """The time when the text was first seen to differ, so that copying tools see no change in an equal text."""
+        """The time when a changed text was first seen, so that copying tools skip the file if its text is the same."""
         return nanoseconds(self._changed)
 
     def listed_mtime_ns(self) -> int:
@@ -91,11 +91,11 @@ class TextFile(FileNode):
         return self.mtime_ns()
 
     def _rendered(self) -> bytes:
-        """Return the current text, or the text of the handle that has it open."""
+        """Return the current text; while a handle is open, the text that the handle shows."""
         return self._text if self._opened else self.render().encode()
 
     def _renew(self, text: bytes) -> None:
-        """Show a new text unless the file was opened meanwhile."""
+        """Show a new text unless a program has opened the file meanwhile."""
         if self._opened:
             return
         if self._text and text != self._text:
@@ -103,14 +103,14 @@ class TextFile(FileNode):
         self._text = text
 
     def attributes(self) -> Attributes:
-        # stat(2) shows the size at the last open, and queries nothing.
+        # stat(2) shows the size at the last open, and sends no query to a remote engine.
         if not self.context.engine.remote:
             self._renew(self._rendered())
         return self._attributes(len(self._text), self.mtime_ns())
 
     def listed_attributes(self) -> Attributes:
-        # Rendering may be too expensive for a listing, and stat follows; but an open file must never seem
-        # empty.
+        # Rendering may be too expensive for a listing, and a stat follows anyway. But an open file must never
+        # seem empty.
         return self._attributes(len(self._text) if self._opened else 0, self.listed_mtime_ns())
 
     def _attributes(self, size: int, mtime_ns: int) -> Attributes:
@@ -146,13 +146,13 @@ class TextFile(FileNode):
         self._opened -= 1
 
     def truncate(self, size: int, end: int | None) -> None:
-        """Do nothing: each written line is a separate command, and what is not written stays as it is."""
+        """Do nothing: each written line is a separate command, and settings that no line names keep their values."""
         if self.target() is None:
             super().truncate(size, end)
 
 
 class FreshTextFile(TextFile):
-    """A text file that is rendered for each open: a program that keeps it open must not freeze its text for others."""
+    """A text file that is rendered for each open: a program that keeps it open does not freeze the text for others."""
 
     __slots__ = ()
 
@@ -173,13 +173,13 @@ class TopicTextFile(TextFile):
         self._files = files
 
     def check_same(self) -> None:
-        """Raise PartitionGoneError if the topic was deleted: a command must not change a new topic of the same name."""
+        """Raise PartitionGoneError if the topic was deleted: a command must not change a new topic with its name."""
         if self._files.deleted:
             raise PartitionGoneError(f"{self._files.topic.name} was deleted")
 
 
 class PartitionTextFile(TextFile):
-    """A text file about one partition, with the time of its newest record."""
+    """A text file about a partition, with the time of the partition's newest record."""
 
     __slots__ = ("_files",)
 

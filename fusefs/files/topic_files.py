@@ -30,11 +30,11 @@ class TopicFiles(TopicState["TopicTarget"]):
         self._news = Wakeups(context.waiting.waker)
 
     def known(self, number: int) -> PartitionFiles | None:
-        """Return the files of a partition that was already used; None for others."""
+        """Return the files of a partition that was used before; None if it was not."""
         return self._partitions.get(number)
 
     def partition(self, number: int) -> PartitionFiles:
-        """Return the files of a partition. Raises FileError (ENOENT)."""
+        """Return the files of a partition. Raises FileError (ENOENT) if the partition does not exist."""
         files = self._partitions.get(number)
         if files is None:
             partition = self.topic.partitions().get(number)
@@ -62,9 +62,10 @@ class TopicFiles(TopicState["TopicTarget"]):
         return self.topic.partitions()
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
-        """Call `waiter` once in the event loop after the next change of any partition, present or new.
+        """Call `waiter` once in the event loop after the next change of any partition, including partitions made later.
 
-        It is called soon if a partition had no listener yet, because its earlier changes were not counted.
+        `waiter` is called soon if a partition had no listener yet, because earlier changes of that partition were not
+        counted.
         """
         numbers = () if self.deleted else self.topic.partitions()
         unheard = [number for number in numbers if number not in self._partitions]
@@ -80,13 +81,13 @@ class TopicFiles(TopicState["TopicTarget"]):
         return self._news.news_count
 
     def refresh(self) -> None:
-        """Take over added and reopened partitions from the engine, and notify the readers that follow the topic."""
+        """Apply added and reopened partitions of the engine, and notify the readers that follow the topic."""
         partitions = self.topic.partitions()
         for number, files in list(self._partitions.items()):
             if files.partition is not partitions.get(number):
                 del self._partitions[number]
                 files.delete()
-        # Only for topics that are followed: their readers also need the changes of new partitions.
+        # Only topics that are followed need this: their readers must see the changes of new partitions.
         if self._news.is_awaited:
             for number in partitions:
                 self.partition(number)
@@ -95,7 +96,7 @@ class TopicFiles(TopicState["TopicTarget"]):
     def remember(self) -> None:
         """Save the measured positions of all partitions that were used (blocking).
 
-        If saving fails, they are measured again later.
+        Positions that cannot be saved are measured again later.
         """
         for files in self._partitions.values():
             try:
@@ -139,20 +140,18 @@ class AllTopics:
         return files
 
     def refresh(self) -> None:
-        """Take over changes from the engine: end the files of deleted topics, even if a new topic has the name."""
+        """Apply changes of the engine: end the files of deleted topics, even if a new topic has the same name."""
         topics = self._context.engine.topics()
         for name, files in list(self._topics.items()):
             present, remote = topics.get(name), self._context.engine.remote
-            # A cluster's topic may be missing for a while; once its files are ended, they stay ended.
+            # A topic of a cluster may be missing for a while. Files that were ended cannot be used again.
             another = (
                 present is not files.topic if remote else present and present.topic_id != files.topic.topic_id
             )
             if present is None or another:
                 del self._topics[name]
                 files.delete()
-                if (
-                    remote
-                ):  # In a data directory, topics are deleted only through the mount, so the kernel knows.
+                if remote:  # In a data directory, topics are deleted only through the mount, so the kernel already knows.
                     self._context.kernel.forget_name(self._directory_id, name)
             else:
                 files.refresh()

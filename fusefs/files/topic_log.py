@@ -1,10 +1,10 @@
-"""A topic as a whole: `orders/log` shows all partitions merged by time, and spreads written lines over them.
+"""A topic as a whole: `orders/log` shows all partitions merged by time, and spreads written lines over the partitions.
 
-Neither `log` nor ranges of times beside it are listed: a tool that reads every listed file gets each record from its
-partition. The size of `log` is the sum of its partitions' sizes. A read ends where the partitions ended at open(2),
-or at the size that stat reported last. So a program that reads up to the reported size gets all of it, `tail -f`
-shows what is appended, and a program that reads to the end stops. The size of a range of times is unknown until it is
-read.
+Neither `log` nor ranges of times in the same directory are listed, because a tool that reads every listed file
+already gets each record from its partition. The size of `log` is the sum of its partitions' sizes. A read ends where
+the partitions ended at open(2), or at the size that stat reported last. So a program that reads up to the reported
+size gets all of it, `tail -f` shows what is appended, and a program that reads to the end stops. The size of a range
+of times is unknown until the range is read.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SLOW_DISTRIBUTION_PARTITIONS = 100
 """With more partitions than this, distributing the lines of one request may take long."""
 
 SLICE_SECONDS = 0.1
-"""Time to query partitions before checking whether the program wants to end."""
+"""How long partitions are queried before the mount checks again whether the program wants to end."""
 
 
 class MergedHandle(LogHandle):
-    """An open log of a topic; a thread merges it, some time at once."""
+    """An open log of a topic; a thread merges the partitions, for a limited time in each call."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class MergedFile(LogNode):
         self._files = files
         self._form = form
         self.told_size = 0
-        """The size that stat reported last; a reader that reaches the end of its shares below this size gets newer
+        """The size that stat reported last. If a reader reaches the end of its shares below this size, it gets newer
         records.
         """
 
@@ -143,7 +143,7 @@ class MergedFile(LogNode):
         return shares
 
     def _take_shares(self, left: deque[Partition], shares: list[MergedRange]) -> None:
-        """Move partitions from `left` to `shares` for SLICE_SECONDS, at least one (blocking)."""
+        """Move partitions from `left` to `shares` for SLICE_SECONDS; move at least one (blocking)."""
         until = time.monotonic() + SLICE_SECONDS
         while left:
             partition = left.popleft()
@@ -171,7 +171,7 @@ class TopicSize:
         self.newest = NO_TIMESTAMP
         """The time of the newest record."""
         self.views: dict[int, View] = {}
-        """The view of each partition; fixed, except that a new partition gets one at the next `measured`."""
+        """The view of each partition. Views are never replaced; a new partition gets its view at the next `measured`."""
         self._files = files
         self._form = form
         self._sizes: dict[int, int] = {}
@@ -314,7 +314,7 @@ class TopicLogFile(MergedFile):
 
 
 class TopicTimesFile(MergedFile):
-    """`@T1-@T2`, `@T1-`: what each partition showed under that name at open(2), merged."""
+    """`@T1-@T2`, `@T1-`: the records that each partition showed under that name at open(2), merged."""
 
     __slots__ = ("_current_until", "_selector")
     entry_timeout = SELECTOR_CACHE_SECONDS
@@ -333,7 +333,7 @@ class TopicTimesFile(MergedFile):
         from topicfs.fusefs.views.merged_stream import MergedRange
 
         isolation = self.context.settings.isolation
-        with Allowance(THREAD_BYTES, inline=False):  # Each partition gets the allowance of one request.
+        with Allowance(THREAD_BYTES, inline=False):  # Each partition gets the full allowance of a request.
             place = resolve(self._selector, partition, isolation=isolation)
         assert isinstance(place, SelectedRange)
         end = partition.visible_end(isolation) if place.end_offset is None else place.end_offset

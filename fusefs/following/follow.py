@@ -1,4 +1,4 @@
-"""The open `follow` file: the records of one partition or of a whole topic that arrive after the open."""
+"""The open `follow` file: records of a partition or of a whole topic that arrive after the open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from topicfs.storage.model import Fetched, Isolation, Offset
 from topicfs.storage.remote import ThreadNeededError
 
 INLINE_PARTITIONS = 500
-"""Up to this many partitions, the event loop's thread checks them itself, a few microseconds each."""
+"""Up to this many partitions, the event loop's thread itself checks each for new records (a few microseconds each)."""
 
 
 class News(Protocol):
@@ -38,7 +38,7 @@ class News(Protocol):
 
 
 class Followed(NamedTuple):
-    """The current partitions that are followed, and their change notifications."""
+    """The partitions that are followed now, and their change notifications."""
 
     partitions: Callable[[], Mapping[int, Partition]]
     """Returns the partitions by number. Raises FileError (ESTALE) if the topic was deleted."""
@@ -101,7 +101,7 @@ class _Stream:
         return None
 
     def _alone(self, tail: Tail) -> Text | Damage | None:
-        """Render records that the tail no longer has, up to the next kept chunk."""
+        """Render records that the tail no longer has, up to the next chunk that the tail keeps."""
         if self._own is None:
             self._own = Rendering(self, TAIL_FETCH_BYTES)
         self._bound = tail.next_start(self.start_offset)
@@ -113,10 +113,10 @@ class _Stream:
 
 
 class FollowHandle(Handle):
-    """One open(2) of `follow`: a stream that continues where the last read ended.
+    """An open(2) of `follow`: a stream that continues where the last read ended.
 
-    Programs that read more than they need (`head`, `grep -m`, bash's `read`) seek back for the next program, so the
-    last returned bytes can be read again.
+    Programs that read more than they need (`head`, `grep -m`, bash's `read`) seek back for the next program. So the
+    bytes of the last read are kept and can be read again.
     """
 
     follows = True
@@ -168,8 +168,10 @@ class FollowHandle(Handle):
     async def read(self, position: int, size: int) -> Text:
         """Return at most `size` new bytes; wait if there are none.
 
-        A program that reads one byte gets one; the rest is kept for its next read. A damaged batch is reported once.
-        Raises FileError: EAGAIN with O_NONBLOCK if nothing is new, EINTR, EMFILE, ESTALE; ESPIPE for a position
+        A program that reads one byte gets one byte; the other bytes are kept for its next read. A damaged batch is
+        reported once.
+
+        Raises FileError: EAGAIN with O_NONBLOCK if no record is new, EINTR, EMFILE, ESTALE; ESPIPE for a position
         before the last read. Raises CorruptionError.
         """
         if position < self._position:
@@ -187,7 +189,7 @@ class FollowHandle(Handle):
                 ):
                     continue
             except NoAnswerError:
-                heard = -1  # Wait for brokers as for records, then look again.
+                heard = -1  # Wait for brokers in the same way as for records, then look again.
             if self._nonblocking:
                 raise FileError(Refusal.NOTHING_NEW)
             if heard == news.news_count:  # Otherwise something changed while a thread looked.
@@ -203,7 +205,7 @@ class FollowHandle(Handle):
             data, self._rest = rest, b""
         else:
             data, self._rest = memoryview(rest)[:size], memoryview(rest)[size:]
-        # Keep no more of a large chunk than was returned.
+        # Do not keep a large chunk in memory if only a small part of it was returned.
         self._last = data if isinstance(data, bytes) or 2 * len(data) > _held_by(data) else bytes(data)
         self._position = position + len(data)
         return data

@@ -6,7 +6,7 @@
                    ▲slow    ▲▲▲              ▲▲▲▲▲▲ waiting
 
 A follower goes from chunk to chunk. Chunks are kept for slow followers, up to a limit for the whole mount. A follower
-that is further behind renders records itself, as `cat log` does, until it reaches the next kept chunk.
+whose next chunk is no longer kept renders records itself, as `cat log` does, until it reaches the next kept chunk.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Tail:
         self._turn = threading.Lock()
         self._rendering: Rendering | None = None
         self.chunks: dict[Offset, Chunk] = {}
-        """Chunks by the offset of their first record; usually each begins where another ends."""
+        """Chunks by the offset of their first record; usually each chunk begins where the previous chunk ends."""
         self.start_offset = self._end_offset = Offset(0)
 
     def end_offset(self) -> Offset:
@@ -56,7 +56,7 @@ class Tail:
         return self.source.fetch(offset, max_bytes)
 
     def extend(self, offset: Offset, end_offset: Offset) -> Chunk | None:
-        """Render the chunk from `offset` on, below `end_offset`, if the tail ends there; None if the tail has moved on.
+        """Render the chunk from `offset` on, below `end_offset`, if the tail ends at `offset`; otherwise return None.
 
         Raises SegmentDeletedError.
         """
@@ -84,7 +84,7 @@ class Tail:
             self._turn.release()
 
     def _begin(self, offset: Offset) -> Rendering:
-        """Continue from a later offset: there were no followers for a while, or a new one is ahead of the others."""
+        """Continue from a later offset, after a time without followers or for a follower ahead of all others."""
         self.start_offset = self._end_offset = offset
         self._rendering = Rendering(self, TAIL_FETCH_BYTES)
         return self._rendering
@@ -126,7 +126,7 @@ class Tails:
             return tail
 
     def detach(self, tail: Tail) -> None:
-        """Release a tail; with its last follower it is dropped."""
+        """Remove a follower from a tail. When a tail has no followers any more, it is dropped."""
         with self._lock:
             tail.followers -= 1
             if not tail.followers:
@@ -134,7 +134,7 @@ class Tails:
                 tail.forget()
 
     def keep(self, tail: Tail, offset: Offset, text_bytes: int) -> None:
-        """Count a kept chunk, and drop the oldest ones if there are too many."""
+        """Count a kept chunk, and drop the oldest chunks if the tails keep too much."""
         size = text_bytes + CHUNK_OVERHEAD_BYTES
         with self._lock:
             self._kept.append((tail, offset, size))

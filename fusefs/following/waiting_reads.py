@@ -15,13 +15,13 @@ from topicfs.fusefs.processes.signals import DescriptorHolder, Look, descriptor_
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls, Listen
 
 MAX_WAITING = 1000
-"""Default limit on waiting reads; beyond it, reads fail with EMFILE."""
+"""Default limit on waiting reads. A read that would exceed the limit fails with EMFILE."""
 
 USERS_SHARE = 4
-"""Each other user may have at most this fraction (1/N) of the waiting reads; the owner and root have no such limit."""
+"""Any other user may have at most this fraction (1/N) of the waiting reads; this does not limit the owner and root."""
 
 PROGRAM_CHECK_SECONDS = 0.05
-"""Time between two checks of the waiting programs: about the delay of Ctrl-C."""
+"""Time between two checks of the waiting programs. Ctrl-C takes effect after about this time."""
 
 PROGRAM_CHECK_SHARE = 10
 """Checks take at most this fraction (1/N) of the time; with a thousand programs they are less frequent."""
@@ -33,7 +33,7 @@ _NO_USER = -1
 """User ID for all processes that are not visible."""
 
 UNSEEN_READER_SECONDS = 10.0
-"""How long the read of a process that is not visible (another pid namespace) may wait before it gets EINTR."""
+"""How long the read of an invisible process (in another pid namespace) may wait before the read gets EINTR."""
 
 
 class WaitingRead:
@@ -44,7 +44,7 @@ class WaitingRead:
         self.pid, self.path = pid, path
         self.started, self.woken = trio.current_time(), trio.Event()
         self.ended: Refusal | None = None
-        """The error that ended it."""
+        """The error that ended the read; None while it waits."""
         self.user: int | None = None
         """User ID of the process, or _NO_USER; None until it is needed."""
         self.searching = False
@@ -57,7 +57,7 @@ class WaitingRead:
 
 
 class Program(NamedTuple):
-    """A process that waits in a call: `fusefs.threads.blocking_calls.RequestingProcess`."""
+    """A process that waits in a call. Implements `fusefs.threads.blocking_calls.RequestingProcess`."""
 
     waiting: WaitingReads
     pid: int
@@ -86,7 +86,7 @@ class WaitingReads:
             path, stuck=stuck
         ),
     ) -> None:
-        """`bound` limits the reads; with `owner`, the ID of the user who mounted, other users have their own limit."""
+        """`bound` limits all reads. If `owner`, the user who mounted, is given, other users have their own limit."""
         self.bound = bound
         self._owner = owner
         self.waker = Waker()
@@ -129,7 +129,7 @@ class WaitingReads:
             raise FileError(read.ended)
 
     def _check_user(self, pid: int) -> None:
-        """Raise FileError (EMFILE) if the process's user has reached the limit of one user."""
+        """Raise FileError (EMFILE) if the user of process `pid` already has the most waiting reads a user may have."""
         most = max(1, self.bound // USERS_SHARE)
         if self._owner is None or len(self._reads) < most:
             return
@@ -165,9 +165,9 @@ class WaitingReads:
             read.end(Refusal.UNMOUNTED)
 
     async def watch(self) -> None:
-        """Check the waiting programs repeatedly while there are any, until canceled.
+        """Check the waiting programs repeatedly until canceled.
 
-        Searches run separately: under load, reading all of /proc takes seconds.
+        The searches for processes run in separate tasks, because under load, reading all of /proc takes seconds.
         """
         async with trio.open_nursery() as searches:
             searches.start_soon(self._watch_holders)
@@ -212,7 +212,7 @@ class WaitingReads:
                 read.end(Refusal.INTERRUPTED)
 
     async def _find_descriptor_holder(self, read: WaitingRead) -> None:
-        """Find the process that holds the file after the opener is gone; from now on that process is checked."""
+        """Find the process that holds the file after the opener is gone; from then on, check that process."""
         holders = await self._search(read.path, stuck=False) if read.path else []
         read.searching = False
         if holders:
@@ -221,10 +221,10 @@ class WaitingReads:
             read.end(Refusal.INTERRUPTED)
 
     async def _search_holders(self) -> None:
-        """End reads of the opener's descendants that inherited the descriptor and are about to end."""
+        """End a read if a descendant of the opener that inherited the descriptor is about to end."""
         began = trio.current_time() - HOLDER_SEARCH_SECONDS
-        # Calls that are answered soon, such as those to a remote engine, never wait this long, however many
-        # there are.
+        # Calls that are answered soon, such as calls to a remote engine, never wait this long, even if there
+        # are many.
         for path in {read.path for read in self._reads if read.path and read.started <= began}:
             for holder in await self._search(path, stuck=True):
                 for read in list(self._reads):

@@ -3,7 +3,8 @@
     append ─► signal ─► listeners            all of them, immediately: a few, the mount's own
                      └► waiters ─► waker     WAKEUPS_PER_TURN of them now, and as many in each later turn of the event loop
 
-Waiting reads and polls are woken a few per turn, so that thousands of them do not delay an append or other requests.
+Only a few waiting reads and polls are woken per turn, so that thousands of waiters do not delay an append or other
+requests.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import trio
 from topicfs.storage.engine import Cancel
 
 WAKEUPS_PER_TURN = 8
-"""Waiters woken in one turn of the event loop, including the turn of the append: each takes about 50 µs."""
+"""Waiters woken in one turn of the event loop, including the turn of the append. Each waiter takes about 50 µs."""
 
 Waiters: TypeAlias = dict[object, Callable[[], None]]
 
 
 class Waker:
-    """The queue of a mount's waiters, in order of news. Only for the event loop's thread."""
+    """The queue of a mount's waiters, in the order of their news. Only for the event loop's thread."""
 
     def __init__(self) -> None:
         self._due: deque[Waiters] = deque()
@@ -46,7 +47,7 @@ class Waker:
         await event.wait()
 
     def wake(self, waiters: Waiters) -> None:
-        """Call and remove each of `waiters`, some of them later; a waiter that is removed before is not called."""
+        """Call and remove each of `waiters`, some of them later. A waiter that is removed meanwhile is not called."""
         self._due.append(waiters)
         if not self.is_busy:
             self._wake_some()

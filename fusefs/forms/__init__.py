@@ -1,8 +1,8 @@
-"""Forms, one for each suffix: each renders records as text, and parses such text into records.
+"""Forms, one for each suffix: each form renders records as text, and parses such text into records.
 
 The forms are plain lines of values (`log`), key TAB value (`log.kv`), one JSON object per line (`log.json`), and the
-raw batches (`log.batch`). A form works on columns of records and bytes of text, without files, offsets in a log or
-the kernel. The loops over lines are compiled.
+raw batches (`log.batch`). A form works on columns of records and bytes of text. It knows nothing of files, offsets in
+a log or the kernel. The loops over lines are compiled.
 """
 
 from topicfs.fusefs.forms.batches import BATCH
@@ -13,7 +13,7 @@ from topicfs.fusefs.forms.kv import KV
 from topicfs.fusefs.forms.values import VALUES
 
 FORMS: tuple[Form, ...] = (VALUES, KV, JSON)
-"""All forms of lines; the plain one comes first."""
+"""All forms of lines; the plain form comes first."""
 
 VIEW_FORMS: tuple[Form, ...] = (*FORMS, BATCH)
 """All forms in which a log is shown."""
@@ -25,7 +25,7 @@ LINE_SUFFIXES = (*(form.suffix for form in FORMS), *DECODED_SUFFIXES)
 """Suffixes of all forms of lines."""
 
 SUFFIXES = (*DECODED_SUFFIXES, *(form.suffix for form in VIEW_FORMS if form.suffix))
-"""All nonempty suffixes. A suffix that ends with another one precedes it, so that the longest match wins."""
+"""All nonempty suffixes. A suffix that ends with another suffix precedes it, so that the longest match wins."""
 
 __all__ = [
     "BATCH",
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def by_suffix(suffix: str) -> Form:
-    """Return the form for a file name's suffix (`""`, `.kv`, `.json`, `.batch`); KeyError for any other."""
+    """Return the form for a file name's suffix (`""`, `.kv`, `.json`, `.batch`). Raises KeyError for other suffixes."""
     for form in VIEW_FORMS:
         if form.suffix == suffix:
             return form

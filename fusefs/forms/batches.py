@@ -44,7 +44,7 @@ _NOT_SHOWN = fields.CONTROL_MASK | fields.HIDDEN_MASK
 _ENCODED_BYTES = 2 * MAX_CONTENT_BYTES
 """Limit on the memory for records of batches that one write encodes again, in total."""
 _ONE_BATCH_BYTES = 2**31 - 1
-"""No limit: a batch that is encoded again stays one batch, and the log checks its size."""
+"""No limit: a batch that is encoded again is not split, and the log checks its size."""
 
 
 class RawBatches:
@@ -70,7 +70,7 @@ class RawBatches:
         return self.batches.stop - self.batches[0].position
 
     def within(self, first: int, max_bytes: int) -> int:
-        """Return the end index of the batches from `first` on that fit in `max_bytes`; at least one."""
+        """Return the end index of the batches from `first` on that fit in `max_bytes`, or of one batch if none fits."""
         positions = self.batches.column("position").tolist()
         return max(bisect_right(positions, positions[first] + max_bytes) - 1, first + 1)
 
@@ -83,7 +83,7 @@ def find_batches(
     aborted: Sequence[AbortedTransaction] = (),
     max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> Iterator[Columns]:
-    """Do what `decode_each` does, but yield whole batches (`RawBatches`); only checksums are verified.
+    """Do what `decode_each` does, but yield whole batches (`RawBatches`); verifies only checksums.
 
     Raises TornBatchError, CorruptBatchError; OversizeBatchError for a batch larger than `max_content_bytes`.
     """
@@ -133,7 +133,8 @@ class WholeBatches:
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Return whole batches that a producer may send.
 
-        Raises InvalidRecordError for anything but batches, RecordTooLargeError.
+        Raises InvalidRecordError if `text` is not a sequence of whole batches, RecordTooLargeError for a too large
+        batch.
         """
         scanned = scan(text, check_crc=True)
         if scanned.problem is not None:
@@ -145,7 +146,7 @@ BATCH = WholeBatches()
 
 
 def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
-    """Yield the position of each batch and how many bytes of it are shown: all or none."""
+    """Yield the position of each batch and how many of its bytes are shown: either all or 0."""
     names = ("position", "size_bytes", "base_offset", "last_offset", "attributes", "record_count")
     columns = [batches.column(field).tolist() for field in names]
     for position, size, base_offset, last_offset, attributes, records in zip(*columns, strict=True):
@@ -195,7 +196,7 @@ def _check(header: BatchHeader, max_batch_bytes: int) -> None:
 
 
 def _without_transaction(data: Buffer, header: BatchHeader) -> bytearray:
-    """Return the batch; remove the producer if it belongs to a transaction."""
+    """Return the batch; if it belongs to a transaction, remove its producer."""
     batch = bytearray(memoryview(data)[header.position : header.end_position])
     if header.is_transactional:
         if header.attributes & _WITHOUT_MEANING:

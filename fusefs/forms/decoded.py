@@ -3,8 +3,8 @@
     {"topic":…,"partition":…,"offset":…,…,"key":…,"key_schema_id":7,"payload":{"id":1},"payload_schema_id":8}
 
 A key or payload framed for a schema registry (`schemas.frame`) is shown as the decoded JSON value, followed by the
-schema ID. If it cannot be decoded, it is shown whole in base64 as `payload_base64`, also with the ID. A key or
-payload without a frame is shown as in `log.json`, without an ID.
+schema ID. A framed payload that cannot be decoded is shown whole in base64 as `payload_base64`, also with the ID. A
+key or payload without a frame is shown as in `log.json`, without an ID.
 
 Written lines are encoded by the newest schemas of the topic's subjects, TOPIC-value and TOPIC-key
 (TopicNameStrategy). Schema IDs in the lines are ignored, and `payload_base64` is stored as it is. A null payload is a
@@ -42,7 +42,7 @@ class DecodedForm:
     tells_times = True
 
     def __init__(self, suffix: str, reading: PayloadReader, leave: Callable[[], None] = lambda: None) -> None:
-        """Decode payloads by `reading`; `leave` is called before decoding, which may take long."""
+        """Decode payloads by `reading`. Call `leave` before each decoding, because decoding may take long."""
         self.suffix = suffix
         self._reading = reading
         self.leave = leave
@@ -139,13 +139,13 @@ class SchemaForm(DecodedForm):
     def __init__(
         self, suffix: str, reader: PayloadReader, topic: str, writer: Callable[[], PayloadWriter]
     ) -> None:
-        """`writer` is called for each text, and its result encodes the text."""
+        """Encode each text with the result of a call to `writer`."""
         super().__init__(suffix, reader)
         self._topic = topic
         self._writer = writer
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Encode lines (blocking: may fetch their schema). Raises FormError for a line that violates it."""
+        """Encode lines (blocking: may fetch their schema). Raises FormError for a line that violates the schema."""
         records = parse_records(text, timestamp, _Encoding(self._topic, self._writer()).octets, _IGNORED)
         return encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes, unit="line")
 
@@ -182,5 +182,5 @@ def _drop_header(fields: dict[str, Any], header: bytes) -> None:
 
 
 def _key_place(line: bytes, end: int) -> int:
-    """Return where the field of the key begins; it is the last field before the payload."""
+    """Return the position of the key's field, which is the last field before the payload."""
     return max(line.rfind(_KEY + b'":', 0, end), line.rfind(_KEY + b'_base64":', 0, end))

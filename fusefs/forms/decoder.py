@@ -1,7 +1,8 @@
 """Decoders of forms: from batches to columns of records, or to the batches themselves.
 
-Text can be longer than its record, in JSON eight times. If a line would exceed the limit for decoded content
-(`storage.codec.compression.bounds`), the record cannot be shown in that form, and its batch counts as unreadable.
+The text of a record can be longer than the record, in JSON eight times. If a line would exceed the limit for decoded
+content (`storage.codec.compression.bounds`), the record cannot be shown in that form, and its batch counts as
+unreadable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Decode: TypeAlias = Callable[..., Iterator[Columns]]
 """Like `storage.codec.columns.decode_each`, with the options `aborted` and `max_content_bytes`."""
 
 _WIDE_BYTES = MAX_CONTENT_BYTES // 8
-"""The line of a record smaller than this is never too long."""
+"""The line of a record smaller than this never exceeds the limit."""
 
 
 def decoder_of(form: Form) -> Decode:
@@ -50,7 +51,7 @@ def _check_lines(form: Form, columns: Columns) -> None:
 
 
 def check_line(form: Form, columns: Columns, index: int) -> None:
-    """Raise OversizeBatchError, with the position of the batch, if the record's line would be too long."""
+    """Raise OversizeBatchError with the position of the batch if the record's line would exceed the limit."""
     offset = columns.offsets[index]
     if columns.within(index, _WIDE_BYTES) > index + 1 or len(columns.data) <= _WIDE_BYTES:
         return

@@ -10,7 +10,7 @@ from topicfs.storage.model import Buffer, TopicPartition
 
 
 class FormError(ValueError):
-    """A line is not a valid record in its form; the whole text is refused."""
+    """A line is not a valid record in its form. The whole text is refused, including its valid lines."""
 
     def __init__(self, line_number: int, reason: str) -> None:
         super().__init__(f"line {line_number}: {reason}")
@@ -22,20 +22,20 @@ class FormError(ValueError):
 class Form(Protocol):
     """Renders records as lines, and parses lines into records.
 
-    `parse` restores everything of a record that `render` shows.
+    `parse` restores everything that `render` shows of a record.
     """
 
     @property
     def suffix(self) -> str:
-        """File name suffix of the form: empty, or with its dot."""
+        """File name suffix of the form, with its dot; empty for the plain form."""
 
     @property
     def tells_times(self) -> bool:
-        """True if a line may contain the record's timestamp; other records get the `timestamp` given to `parse`."""
+        """True if a line may contain the record's timestamp; lines without one get the `timestamp` given to `parse`."""
 
     @property
     def outdated(self) -> bool:
-        """True once newly opened files may show the same records differently; then it stays true. Never waits."""
+        """True once newly opened files may show the same records differently; stays true from then on. Never waits."""
 
     def render(
         self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
@@ -53,6 +53,7 @@ class Form(Protocol):
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Encode whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
 
-        An empty text gives no batch. Records whose line has no timestamp get `timestamp` (ms). Raises FormError for
-        an invalid line, RecordTooLargeError for a record that exceeds a batch, ValueError if the last line has no LF.
+        An empty text gives no batch. A line without a timestamp becomes a record with `timestamp` (ms). Raises
+        FormError for an invalid line, RecordTooLargeError for a record that exceeds a batch, ValueError if the last
+        line has no LF.
         """

@@ -2,11 +2,11 @@
 
     {"topic":…,"partition":…,"offset":…,"tstype":"create","ts":…,"headers":["name","value",…],"key":…,"payload":…}
 
-`tstype` is `create` or `logappend`; both `tstype` and `ts` are missing for format v0, which has no timestamps, and
-`headers` is missing if there are none. Null keys, payloads and header values are null. Bytes that are not UTF-8 are
-shown in base64, as `key_base64`, `payload_base64` or `headers_base64`; the latter has all header values of the record
-in base64, but never the names. In a name, bytes that are not UTF-8 become lone surrogates (U+DC80 to U+DCFF, Python's
-surrogateescape).
+`tstype` is `create` or `logappend`. Records of format v0, which has no timestamps, have neither `tstype` nor `ts`,
+and records without headers have no `headers`. Null keys, payloads and header values are null. Bytes that are not
+UTF-8 are shown in base64, as `key_base64`, `payload_base64` or `headers_base64`; `headers_base64` has all header
+values of the record in base64, but never the names. In a name, bytes that are not UTF-8 become lone surrogates
+(U+DC80 to U+DCFF, Python's surrogateescape).
 
 This module renders; `json_parser` parses. Compiled by Cython; runs uncompiled with the same results.
 """
@@ -105,7 +105,7 @@ JSON = JsonForm()
 @cython.final
 @cython.cclass
 class _LineWriter:
-    """The lines of some columns: `measure` computes their sizes, `put` writes them."""
+    """Writes the lines of some columns: `measure` computes the sizes of the lines, `put` writes the lines."""
 
     columns: Columns
     data: memoryview
@@ -135,7 +135,7 @@ class _LineWriter:
 
     @cython.cfunc
     def measure(self, start_offset: cython.longlong, end_offset: cython.longlong) -> array[int]:
-        """Return the size of each batch's lines; remember what needs base64."""
+        """Return the size of each batch's lines, and note which fields need base64 (for `put`)."""
         sizes = array("q")
         row: cython.p_longlong = memory.int64s_of(self.rows)
         column: cython.p_longlong = memory.int64s_of(self.block)
@@ -187,7 +187,7 @@ class _LineWriter:
     def put(
         self, target: cython.p_uchar, start_offset: cython.longlong, end_offset: cython.longlong
     ) -> object:
-        """Write what `measure` has measured; takes the same range."""
+        """Write the lines that `measure` has measured. The offsets must be those of the call of `measure`."""
         row: cython.p_longlong = memory.int64s_of(self.rows)
         column: cython.p_longlong = memory.int64s_of(self.block)
         times: cython.Py_ssize_t = fields.TIMESTAMPS * self.count
@@ -266,7 +266,7 @@ def _headers_are_text(
 def _headers_size(
     source: cython.p_uchar, span: cython.p_longlong, headers: cython.Py_ssize_t, base64: cython.bint
 ) -> cython.Py_ssize_t:
-    """Size of names, values, commas and the closing bracket: there are as many commas and brackets as parts."""
+    """Return the size of names, values, commas and the closing bracket; commas and bracket are as many as parts."""
     size: cython.Py_ssize_t = 2 * headers
     number: cython.Py_ssize_t
     for number in range(headers):

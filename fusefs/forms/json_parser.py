@@ -2,8 +2,8 @@
 
 It accepts everything that `json_lines` prints: `ts` (ms; by default the current time), `key`, `payload`, `headers`
 and their base64 variants. `topic`, `partition`, `offset`, `tstype` and `broker` are ignored, so that the output of
-kcat and of `log.json` can be appended again. Other fields are refused, and so is a line without `payload`: a typing
-error must not become an empty record. A null payload is a tombstone.
+kcat and of `log.json` can be appended again. A line with any other field is refused, and so is a line without
+`payload`, because a typing error must not become an empty record. A null payload is a tombstone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Strings and numbers of JSON (RFC 8259), each measured before it is written.
+"""Strings and numbers of JSON (RFC 8259). Each is measured before it is written.
 
-Escapes the same characters as kcat's library: quote, backslash, the five characters with letters, and other control
-characters as four upper-case hex digits. Bytes that are not UTF-8 have no JSON string; `field_size` returns -1 for
-them. Compiled by Cython; runs uncompiled with the same results.
+Escapes the same characters as kcat's library: quote, backslash, the five control characters that have letter escapes,
+and other control characters as four upper-case hex digits. Bytes that are not UTF-8 have no JSON string; `field_size`
+returns -1 for them. Compiled by Cython; runs uncompiled with the same results.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _is_plain(source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.l
 @cython.inline
 @cython.exceptval(check=False)
 def _letter_of(octet: cython.int) -> cython.int:
-    """Return the letter that escapes `octet` after a backslash; 0 if there is none."""
+    """Return the letter that escapes `octet` after a backslash; 0 if `octet` has no such letter."""
     if octet == ord('"') or octet == ord("\\"):
         return octet
     if octet == ord("\n"):
@@ -144,7 +144,7 @@ def put_string(
     start: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a string in quotes; bytes that are not UTF-8 become lone surrogates (measured with `lenient`)."""
+    """Write a string in quotes; bytes that are not UTF-8 become lone surrogates (`field_size` with `lenient`)."""
     target[at] = ord('"')
     at += 1
     if _is_plain(source, start, length):
@@ -241,7 +241,7 @@ def _put_base64(
 @cython.cfunc
 @cython.exceptval(check=False)
 def integer_size(value: cython.longlong) -> cython.Py_ssize_t:
-    """Return the number of an integer's decimal digits, plus its sign."""
+    """Return the number of characters of a decimal integer: its digits and its sign."""
     size: cython.Py_ssize_t = 1 if value >= 0 else 2
     rest: cython.ulonglong = _magnitude(value)
     while rest >= 10:

@@ -48,7 +48,7 @@ class KeyValue:
     def measure(
         self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Return the size of each batch's lines; each escaped byte takes one more."""
+        """Return the size of each batch's lines. An escaped byte takes two bytes."""
         data: memoryview = columns.data
         block: memoryview = columns.block
         source: cython.p_uchar = memory.octets_of(data)
@@ -192,7 +192,7 @@ def _put_field(
 
 @cython.cfunc
 def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
-    """Parse the lines into records, in a copy of the text without escapes."""
+    """Parse the lines into records, whose bytes are in a copy of the text without the escapes."""
     view: memoryview = memory.flat_view(text)
     source: cython.p_uchar = memory.octets_of(view)
     end: cython.Py_ssize_t = len(view)

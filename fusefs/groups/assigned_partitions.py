@@ -1,4 +1,4 @@
-"""A reader's assigned partitions: where each one began, its next record, and which records are done."""
+"""A reader's assigned partitions: where each partition began, its next record, and which records are done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Warn = Callable[[str], None]
 
 
 def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: Timestamp) -> Offset:
-    """Return where a group begins without a position, or with one out of range. Raises NoPositionError.
+    """Return where a group begins if it has no position, or a position out of range. Raises NoPositionError.
 
     Follows Kafka's `auto.offset.reset` (kafka-coordinators.md#consumer-protocol).
     """
@@ -36,12 +36,12 @@ def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: 
 
 
 class AssignedPartition:
-    """One partition of a reader, from assignment to release. Not thread-safe: the reader holds a lock."""
+    """A partition of a reader, from assignment to release. Not thread-safe: the reader holds a lock."""
 
     def __init__(
         self, topic_id: str, source: Source, committed: CommittedPosition | None, *, end_offset: Offset | None
     ) -> None:
-        """`end_offset` is where a draining reader stops; None: it never stops."""
+        """`end_offset` is where a draining reader stops. None: the reader never stops."""
         self.partition = TopicPartition(source.partition.topic, source.partition.number)
         self.topic_id = topic_id
         self._source = source
@@ -53,7 +53,7 @@ class AssignedPartition:
         self.given = False
         """True once a record was delivered."""
         self.done: Offset | None = None
-        """The position to commit: all records below are done. None: nothing to commit yet."""
+        """The position to commit: all records below it are done. None: nothing to commit yet."""
         self.said: Offset | None = None
         """The offset passed to the last commit."""
 
@@ -64,7 +64,7 @@ class AssignedPartition:
 
     @property
     def cuts(self) -> tuple[Offset, ...]:
-        """The partition's cuts that the reader has already handled."""
+        """The cuts of the partition (records lost in unclean elections) that the reader has already handled."""
         return self._source.cuts
 
     def serve_from(self, partition: Partition) -> None:
@@ -75,7 +75,7 @@ class AssignedPartition:
             self._reader = ChunkReader(self._source, offset)
 
     def pass_over(self) -> None:
-        """Advance `done` over offsets that show nothing (markers); only if all delivered records are done."""
+        """Advance `done` over offsets that show nothing, such as markers, if all delivered records are done."""
         if self.done is not None and self._reader is not None:
             self.done = max(self.done, self._reader.next_offset)
 
@@ -107,7 +107,9 @@ class AssignedPartition:
                 f"{self.partition}: position {committed.offset} is outside the log; reading continues at {offset}"
             )
         if reset.kind == EARLIEST:
-            self.said = offset  # Do not commit it yet: the next member begins at the same record.
+            self.said = (
+                offset  # Do not commit this offset yet: the next member begins at the same record anyway.
+            )
 
     def _is_in_range(self, offset: Offset) -> bool:
         bounds = self._source.partition.offsets()
@@ -117,7 +119,7 @@ class AssignedPartition:
         """Return the next records, at most `most`; None if there are none yet.
 
         If the next record was deleted, continues as `reset` says. If an unclean election lost delivered records, goes
-        back to the first of them, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
+        back to the first lost record, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
         """
         self._source.partition.find_bounds()  # Raises the error if the partition cannot be read.
         self.begin(reset, now, warn)

@@ -4,7 +4,7 @@
     ends                   ▲            ▲            ▲
     offsets   17           18           21           22      where reading goes on from there
 
-A read may return any number of bytes; the ends show which records it returned in full. The ends are computed on
+A read may return any number of bytes; the ends show which records were returned in full. The ends are computed on
 demand, because a program that reads whole chunks needs only the last end.
 """
 
@@ -28,12 +28,12 @@ from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset
 
 GROUP_FETCH_BYTES = 256 * 1024
-"""Size of a fetch; at least one batch, however large."""
+"""Size of a fetch. A fetch returns at least one batch, however large."""
 
 LAST_OFFSET = Offset(2**63 - 1)
 
 GROUP_CHUNK_BYTES = 256 * 1024
-"""Approximate bytes of records in the text of one chunk; a single record may be larger."""
+"""Approximate bytes of records in the text of a chunk. A chunk of a single record may be larger."""
 
 
 class RecordEnd(NamedTuple):
@@ -42,7 +42,7 @@ class RecordEnd(NamedTuple):
     position: int
     """Position in the text."""
     offset: Offset
-    """Offset from which to read after the record."""
+    """Offset of the next record to read."""
 
 
 class RecordEnds(Protocol):
@@ -56,12 +56,12 @@ class RecordEnds(Protocol):
 
 
 class Chunk(NamedTuple):
-    """The text of adjacent records; or, if `error` is set, no text but the damage in their place."""
+    """The text of adjacent records. If `error` is set, the text is empty, and `error` is the damage in its place."""
 
     text: Text
     start_offset: Offset
     end_offset: Offset
-    """Offset from which to read after the chunk."""
+    """Offset of the next record to read after the chunk."""
     ends: RecordEnds | None = None
     """None: no record ends in the text."""
     error: CorruptionError | None = None
@@ -149,7 +149,7 @@ class ChunkReader:
         """Offset of the next record to return."""
         self._pieces: deque[Piece] = deque()
         self._behind = offset
-        """Offset from which to read after the pieces."""
+        """Offset of the next record to read after the pieces."""
 
     def go_to(self, offset: Offset) -> None:
         """Continue from another offset."""
@@ -159,15 +159,15 @@ class ChunkReader:
     def next(self, end_offset: Offset, most: int | None = None) -> Chunk | None:
         """Return the next records below an offset; None if there are none, though `next_offset` may have advanced.
 
-        Returns at most `most` records, in a form of lines. Raises SegmentDeletedError, also after any cut. After a
-        ThreadNeededError the call can be repeated.
+        Returns at most `most` records, if the form is a form of lines. Raises SegmentDeletedError, also after any
+        cut. After a ThreadNeededError the call can be repeated.
         """
         self.source.check(LAST_OFFSET)
         while self.next_offset < end_offset:
             if not self._pieces:
                 before = self.next_offset
                 chunk = self._fetch(end_offset, most)
-                # The batches show no records, or there were none.
+                # The batches show no records, or no batch was left.
                 if chunk is None and not self._pieces:
                     self.next_offset = max(self.next_offset, min(self._behind, end_offset))
                     if self.next_offset == before:
@@ -238,13 +238,13 @@ class ChunkReader:
         )
 
     def _render_lines(self, piece: Columns, end_offset: Offset, most: int | None) -> Chunk | None:
-        """Render the rest of a piece, or at most a chunk of it."""
+        """Render the remaining records of a piece, or at most a chunk of them."""
         start_offset, offsets = self.next_offset, piece.offsets
         first, last = piece.find(start_offset), piece.find(end_offset)
         if first < last:
             last = min(last, piece.within(first, GROUP_CHUNK_BYTES), last if most is None else first + most)
         text = b""
-        if first < last:  # First, because it may have to be repeated in a thread.
+        if first < last:  # Render first, because this call may have to be repeated in a thread.
             text = self.source.render(piece, offsets[first], offsets[last - 1] + 1)
         if last < len(piece) and offsets[last] < end_offset:
             self.next_offset = Offset(offsets[last])
@@ -271,7 +271,7 @@ def _ends_of_values(
 ) -> RecordEnds:
     """Return the ends of the values between two offsets in batches that were copied whole to `text`.
 
-    Usually each offset has one line, which needs no decoding.
+    Usually each offset has one line, so nothing has to be decoded.
     """
     if text.count(b"\n") == end_offset - start_offset and _has_each_offset(data, start_offset, end_offset):
         return LineEnds(text, start_offset, range(start_offset, end_offset))

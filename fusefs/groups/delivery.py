@@ -1,4 +1,4 @@
-"""What a reader was given and what of it is done, in bytes of its stream and offsets of partitions.
+"""Which records a reader was given and which are done, in bytes of its stream and offsets of partitions.
 
     stream    ──────────┬───────────────────────────────┬──────────
                         │ chunk of orders-0             │ the next one
@@ -9,9 +9,10 @@
                        end)     next read    read had)
                                  begins)
 
-A read starts at the program's file position: the program has processed everything before it, and ignored what it was
-given beyond it (`head` and bash's `read` seek back). So the records that end at or before `asked` are done. If a
-record was given only in part, this reader keeps it until its end: no other member gets the rest.
+A read starts at the program's file position. The program has processed everything before this position, and ignored
+everything that it was given after it (`head` and bash's `read` seek back). So the records that end at or before
+`asked` are done. A record that was given only in part stays with this reader until the whole record is given: no
+other member gets the remainder.
 
 Writing to the file also moves the file position; `writes` and `wrote` adjust the bookkeeping.
 """
@@ -31,19 +32,21 @@ class Delivery:
     def __init__(self) -> None:
         self._share: AssignedPartition | None = None
         self._chunk: Chunk | None = None
-        """The current chunk: it is being given, or was given and is not done."""
+        """The current chunk, which is being given, or was given and is not done. None: no such chunk."""
         self._base = 0
-        """Stream position of the chunk's first byte; without a chunk, of the next chunk's."""
+        """Stream position of the first byte of the current chunk or, if there is none, of the next chunk."""
         self._given = 0
         """Bytes of the chunk that were given."""
         self._answered = 0
         """Bytes of the chunk that are done: whole records."""
         self._cuts: tuple[Offset, ...] = ()
-        """The cuts of the partition that the reader knew when the chunk was given: records lost since are never done."""
+        """The cuts of the partition that were known when the chunk was given. Records lost in later cuts are never
+        done.
+        """
         self._next: tuple[AssignedPartition, Chunk] | None = None
-        """The next chunk, of which nothing was given."""
+        """The next chunk, of which no byte was given yet."""
         self.records = 0
-        """Number of records offered and not withdrawn; counted only for readers with a record limit."""
+        """Number of records offered and not withdrawn. Counted only if the reader has a record limit."""
         self.read_last: TopicPartition | None = None
         """The partition of the last chunk that was given."""
         self._read_topics: dict[TopicPartition, str] = {}
@@ -57,7 +60,7 @@ class Delivery:
         return self._next is not None or (self._chunk is not None and self._given < len(self._chunk.text))
 
     def offer(self, share: AssignedPartition, chunk: Chunk) -> None:
-        """Make `chunk` the next one. A chunk that was offered before and not given is read again later."""
+        """Make `chunk` the next chunk. A chunk that was offered before and not given is read again later."""
         self.withdraw()
         self._next = share, chunk
         self.records += chunk.records
@@ -73,7 +76,7 @@ class Delivery:
     # Reads and writes of the program
 
     def ask(self, position: int) -> None:
-        """The program reads at `position`: everything before is done. Raises FileError (ESPIPE)."""
+        """The program reads at `position`: all records before `position` are done. Raises FileError (ESPIPE)."""
         chunk, share = self._chunk, self._share
         self._base = max(self._base, position - self._given)  # Seeking forward skips no records.
         asked = position - self._base
@@ -93,11 +96,11 @@ class Delivery:
             share.done = self._kept(share, place.offset)
 
     def _kept(self, share: AssignedPartition, offset: Offset) -> Offset:
-        """Return `offset`, or the offset of the first record lost since the chunk was given, if that is smaller."""
+        """Return `offset` or, if smaller, the offset of the first record lost since the chunk was given."""
         return min((offset, *share.cuts[len(self._cuts) :]))
 
     def read(self, size: int) -> Text:
-        """Return at most `size` bytes: whole records, or a part if not one fits. Raises the chunk's error."""
+        """Return at most `size` bytes: whole records, or a part of a record if none fits. Raises the chunk's error."""
         if self._chunk is None:
             assert self._next is not None
             (self._share, self._chunk), self._next = self._next, None
@@ -118,7 +121,7 @@ class Delivery:
         return chunk.text if start == 0 and end == len(chunk.text) else memoryview(chunk.text)[start:end]
 
     def writes(self, position: int) -> None:
-        """The program writes at `position`, so it has read everything before."""
+        """The program writes at `position`, so it has read everything before `position`."""
         if self._chunk is not None:
             self._given = max(min(position - self._base, self._given), self._answered)
 
@@ -129,14 +132,14 @@ class Delivery:
     # Other members
 
     def unanswered_partition(self) -> TopicPartition | None:
-        """Return the partition with records that were given and are not done."""
+        """Return the partition with records that were given and are not done; None if all are done."""
         if self._share is None or self._chunk is None:
             return None
         is_open = self._given > self._answered or self._chunk.error is not None
         return self._share.partition if is_open else None
 
     def finish(self, partition: TopicPartition) -> bool:
-        """Give no more of a partition than the rest of a started record; return whether all of it is done.
+        """Give no more of a partition than the remainder of a started record; return whether all of it is done.
 
         Called if the group revokes the partition or the time is over, and again after each `ask`.
         """
@@ -153,7 +156,7 @@ class Delivery:
         return False
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop a partition that this reader lost, even within a record."""
+        """Drop a partition that this reader lost, even if a record is only partly delivered."""
         if self._next is not None and self._next[0].partition == partition:
             self.withdraw()
         if self._share is not None and self._share.partition == partition:
@@ -165,7 +168,7 @@ class Delivery:
             self._answer(self._chunk, self._share, self._given)
 
     def has_read_other(self, share: AssignedPartition) -> bool:
-        """Return whether the last chunk from the partition was of a former topic with the same name."""
+        """Return whether the last chunk from the partition belongs to a deleted topic with the same name."""
         return self._read_topics.get(share.partition, share.topic_id) != share.topic_id
 
     def _drop(self) -> None:

@@ -1,4 +1,4 @@
-"""A group's position in a partition, as users write it and as it is shown.
+"""A group's position in a partition: how users write it, and how it is shown.
 
 42 +10 -10 earliest latest @2026-11-24T03:00:00Z
 """
@@ -83,7 +83,7 @@ def lags(
     positions: Mapping[TopicPartition, CommittedPosition],
     members: Iterable[MemberDescription] = (),
 ) -> Mapping[TopicPartition, int | None]:
-    """Return a group's lag in each partition that has a position or a member; deleted partitions are left out."""
+    """Return a group's lag in each partition that has a position or a member; leaves out deleted partitions."""
     found: dict[TopicPartition, int | None] = {}
     for partition in sorted({*positions, *(one for member in members for one in member.partitions)}):
         try:
@@ -94,7 +94,7 @@ def lags(
 
 
 def known_sum(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum of numbers, such as lags; None if one of them is unknown."""
+    """Return the sum of `numbers`, such as lags; None if a number is unknown."""
     known = list(numbers)
     return None if None in known else sum(one for one in known if one is not None)
 

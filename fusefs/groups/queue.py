@@ -1,10 +1,10 @@
-"""The open `take` of a queue: each read(2) gets one record, which the file holds until a command about it is written.
+"""The open `take` of a queue: each read(2) gets one record. The file holds it until a command about it is written.
 
     read ─► a record, held ─► accept  release  reject  renew        written to the same file
-                            └─► close, or death: it is there for others at once
+                            └─► close, or the program ends: others can take the record immediately
 
-If a record is longer than a read, the next reads get the rest. A command applies to the record read last, or to any
-other held record by its name in `in-flight`, such as `orders-0-42`.
+If a record is longer than a read, the next reads get the rest of the record. A command applies to the record read
+last, or to any other held record by its name in `in-flight`, such as `orders-0-42`.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ class TakeHandle(Handle):
         self._news = Wakeups(program.waiting.waker)
         self._stop_listening = session.listen(self._news.signal)
         self._prefetched: Leased | Exception | None = None
-        """What poll(2) took for the next read: a record, or an error."""
+        """The record or error that poll(2) took for the next read."""
         self._last: RecordName | None = None
         """The record being read, or read last."""
         self._text = b""
         self._base = self._given = 0
-        """Stream position of that record, and how many of its bytes were returned."""
+        """Stream position of the record in `_last`, and how many of its bytes were returned."""
         self._begun_line = b""
         self._taking = False
         self._poll = WaitingPoll(self._news.wait)
 
     async def read(self, position: int, size: int) -> bytes:
-        """Return the next record, or the rest of one; wait if there is none.
+        """Return the next record, or the rest of a record; wait if there is none.
 
-        Raises FileError: EAGAIN with O_NONBLOCK if there is none, EINTR, EMFILE; ESPIPE for a position before the
-        current record. Raises the errors of `ShareSession.take`.
+        Raises FileError: EAGAIN with O_NONBLOCK if there is no record, EINTR, EMFILE; ESPIPE for a position before
+        the current record. Raises the errors of `ShareSession.take`.
         """
         while True:
             heard = self._news.news_count
@@ -126,9 +126,10 @@ class TakeHandle(Handle):
         )
 
     def poll(self, notify: Notify | None) -> int:
-        """Return the ready events. A readable record is already held, because only holding it shows that it is there.
+        """Return the ready events. A readable record is already held, because only holding shows that it is available.
 
-        A record is taken when a program polls, not when it arrives: the program may have stopped waiting.
+        A record is taken when a program polls, not when the record arrives, because the program may have stopped
+        waiting.
         """
         self._poll.begin(notify)
         if self._is_readable:
@@ -143,7 +144,7 @@ class TakeHandle(Handle):
         return self._given < len(self._text) or self._prefetched is not None
 
     async def _take_for_poll(self) -> None:
-        """Take a record for the next read and notify the kernel; look again if anything changed meanwhile."""
+        """Take a record for the next read and notify the kernel; look again if the queue changed meanwhile."""
         heard = -1
         try:
             while heard != self._news.news_count:

@@ -1,11 +1,11 @@
-"""When an open file of a group ends, according to its name.
+"""When the stream of an open file of a group ends, according to the file's name.
 
     log          never: it waits for more records
     drain        where the partitions ended when it was opened
     next-1000    the same, but after at most this many records
     next-10s     after this many seconds; returns records that arrive meanwhile
 
-Numbers have no leading zeros: `next-0` and `next-007` are not names.
+Numbers are at least 1 and have no leading zeros: `next-0` and `next-007` do not exist.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import re
 from typing import NamedTuple
 
 LAST_COMMIT_SECONDS = 5.0
-"""How long a reader whose time is over waits for its commit."""
+"""How long a reader whose time is over waits for its last commit."""
 
 _NEXT = re.compile(r"next-([1-9][0-9]*)(s?)")
 
 
 class ReadLimit(NamedTuple):
-    """The limits of an open file; without any it waits for more records."""
+    """The limits of an open file. A file without limits waits for more records."""
 
     drains: bool = False
-    """True if it ends where the partitions ended when they were assigned."""
+    """True if the stream ends where the partitions ended when they were assigned."""
     records: int | None = None
     """Maximum number of records; None: unlimited."""
     seconds: int | None = None
-    """Seconds after which it ends; None: never."""
+    """Seconds after which the stream ends; None: never."""
 
     @property
     def commits_at_end(self) -> bool:
@@ -36,7 +36,7 @@ class ReadLimit(NamedTuple):
 
 
 def parse_read_limit(name: str) -> ReadLimit | None:
-    """Parse a name without its suffix; None for any other name."""
+    """Parse a name without its suffix; None if the name is not such a file."""
     if name in {"log", "drain"}:
         return ReadLimit(drains=name == "drain")
     found = _NEXT.fullmatch(name)

@@ -4,9 +4,9 @@
                                 │                              │
               partitions wanted back, of which nothing is owed └─► wait for records, or for a rebalance
 
-Programs that share an inherited descriptor share one membership. Positions are committed in the background; if a
-commit fails, the next read returns the error and no records, and the read after it commits again. `next-1000` and
-`next-10s` commit when the program reads the end: until then they keep each partition of which they gave something.
+Programs that share an inherited descriptor share one membership. Positions are committed in the background. If a
+commit fails, the next read returns the error and no records, and the read after that commits again. `next-1000` and
+`next-10s` commit when the program reads the end. Until then they keep each partition of which they gave records.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Held(NamedTuple):
 
 
 class GroupHandle(Handle):
-    """One member of a group. Only for the event loop's thread, except that filling may run in another thread."""
+    """The file's path in the mount, such as `/@groups/billing/orders/log`."""
 
     follows = True
 
@@ -86,27 +86,29 @@ class GroupHandle(Handle):
         nonblocking: bool,
         ends: Mapping[tuple[str, int], Offset],
     ) -> None:
-        """Join the group; `ends` (from `ends_of`) is where the partitions ended at open(2), for a draining reader."""
+        """Join the group. For a draining reader, `ends` (from `ends_of`) is where the partitions ended at open(2)."""
         self._what = what
         self._program = Program(what.waiting, opener_pid, what.path)
         self._nonblocking = nonblocking
         self._metadata = f"{program} {opener_pid}"
         self._delivery = Delivery()
         self._turn = trio.Lock()
-        """Held while a read is processed, but not while it waits for records."""
+        """Held while a read is processed, but not while a read waits for records."""
         self._filling = threading.Lock()
         self._news = Wakeups(what.waiting.waker)
         self._token = trio.lowlevel.current_trio_token()
         self._partitions: dict[TopicPartition, _Held] = {}
         self._given_up: dict[tuple[str, int], tuple[membership.CommittedPosition | None, Offset | None]] = {}
-        """Partitions given up, by topic ID and number: the position at assignment, and the offset committed since."""
+        """Partitions given up, by topic ID and number: the position at assignment, and the offset committed since
+        then.
+        """
         self._changes = 0
         """Number of assignment changes that were reported and not processed yet."""
         self._ends = ends
         self._over = self._ended = False
-        """No more records: the time is over; the end was reached."""
+        """True once the time is over, and once the end is reached: no more records are given."""
         self._alarm: trio.CancelScope | None = None
-        """Ends when the time is over, or at the close."""
+        """A scope that is canceled when the time is over, or at the close."""
         self._request = trio.CancelScope()
         """Cancels an unanswered request to a broker when the time is over."""
         self._taken: NotAssignedError | None = None
@@ -136,7 +138,8 @@ class GroupHandle(Handle):
         """Return the next records, at most `size` bytes; wait if there are none. Returns b"" at the end.
 
         Everything before `position` is done. Raises FileError: EAGAIN with O_NONBLOCK if there is no record, EINTR,
-        EMFILE; ESPIPE for a position before a record that is done. Raises the engine's errors, and those of commits.
+        EMFILE; ESPIPE for a position before a record that is done. Raises the engine's errors, and the errors of
+        commits.
         """
         waiting, news, asked = self._what.waiting, self._news, False
         if waiting.waker.is_busy and not self._delivery.has_text:
@@ -171,7 +174,7 @@ class GroupHandle(Handle):
                 await self._program.wait(news.wait)
 
     async def _patiently(self, call: Callable[[], bool]) -> bool:
-        """Return the result of `call`; False if no broker answers, and then the reader looks again without waiting."""
+        """Return the result of `call`; False if no broker answers (the reader then looks again without waiting)."""
         try:
             return await self._what.blocking.run_inline_or_in_thread(call, self._program)
         except NoAnswerError:
@@ -194,11 +197,11 @@ class GroupHandle(Handle):
                 except ThreadNeededError as error:
                     if not self._what.engine.remote:
                         raise
-                    missing = missing or error  # Try the other partitions: they may need no broker.
+                    missing = missing or error  # Try the other partitions, which may need no broker.
                     continue
                 if chunk is not None and not self._ended:
                     held = self._partitions.pop(partition)
-                    self._partitions[partition] = held  # Move it to the end of the order.
+                    self._partitions[partition] = held  # Move the partition to the end of the order.
                     delivery.offer(held.share, chunk)
                     return True
         finally:
@@ -213,7 +216,7 @@ class GroupHandle(Handle):
         topic = what.engine.topics().get(partition.topic)
         present = None if topic is None else topic.partitions().get(partition.partition)
         if topic is None or present is None or topic.topic_id != share.topic_id:
-            return None  # It was deleted and will soon be revoked.
+            return None  # The partition was deleted and will soon be revoked.
         if present is not share.engine_partition:
             held.cancel()
             self._partitions[partition] = _Held(share, present.listen(self._news.signal))
@@ -247,7 +250,7 @@ class GroupHandle(Handle):
         if held.partitions != self._partitions.keys() or not all(share.ended for share in shares):
             return False
         if any(map(self._keeps, shares)):
-            return True  # Do not wait for more: others may wait for this reader's end.
+            return True  # Do not wait for more, because other members may wait for this reader's end.
         if held.generation < 0 or held.wanted_back:
             return False
         what = self._what
@@ -311,7 +314,7 @@ class GroupHandle(Handle):
         self._failure = self._failure or held.lost or self._taken
 
     def _keeps(self, share: AssignedPartition) -> bool:
-        """Return whether records of a partition were delivered and wait for the commit at the end."""
+        """Return whether records of a partition were delivered whose commit waits for the end."""
         committed = self._ended and share.said == share.done
         return self._what.limit.commits_at_end and share.given and not committed
 
@@ -320,14 +323,16 @@ class GroupHandle(Handle):
         topic = what.engine.topics().get(partition.topic)
         found = None if topic is None else topic.partitions().get(partition.partition)
         if topic is None or found is None or not held.has(partition, topic.topic_id):
-            return  # It was deleted since.
+            return  # The partition was deleted since.
         key = (topic.topic_id, partition.partition)
         source = Source(found, what.form, what.isolation, found.cuts)
         end_offset = self._ends.get(key, source.visible_end()) if what.limit.drains else None
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(key, (None, None))
         if committed == before and said is not None:
-            committed = membership.CommittedPosition(said)  # It was revoked but stayed here.
+            committed = membership.CommittedPosition(
+                said
+            )  # The partition came back before any other member moved its position.
         share = AssignedPartition(topic.topic_id, source, committed, end_offset=end_offset)
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 
@@ -344,7 +349,7 @@ class GroupHandle(Handle):
     # Positions
 
     def _commit(self, *, at_once: bool = False) -> None:
-        """Start a commit of what is done, unless commits wait for the end."""
+        """Start a commit of all records that are done, unless commits wait for the end."""
         what = self._what
         due = self._ended or not what.limit.commits_at_end
         if due and what.engine.groups.config(what.group).commit == "ask":
@@ -382,13 +387,13 @@ class GroupHandle(Handle):
             self._news.deliver()
 
     async def _commit_now(self) -> None:
-        """Commit what is done, and wait until it is in the log. Raises the commit's error."""
+        """Commit all records that are done, and wait until the commit is in the log. Raises the commit's error."""
         self._commit_first = False
         self._commit(at_once=True)
         await self._until_committed()
 
     async def _end(self) -> None:
-        """Commit what is done. A reader that commits at its end leaves the group: its program may run on for long."""
+        """Commit all records that are done. A reader that commits at its end then leaves, as its program may run on."""
         try:
             with trio.fail_after(LAST_COMMIT_SECONDS if self._over else float("inf")):
                 await self._commit_now()
@@ -449,7 +454,10 @@ class GroupHandle(Handle):
             raise NotAssignedError(
                 f"{'nothing was read yet' if partition is None else partition}: not held by this reader"
             )
-        held.share.done, held.share.said = word.offset, None  # Commit it even if it was committed before.
+        held.share.done, held.share.said = (
+            word.offset,
+            None,
+        )  # Commit this offset even if it was committed before.
 
     # Polling
 
@@ -473,7 +481,7 @@ class GroupHandle(Handle):
             return True  # The next read raises the error, or runs in a thread; it does not wait for records.
 
     async def release(self) -> None:
-        """Leave the group at the last close: other members get the records that are not done."""
+        """Leave the group at the last close. Other members get the records that are not done."""
         if self._released:
             return
         self._released = True

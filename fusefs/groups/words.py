@@ -1,4 +1,4 @@
-"""Commands that programs write to an open file of a group or a queue: what is done with the records they read."""
+"""Commands that programs write to an open file of a group or a queue, about the records that they have read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class CommitWord(NamedTuple):
 
 
 def whole_lines(begun: bytes, data: bytes) -> tuple[list[bytes], bytes]:
-    """Split the earlier rest and the new bytes into whole lines and a new rest. Raises InvalidConfigError."""
+    """Split `begun`, an incomplete line, and `data` into whole lines and a new incomplete line.
+
+    Raises InvalidConfigError.
+    """
     *lines, rest = (begun + data).split(b"\n")
     if len(rest) > MAX_COMMAND_LINE_BYTES:
         raise InvalidConfigError(f"a line of more than {MAX_COMMAND_LINE_BYTES} bytes is not a command")

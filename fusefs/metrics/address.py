@@ -17,7 +17,7 @@ class MetricsAddressError(ValueError):
 
 
 class MetricsAddress(NamedTuple):
-    """A host name or IP address, and a port; 0: any free port."""
+    """A host name or IP address, and a port; port 0 means any free port."""
 
     host: str
     port: int

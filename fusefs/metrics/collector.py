@@ -32,7 +32,7 @@ class WatchedMount:
 
 
 class MetricsCollector(Collector):
-    """The metrics of an engine, and of the mount, if any. One scrape at a time; others wait."""
+    """The metrics of an engine and, if there is one, of its mount. Scrapes run one after the other."""
 
     def __init__(self, engine: Engine, mount: WatchedMount | None = None) -> None:
         self._engine, self._mount = engine, mount

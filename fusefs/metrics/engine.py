@@ -1,4 +1,4 @@
-"""The samples of an engine: topics, partitions, logs, groups. Asks no broker, and the disk only for its space."""
+"""The samples of an engine: topics, partitions, logs, groups. Queries no broker, and the disk only for free space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 
 MAX_LAGS = 1000
-"""Pairs of group and topic that are shown, those with the largest lag; the others are summed up."""
+"""Number of pairs of group and topic that are shown separately: the pairs with the largest lag. The lags of all other
+pairs are summed up.
+"""
 
 
 @dataclass(slots=True)

@@ -12,12 +12,14 @@ from prometheus_client.core import Metric as Family
 from topicfs.fusefs.metrics.table import Metric, MetricKind
 
 STEP_SECONDS, REST_SECONDS = 0.002, 0.001
-"""A scrape works this long, then pauses this long, so that the event loop's thread gets the interpreter."""
+"""A scrape works for the first time and then pauses for the second, so that the event loop's thread gets the
+interpreter.
+"""
 STEPS_PER_CLOCK_CHECK = 32
-"""Number of small steps between two looks at the clock, which takes as long as a step."""
+"""Number of small steps between two readings of the clock; a reading takes as long as a step."""
 
 FIRST_BUCKET, LAST_BUCKET = 10, 34
-"""The first bucket shown ends at 2^10 ns (1 µs), the last one at 2^34 ns (17 s)."""
+"""The first bucket shown ends at 2^10 ns (1 µs), the last bucket at 2^34 ns (17 s)."""
 
 Item = TypeVar("Item")
 

@@ -1,6 +1,7 @@
-"""Serves the metrics over HTTP, in its own threads: a slow scraper does not block anybody else.
+"""Serves the metrics over HTTP, in its own threads, so that a slow scraper does not block anything else.
 
-A few scrapes are answered at a time, each within a time limit; others are asked to come again.
+A few scrapes are answered at a time, each within a time limit; further scrapers get an answer that asks them to try
+again.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ _REMEDIES = {
 class _Handler(WSGIRequestHandler):
     timeout = CLIENT_TIMEOUT_SECONDS
     wbufsize = -1
-    """Send headers and body together: if the process ends in between, some clients take headers alone for an empty
-    answer.
+    """Send headers and body together. If they were sent separately and the process ended in between, some clients
+    would take the headers for an empty answer.
     """
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         """Log nothing: scrapes are not worth an entry."""
 
     def get_stderr(self) -> TextIO:
-        """Discard the tracebacks that the library writes for unreadable headers: anybody may send such headers."""
+        """Discard the tracebacks that the library writes for unreadable headers, which anybody may send."""
         return StringIO()
 
 
@@ -76,7 +77,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             return super().get_request()
         except OSError as error:
-            if error.errno in _NOTHING_LEFT:  # It is tried again immediately.
+            if error.errno in _NOTHING_LEFT:  # Accepting the connection is tried again immediately.
                 time.sleep(BREATHER_SECONDS)
             raise
 
@@ -96,7 +97,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def _end_oldest(self) -> None:
-        """Close the oldest connection if its time is up: one that sends a byte now and then would never end."""
+        """Close the oldest connection if its time is up: a client that sends a byte now and then would never end."""
         for request, began in list(self._answering.items())[:1]:
             if time.monotonic() - began > CLIENT_TIMEOUT_SECONDS:
                 with suppress(OSError):
@@ -113,7 +114,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class MetricsServer:
-    """Listens from its construction; `serve` starts answering."""
+    """Listens as soon as it is constructed; `serve` starts answering."""
 
     def __init__(self, asked: MetricsAddress) -> None:
         """Listen on `asked`. Raises StorageError with the remedy if that fails."""
@@ -128,7 +129,7 @@ class MetricsServer:
             remedy = _REMEDIES.get(error.errno or 0, "")
             raise StorageError(f"--metrics {asked}: {cause}{remedy}") from None
         self.address = MetricsAddress(str(self._server.server_address[0]), int(self._server.server_port))
-        """The address, with the actual port if any free one was requested."""
+        """The address; if port 0 was requested, with the port that the system chose."""
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -145,7 +146,7 @@ class MetricsServer:
             self._server.handle_request()
 
     def close(self) -> None:
-        """Stop answering; running answers finish unless the process ends. Idempotent."""
+        """Stop answering; running answers finish unless the process ends. May be called more than once."""
         self._closed = True
         with suppress(OSError):
             self._server.socket.shutdown(socket.SHUT_RDWR)  # Wakes the thread that waits for a connection.

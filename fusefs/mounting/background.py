@@ -13,7 +13,7 @@ from topicfs.storage.messages import printable
 
 
 class Readiness:
-    """Reports that the daemon serves, or why it cannot, to its terminal if it has one."""
+    """Reports to the daemon's terminal, if it has one, that the daemon serves, or why it cannot."""
 
     def mounted(self) -> None:
         """Report that the mount is ready."""
@@ -51,8 +51,8 @@ def run_in_background(serve: Callable[[Readiness], int]) -> int:
     """Run `serve` in a separate process; return the parent's exit status as soon as the mount is ready or failed.
 
     Forks twice, so that the daemon has no terminal and cannot get one. The intermediate process waits for the
-    daemon's report; if the daemon ends without a report, it reports that. Whatever does not survive a fork, such as
-    Kafka's lock on the directory, must be acquired in `serve`.
+    daemon's report. If the daemon ends without a report, the intermediate process reports how the daemon ended.
+    `serve` must acquire everything that does not survive a fork, such as Kafka's lock on the directory.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -88,7 +88,7 @@ def _be_daemon(serve: Callable[[Readiness], int], background: Background) -> NoR
 
 
 def _pass_on(reading: int, writing: int, daemon: int) -> NoReturn:
-    """Pass the daemon's report to the waiting process, or report how the daemon ended without one."""
+    """Pass the daemon's report to the waiting process, or report how the daemon ended without a report."""
     words = _read_all(reading)
     if not words:
         _, status = os.waitpid(daemon, 0)

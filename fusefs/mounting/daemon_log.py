@@ -1,8 +1,9 @@
 """The daemon's log: its destination and its format.
 
-It is text for people, one JSON object per line for log collectors, or systemd's journal, where each entry has the
-fields PRIORITY, LOGGER, CODE_FILE, CODE_LINE, TOPICFS_MOUNTPOINT and TOPICFS_TOPICS besides its MESSAGE
-(systemd.journal-fields(7)). A daemon without a terminal and without a file logs to the journal, or else to syslog.
+The log is text for people, one JSON object per line for log collectors, or systemd's journal, where each entry has
+the fields PRIORITY, LOGGER, CODE_FILE, CODE_LINE, TOPICFS_MOUNTPOINT and TOPICFS_TOPICS besides its MESSAGE
+(systemd.journal-fields(7)). A daemon that has neither a terminal nor a log file logs to the journal, or to syslog if
+there is no journal.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class LogFormat(Enum):
 def begin_log(
     chosen: LogFormat | None, file: Path | None, *, terminal: bool, debug: bool, about: Mapping[str, str]
 ) -> None:
-    """Start logging to `file`, to standard error if `terminal`, or else to the system's log (OSError).
+    """Start logging to `file`, to standard error if `terminal`, or otherwise to the system's log. Raises OSError.
 
-    Unless a format is `chosen`, it is the journal's if standard error goes to the journal, or if there is neither a
-    file nor a terminal; in all other cases, and without a journal, it is text. `about` has fields for every entry of
-    the other formats, such as the mountpoint.
+    Unless a format is `chosen`, it is the journal's format if standard error goes to the journal, or if there is
+    neither a file nor a terminal; in all other cases, and if no journal listens, it is text. `about` has fields, such
+    as the mountpoint, that every JSON or journal entry contains.
     """
     form = chosen or (
         LogFormat.JOURNAL if file is None and (not terminal or _leads_to_journal()) else LogFormat.TEXT
@@ -71,7 +72,7 @@ class JournalHandler(logging.Handler):
     """Sends entries to systemd's journal in its native protocol."""
 
     def __init__(self, about: Mapping[str, str], socket_path: Path | None = None) -> None:
-        """Raises OSError if no journal listens."""
+        """Connect to the journal. Raises OSError if no journal listens."""
         super().__init__()
         from logging_journald import JournaldTransport
 
@@ -111,8 +112,8 @@ class JournalHandler(logging.Handler):
                 self._transport.socket.settimeout(JOURNAL_TIMEOUT_SECONDS)
             self._transport.send(fields.items())
         except (TimeoutError, BlockingIOError):
-            # A hanging journal must not block the event loop: do not wait for it again until it accepts an
-            # entry.
+            # A hanging journal must not block the event loop: after a timeout, do not wait again until the
+            # journal accepts an entry.
             self._lost += 1
             self._transport.socket.settimeout(0)
         except Exception:  # noqa: BLE001 - as every handler of the standard library does

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 READ_AHEAD_KIB = 1024
-"""Read-ahead for cached reads; the kernel's default sends a request per 128 KiB."""
+"""Read-ahead for cached reads. With the kernel's default, every 128 KiB cost a request."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MALLOC_THRESHOLD_BYTES = 32 * 1024 * 1024
@@ -25,7 +25,7 @@ def raise_open_files() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library reuse large buffers instead of mapping them again: makes writes of 1 MiB twice as fast."""
+    """Let the C library reuse large buffers instead of mapping new memory: writes of 1 MiB become twice as fast."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
@@ -33,7 +33,7 @@ def keep_freed_memory() -> None:
 
 
 def raise_read_ahead(mountpoint: str) -> None:
-    """Raise the mount's read-ahead, which only root may do."""
+    """Raise the mount's read-ahead. Has an effect only for root."""
     device = mounts().get(mountpoint)
     if device is not None:
         with contextlib.suppress(OSError):
@@ -41,13 +41,13 @@ def raise_read_ahead(mountpoint: str) -> None:
 
 
 def mounts(fstype: str | None = None, process: str = "self") -> dict[str, str]:
-    """Return a process's mountpoints (of one type) with their devices as `major:minor`; queries no filesystem."""
+    """Return a process's mountpoints (of type `fstype`) with their devices as `major:minor`; queries no filesystem."""
     table = _mount_table(process)
     return {path: device for path, device, kind, _ in table if kind == fstype or fstype is None}
 
 
 def mounters(fstype: str) -> dict[str, int]:
-    """Return which user mounted each FUSE filesystem of a type, by mountpoint."""
+    """Return the user who mounted each FUSE filesystem of type `fstype`, by mountpoint."""
     users = re.compile(r"(?:^|,)user_id=(\d+)")
     table = [(path, users.search(options)) for path, _, kind, options in _mount_table() if kind == fstype]
     return {path: int(user[1]) for path, user in table if user is not None}

@@ -24,16 +24,16 @@ END = "."
 """The last line of a daemon that ended cleanly."""
 LAST_WORDS = "topicfs-last-words"
 STATUS_CHARACTERS = 1 << 20
-"""How many characters of `@status` are read at most."""
+"""The largest number of characters read of `@status`."""
 SHOWN = 5
-"""Lines shown to the user; the daemon's log has all of them."""
+"""Number of lines shown to the user; the daemon's log has all lines."""
 
 
 class LastWords:
     """The daemon's report of what it could not store when its mount ended, for the command that unmounts it.
 
     The report is in a memory file, which needs no space on a full disk. `@status` names the daemon's descriptor of
-    it; the command opens it before unmounting, and reads it after the daemon has ended.
+    this file. The command opens the file before unmounting, and reads it after the daemon has ended.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class LastWords:
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def end(self, lines: Iterable[str]) -> None:
-        """Write what could not be stored, if anything, and finish the report."""
+        """Write the lines about what could not be stored, if any, and finish the report."""
         text = "".join(f"{printable(line)}\n" for line in [*lines, END])
         os.write(self._descriptor, text.encode())
 
@@ -56,7 +56,7 @@ def read_last_words(descriptor: int) -> list[str]:
 
 
 def shortened(lines: list[str]) -> str:
-    """Return lines as a part of one line."""
+    """Return lines joined to a text that fits into a one-line message."""
     more = f"; and {len(lines) - SHOWN} more, which the daemon's log has" if len(lines) > SHOWN else ""
     return "; ".join(lines[:SHOWN]) + more
 
@@ -64,13 +64,13 @@ def shortened(lines: list[str]) -> str:
 FSTYPE = "fuse.topicfs"
 
 HELD_SECONDS = 0.5
-"""How long an unmount waits for the daemon before it looks for other mounts of the filesystem."""
+"""How long an unmount waits for the daemon before looking for other places where the filesystem is mounted."""
 UNMOUNT_SECONDS = 60.0
 """How long an unmount waits for its daemon to flush and end."""
 BUSY_PAUSE_SECONDS = 0.05
-"""Time between two attempts: the kernel does not report when a mount is no longer in use."""
+"""Time between two attempts, because the kernel does not report when a mount is no longer in use."""
 BUSY_SECONDS = 1.0
-"""How long an unmount waits for programs that use the mount; other commands briefly read its `@status`."""
+"""How long an unmount waits for programs that use the mount, such as other commands that briefly read `@status`."""
 
 
 class MountError(StorageError):
@@ -78,14 +78,14 @@ class MountError(StorageError):
 
 
 def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = False) -> str | None:
-    """Check that `mountpoint` can be mounted on; return a short description of what was done for that, or None.
+    """Check that `mountpoint` can be mounted on; return a short description of any preparation made, or None.
 
     The mountpoint of a killed daemon is taken over. A directory with files is refused unless `nonempty`. Raises
     MountError.
     """
     word = None
     try:
-        # Not stat, which the kernel answers from its cache for a while after the daemon's death.
+        # Do not use stat, which the kernel answers from its cache for a while after the daemon was killed.
         os.statvfs(mountpoint)
     except OSError as error:
         if error.errno == errno.ENOTCONN:
@@ -114,7 +114,7 @@ def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = F
 
 
 def _check_empty(mountpoint: Path) -> None:
-    """Raise MountError if the mount would hide files: usually the arguments are swapped."""
+    """Raise MountError if the mount would hide files: usually the user has swapped the arguments."""
     try:
         names = {entry.name for entry in os.scandir(mountpoint)}
     except OSError as error:
@@ -152,7 +152,7 @@ def unmount(path: Path) -> str | None:
                 else f"{path}: its daemon had been killed; the next mount recovers the data directories"
             )
         if not _ended(process, HELD_SECONDS) and (held := _holders(device)):
-            # The daemon ends only with the last of its mounts.
+            # The daemon ends only when the last of its mounts is gone.
             signal.pidfd_send_signal(process, signal.SIGTERM)
             word = f"{path}: unmounted and ended, but it is still mounted elsewhere and dead there: {held}"
         if not _ended(process, UNMOUNT_SECONDS):
@@ -164,7 +164,7 @@ def unmount(path: Path) -> str | None:
 
 
 def _holders(device: str) -> str:
-    """Return where else the filesystem is mounted (other paths, containers), with a process of each place."""
+    """Return where else the filesystem is mounted (other paths, containers), with a process for each place."""
     found: dict[str, str] = {}
     for process in processes():
         with suppress(OSError):
@@ -190,10 +190,10 @@ def _resolved(path: Path) -> Path:
 
 
 def daemon_values(mountpoint: str) -> dict[str, str]:
-    """Return the values of `@status` about the daemon, by name; empty if it does not answer.
+    """Return the values of `@status` about the daemon, by name; empty if the daemon does not answer.
 
-    Leaves out `pid` and `last_words` if the process is not of the user who mounted: any user can mount a filesystem
-    that claims to be a topicfs and to be served by another user's process.
+    Leaves out `pid` and `last_words` if the process does not belong to the user who mounted: any user can mount a
+    filesystem that claims to be a topicfs and to be served by another user's process.
     """
     try:
         with open(f"{mountpoint}/@status", encoding="utf-8") as file:  # noqa: PTH123 - beside the os calls around it
@@ -225,12 +225,15 @@ def _opened(opened: ExitStack, open_it: Callable[[str], int], what: str | None) 
 
 
 def _process(pid: str) -> int:
-    """Return a pidfd of the process: the number alone might be reused by another process."""
+    """Return a pidfd of the process, because the number alone might be reused by another process."""
     return os.pidfd_open(int(pid))
 
 
 def _last_words(path: str) -> int:
-    """Open the daemon's memory file. Raises OSError, or ValueError for any other kind of file, without opening it."""
+    """Open the daemon's memory file. Raises OSError, or ValueError if `path` names another kind of file.
+
+    A file of another kind is not opened.
+    """
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         itself = Path(f"/proc/self/fd/{found}")

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOptions:
-    """All options of `topicfs mount`. The defaults here are the only ones."""
+    """All options of `topicfs mount`, with their defaults, which are defined only here."""
 
     directories: tuple[Path, ...]
-    """The data directories; missing ones are created. Empty for an engine without directories."""
+    """The data directories. A missing directory is created. Empty for an engine without directories."""
     mountpoint: Path
     """An existing directory, outside the data directories."""
     nonempty: bool = False
@@ -34,33 +34,35 @@ class MountOptions:
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background."""
     replicated: bool = False
-    """Make the data directories replicas of each other; directories that already are replicas need no option."""
+    """Make the data directories replicas of each other. Directories that already are replicas do not need this
+    option.
+    """
     left_out: tuple[Path, ...] = ()
-    """Replica directories that are missing and not waited for."""
+    """Replica directories that are missing; the mount does not wait for them."""
     read_only: bool = False
     """Change and create nothing in the data directories, which may be a broker's log.dirs."""
     allow_other: bool = False
     """Admit other users, within the file modes (needs root, or user_allow_other in /etc/fuse.conf)."""
     owner: Ownership = field(default_factory=Ownership.of_process)
-    """The owner of all files, and other users' permissions."""
+    """The owner of all files, and the permissions of other users."""
     allow_delete: bool = False
     """Allow rmdir to remove topics with records, and writing `start` to delete records."""
     acks: Acks = Acks.LEADER
-    """When a write is answered."""
+    """When a write is answered: immediately, when its records are in the log, or when they are on disk."""
     linger_ms: int = 5
-    """With acks 0: how many milliseconds lines wait to be combined in one batch."""
+    """With acks 0: how many milliseconds lines wait so that they can be combined in a batch."""
     max_in_flight: int = 1
     """For an engine without directories: how many large writes of one open file may run at a time."""
     partitioner: str = "kafka"
-    """For topics' own log files: `kafka`, `roundrobin` or `module:function`."""
+    """Partitioner for topics' own log files: `kafka`, `roundrobin` or `module:function`."""
     isolation: Isolation = Isolation.READ_COMMITTED
     """Which records are shown."""
     max_waiting: int = MAX_WAITING
     """Limit on waiting reads of `follow`."""
     log_file: Path | None = None
-    """File of the daemon's log; None: the terminal, or in the background the journal or syslog."""
+    """File of the daemon's log. None: the terminal; in the background, the journal or syslog."""
     log_format: LogFormat | None = None
-    """Format of the log; None: text, or the journal's format if the log goes there."""
+    """Format of the log. None: text, or the journal's format if the log goes to the journal."""
     debug: bool = False
     """Log every notable decision, not only failures."""
     metrics: MetricsAddress | None = None
@@ -68,14 +70,14 @@ class MountOptions:
     listener: ListenerOptions | None = None
     """Where Kafka clients are served; None: nowhere."""
     opens: Callable[[], Engine] | None = None
-    """Opens another engine instead of the directories' one, after the daemon has left the terminal."""
+    """Opens another engine instead of the one for `directories`, after the daemon has left the terminal."""
     place: str = ""
-    """Name of that engine's place, for messages."""
+    """Name of the place that `opens` opens, for messages."""
     schemas: SchemaPlaces = field(default_factory=SchemaPlaces)
     """Where to look for schemas of payloads, besides the topic `_schemas`."""
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""
     rereads: Callable[[], EngineConfig] | None = field(default=None, compare=False)
-    """Reads the settings again at SIGHUP (InvalidConfigError, OSError). Without it SIGHUP ends a daemon that is no
-    service.
+    """Reads the settings again at SIGHUP. Raises InvalidConfigError, OSError. If None, SIGHUP ends a daemon that is
+    not a service.
     """

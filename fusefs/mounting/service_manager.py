@@ -26,7 +26,7 @@ class ServiceManager:
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         self.watchdog_seconds = watchdog_seconds
-        """The manager kills the service after this long without a ping; None: no watchdog."""
+        """The manager kills the service after this many seconds without a ping; None: no watchdog."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
 
     @property
@@ -36,7 +36,7 @@ class ServiceManager:
 
     @classmethod
     def of_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
-        """Return the manager, and remove its variables from the environment: child programs are not the service."""
+        """Return the manager, and remove its variables from the environment, as child programs are not the service."""
         address = environment.pop("NOTIFY_SOCKET", "")
         period, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
         watched = period.isdecimal() and int(period) > 0 and pid in ("", str(os.getpid()))
@@ -52,7 +52,7 @@ class ServiceManager:
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Report that the settings are reloaded inside the block, with the timestamp that sd_notify(3) requires."""
+        """Report that settings are being reloaded inside the block, with the timestamp that sd_notify(3) requires."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // _NANOSECONDS_A_MICROSECOND
         self._tell(f"RELOADING=1\nMONOTONIC_USEC={now}")
         try:
@@ -61,12 +61,12 @@ class ServiceManager:
             self._tell("READY=1")
 
     def stopping(self, status: str) -> None:
-        """Report that the daemon is ending: it flushes to disk."""
+        """Report that the daemon is ending and flushes to disk."""
         self._tell(f"STOPPING=1\nSTATUS={status}")
 
     @contextmanager
     def send_watchdog(self) -> Iterator[None]:
-        """Send watchdog pings inside the block instead of the event loop: the final flush may take long."""
+        """Send watchdog pings inside the block in place of the event loop, because the last flush may take long."""
         period, done = self.watchdog_seconds, Event()
         if period is None:
             yield

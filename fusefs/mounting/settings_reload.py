@@ -29,9 +29,9 @@ class SettingsReload:
         terminal: bool,
         managed: bool = False,
     ) -> None:
-        """`config` is what the engine was opened with; `terminal`: the daemon may belong to a terminal.
+        """`config` is what the engine was opened with. `terminal`: the daemon may belong to a terminal.
 
-        `managed`: a service manager started the daemon, so its SIGHUP is always a reload.
+        `managed`: a service manager started the daemon, so SIGHUP always means a reload.
         """
         self._rereads = rereads
         self._engine = engine
@@ -44,12 +44,12 @@ class SettingsReload:
 
     @property
     def is_asked_for(self) -> bool:
-        """True if SIGHUP now means a reload, and not that the daemon's terminal is gone."""
+        """True if SIGHUP now means a reload; False if it means that the daemon's terminal is gone."""
         reloads = self._managed or self._rereads is not None
         return reloads and (not self._had_terminal or _has_terminal())
 
     def reload(self) -> None:
-        """Reload and apply (blocking); unreadable settings change nothing, and the reason is reported."""
+        """Reload and apply the settings (blocking). Unreadable settings change nothing, and the reason is reported."""
         if self._rereads is None:
             _LOGGER.info("settings: nothing to reload: the mount has no --config")
             return
@@ -61,7 +61,7 @@ class SettingsReload:
             self._reports.error("settings", f"as they were: {reason_of(error)}")
             return
         except Exception:
-            # Whatever failed, keep the mount running.
+            # Keep the mount running, whatever failed.
             _LOGGER.exception("settings: unexpected")
             self._reports.error("settings", "could not be reloaded; the log has the traceback")
             return

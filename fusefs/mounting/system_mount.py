@@ -1,4 +1,4 @@
-"""Mounts and unmounts: by system calls if permitted, otherwise by fusermount3, which sends back the device."""
+"""Mounts and unmounts by system calls if permitted, otherwise by fusermount3, which sends back the device."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def _by_fusermount(mountpoint: Path, source: bytes, options: list[str], *, read_
         theirs.close()
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
     if not descriptors:
-        if not ran.returncode:  # It is mounted, but this process has no descriptor left.
+        if (
+            not ran.returncode
+        ):  # The filesystem is mounted, but this process had no free descriptor for the device.
             unmount_command(str(mountpoint), lazily=True)
         reason = ran.stderr.decode(errors="replace").strip() or "fusermount3 sent no device"
         raise _refused(mountpoint, reason)

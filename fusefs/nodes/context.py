@@ -37,7 +37,7 @@ class KernelCache:
 
 
 class Settings(NamedTuple):
-    """Settings of a mount. The defaults here are the only ones."""
+    """Settings of a mount, with their defaults, which are defined only here."""
 
     directories: tuple[Path, ...]
     """The data directories, whose disks `df` shows."""
@@ -46,9 +46,9 @@ class Settings(NamedTuple):
     allow_delete: bool = False
     """True if rmdir may remove a topic with records, and writing `start` may delete records."""
     stat_seconds: float = 2.0
-    """How long `stat` of a partition's own view may wait for its size; `ls -l` stats all three."""
+    """How long `stat` may wait for the size of a partition's view, such as `log.kv`; `ls -l` stats all three views."""
     open_seconds: float = 60.0
-    """How long open(2) of such a view may wait for its exact size, on which cp, tar and wc rely."""
+    """How long open(2) of a partition's view may wait for the exact size, on which cp, tar and wc rely."""
 
 
 class Shared:
@@ -56,9 +56,9 @@ class Shared:
 
     def __init__(self) -> None:
         self.naming_groups = Lock()
-        """Held while a group is created, so that two groups of different kinds cannot get the same name."""
+        """Held while a group is created, so that groups of different kinds cannot get the same name."""
         self.new_id: Callable[[], int] = itertools.count(2).__next__
-        """Returns unused node IDs; 1 is the root's."""
+        """Returns unused node IDs, from 2 on; the root has ID 1."""
 
     @cached_property
     def tails(self) -> Tails:
@@ -86,7 +86,7 @@ class MountContext(NamedTuple):
     status_lines: Callable[[], list[str]]
     """Returns the lines of `@status` about the daemon itself, in the form `name value`."""
     started: Timestamp
-    """Time when the mount began, shown for files without a time of their own."""
+    """Time when the mount began, shown as the time of files that have no time of their own."""
     decoding: DecodedForms
     """The forms by name, including those that decode payloads."""
     metrics: Callable[[], str]

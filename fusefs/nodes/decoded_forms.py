@@ -1,8 +1,8 @@
 """The mount's forms that decode payloads by schemas, created when a file in such a form is first looked up.
 
 The text of an open file must not change, but schemas may arrive after records. So a form is used until a schema that
-it did not know may have become available; files opened afterwards get a new form. Readers that follow get each record
-once, decoded by the schemas known at that moment.
+the form did not know may have become available; files opened afterwards get a new form. Readers that follow get each
+record once, decoded by the schemas known at that moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DecodedForms:
     """The decoding forms of one mount. Not thread-safe."""
 
     def __init__(self, open_catalog: Callable[[], SchemaCatalog] | None = None) -> None:
-        """`open_catalog` returns the catalog of schemas when one is needed; without it no schema is known."""
+        """`open_catalog` returns the catalog of schemas when it is first needed. If it is None, no schema is known."""
         self._open_catalog = open_catalog
         self._catalog: SchemaCatalog | None = None
         self._forms: dict[str, DecodedForm] = {}
@@ -39,15 +39,15 @@ class DecodedForms:
         return self._decoded(suffix) if suffix in DECODED_SUFFIXES else by_suffix(suffix)
 
     def renewed(self, form: Form) -> Form:
-        """Return the current form for a file that keeps no size, in place of the form it was opened with."""
+        """Return the current form for a file whose size is not kept, in place of the form the file was opened with."""
         return self.form(form.suffix) if form.outdated else form
 
     def following(self, form: Form) -> Form:
-        """Return the form for readers that get each record once."""
+        """Return the form for readers that get each record once, such as `follow`."""
         return self._decoded(form.suffix, lasting=False) if form.suffix in DECODED_SUFFIXES else form
 
     def refused(self, pid: int, path: str) -> bool:
-        """Return whether a process was just refused a file as outdated; if not, record that it is refused now.
+        """Return whether process `pid` was just refused `path` as outdated; if not, note that it is refused now.
 
         Schemas may arrive so fast that the file is outdated again when the process tries the second and last time.
         """
@@ -70,7 +70,7 @@ class DecodedForms:
         return SchemaForm(form.suffix, PayloadReader(kind, catalog), topic, writer)
 
     def end(self) -> None:
-        """Stop fetching schemas: the mount's end does not wait for a slow registry."""
+        """Stop fetching schemas, so that the mount's end does not wait for a slow registry."""
         if self._catalog is not None:
             self._catalog.end()
 

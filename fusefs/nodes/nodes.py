@@ -21,17 +21,17 @@ DIRECTORY_MODE = stat.S_IFDIR | 0o755
 LOG_MODE = stat.S_IFREG | 0o644
 READ_MODE = stat.S_IFREG | 0o444
 CONSUMING_MODE = stat.S_IFREG | 0o600
-"""Mode of a file whose reading changes a group: only who may write it may read it (`ownership.shown_mode`)."""
+"""Mode of a file whose reading changes a group: a user who may not write it may not read it (`ownership.shown_mode`)."""
 LINK_MODE = stat.S_IFLNK | 0o777
 
 READ_BLOCK = 512 * 1024
-"""Number of bytes that cat, stdio, Python and cmp read at a time from a log; each read is a request.
+"""Number of bytes that cat, stdio, Python and cmp read at a time from a log. Each read is a request.
 
-It equals a view's window: larger reads would run out of the processor's cache.
+This number equals a view's window, because larger reads would run out of the processor's cache.
 """
 
 LONG_CACHE_SECONDS = 60.0
-"""Seconds the kernel may cache what changes only together with an invalidation."""
+"""Seconds the kernel may cache attributes or names that never change without an invalidation."""
 
 
 def nanoseconds(timestamp: Timestamp) -> int:
@@ -40,7 +40,7 @@ def nanoseconds(timestamp: Timestamp) -> int:
 
 
 class Attributes(NamedTuple):
-    """The attributes that stat shows; owner, links and blocks follow one rule for all nodes."""
+    """The attributes that stat shows. The owner, links and blocks are computed by the same rules for all nodes."""
 
     mode: int
     size: int
@@ -48,13 +48,13 @@ class Attributes(NamedTuple):
     timeout: float
     """Seconds the kernel may cache the attributes."""
     ino: int
-    """The inode number that stat shows: the same for all successive nodes of a view."""
+    """The inode number that stat shows. All successive nodes of a view have the same number."""
     block_size: int = 4096
     """Recommended read size (st_blksize)."""
 
 
 class UnsupportedChangeError(FileError):
-    """A change that a directory never makes. The filesystem adds the reason and the alternative for the path."""
+    """A change that a directory never makes. The filesystem adds the reason, and what to do instead, for the path."""
 
     def __init__(self) -> None:
         super().__init__(Refusal.NOT_PERMITTED)
@@ -66,7 +66,7 @@ class Node(ABC):
     __slots__ = ("context", "lookups", "name", "node_id", "parent")
 
     entry_timeout: float = LONG_CACHE_SECONDS
-    """Seconds the kernel may cache that the name means this node."""
+    """Seconds the kernel may cache that the node's name means this node."""
 
     def __init__(self, context: MountContext, parent: Directory | None, name: str) -> None:
         self.context = context
@@ -83,7 +83,7 @@ class Node(ABC):
         return f"{self.parent.path}/{self.name}"
 
     def mtime_ns(self) -> int:
-        """The time of the last change; the mount's start for a node without a time of its own."""
+        """The time of the last change; for a node without its own time, the start of the mount."""
         return nanoseconds(self.context.started)
 
     def program(self, pid: int) -> Program:
@@ -95,7 +95,7 @@ class Node(ABC):
         """Return the attributes for stat, as far as they are known."""
 
     def listed_attributes(self) -> Attributes:
-        """Return the attributes for readdir, computed without any work; a timeout of 0 makes stat ask again."""
+        """Return the attributes for readdir, computed without any work; a timeout of 0 makes the kernel call stat."""
         return self.attributes()
 
     @property
@@ -111,21 +111,21 @@ class Node(ABC):
         raise FileError(Refusal.IS_A_DIRECTORY)
 
     def is_current(self) -> bool:
-        """Return whether the name still means this node; if not, the kernel must look it up again."""
+        """Return whether the name still means this node. If not, the kernel must look the name up again."""
         return True
 
     def xattrs(self) -> Mapping[str, bytes | None]:
-        """Return the extended attributes by full name; None for a value above the kernel's limit."""
+        """Return the extended attributes by full name. The value None means that it exceeds the kernel's limit."""
         return {}
 
     def forgotten(self) -> None:
-        """Handle that the kernel no longer holds a reference."""
+        """Handle that the kernel no longer holds a reference to this node."""
         if self.parent is not None:
             self.parent.drop(self)
 
 
 class Directory(Node):
-    """A directory; keeps the nodes it made, so that a name keeps its node."""
+    """A directory. It keeps the nodes that it made, so that a name always gives the same node."""
 
     __slots__ = ("_children",)
 
@@ -152,7 +152,7 @@ class Directory(Node):
             return known
         node, present = self.make(name), self._children.get(name)
         if present is not None and present is not known:
-            return present  # Another thread made it meanwhile.
+            return present  # Another thread made the node meanwhile.
         self._children[name] = node
         return node
 
@@ -197,7 +197,7 @@ class FileNode(Node):
 
     __slots__ = ()
     endless = False
-    """True if reads wait for records to come."""
+    """True if reads wait for future records."""
 
     @abstractmethod
     async def open(self, access: Access, pid: int) -> Handle: ...
@@ -218,16 +218,16 @@ class Link(Node):
 
 
 def accept_truncation(size: int, present: int | None, end: int | None) -> None:
-    """Check that truncate(2) keeps the size of an append-only file: `end` if given, else `present` (None: unknown).
+    """Check that truncate(2) keeps the size of an append-only file: `end` if given, otherwise `present`.
 
-    Raises FileError (EPERM).
+    A `present` of None means that the size is unknown. Raises FileError (EPERM).
     """
     if size != (present if end is None else end):
         raise FileError(Refusal.NOT_PERMITTED, "a log cannot be truncated, only appended to")
 
 
 class InodeTable:
-    """All nodes that the kernel knows. Invariant: a node is in the table exactly while its lookup count is above 0."""
+    """All nodes that the kernel knows: a node is in the table exactly while its lookup count is above 0."""
 
     def __init__(self, root: Node) -> None:
         root.lookups = 1
@@ -244,12 +244,12 @@ class InodeTable:
         return node
 
     def remember(self, node: Node) -> None:
-        """Count one reference: the kernel was given the node."""
+        """Count a reference, because the kernel was given the node."""
         node.lookups += 1
         self._nodes[node.node_id] = node
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
-        """Subtract references, and remove nodes that have none left. The root stays."""
+        """Subtract references, and remove nodes that have no references left. The root always stays."""
         for node_id, count in forgotten:
             node = self._nodes.get(node_id)
             if node is None or node.parent is None:

@@ -1,4 +1,4 @@
-"""Measures views whose exact size is wanted: in threads, and once for all callers."""
+"""Measures views whose exact size is requested: in threads, and once for all callers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import SegmentDeletedError, StorageError
 
 SLICE_BYTES = 16 * 1024 * 1024
-"""Bytes of batches, or of decoded records, measured by one call in a thread."""
+"""Bytes of batches, or of decoded records, that a call in a thread measures."""
 
 
 class Measurable(Protocol):
@@ -45,13 +45,13 @@ class ViewMeasurer:
         return view.measured
 
     def measured(self, view: Measurable) -> bool:
-        """Return whether the size is exact; recent appends are measured immediately."""
+        """Return whether the size of `view` is exact; recent appends are measured immediately."""
         return view.measured
 
     async def _slice(self, view: Measurable) -> bool:
-        """Measure one slice, or wait for a running one; return False if the next records were removed.
+        """Measure a slice, or wait for a running slice; return False if the next records were removed.
 
-        A new lookup of the name then gets a new view.
+        If they were removed, a new lookup of the name gets a new view.
         """
         if view in self._under_way:
             await self._under_way[view].wait()
@@ -67,11 +67,11 @@ class ViewMeasurer:
         return True
 
     async def measure_little(self, view: Measurable, *, seconds: float) -> None:
-        """Measure one slice of `view`, for at most `seconds`."""
+        """Measure a slice of `view`, for at most `seconds`."""
         with trio.move_on_after(seconds), suppress(StorageError):
             while (
                 view in self._under_way
-            ):  # The running slice may have read the end before the last records arrived.
+            ):  # The running slice may have read the end of the log before the last records arrived.
                 await self._under_way[view].wait()
             await self._slice(view)
 

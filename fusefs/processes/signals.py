@@ -1,10 +1,10 @@
 """Pending signals of a program that waits in a read: they show that the program is about to end.
 
 A process that waits in a read of a FUSE filesystem cannot be killed until the daemon answers, and the daemon gets no
-usable interrupt. So the daemon looks at /proc for a signal that is pending and not blocked, (SigPnd | ShdPnd) &
-~SigBlk, or for the end of the process. Signals that end no program by default, such as SIGCHLD, are ignored: a shell
-whose write is interrupted by one would report an error although the lines were stored. Answering EINTR without a
-signal is not possible either: awk, jq and bash's read treat it as an error or the end.
+usable interrupt. So the daemon looks in /proc for a signal that is pending and not blocked, (SigPnd | ShdPnd) &
+~SigBlk, or for the end of the process. Signals that do not end a program by default, such as SIGCHLD, are ignored: a
+shell whose write is interrupted by such a signal would report an error although the lines were stored. Without a
+pending signal, the daemon cannot answer EINTR, because awk, jq and bash's read treat EINTR as an error or as the end.
 """
 
 # ruff: noqa: PTH123, PTH208 - many small files are read in a row: os calls, without a Path for each
@@ -25,11 +25,11 @@ class Look(NamedTuple):
 
     parent: int
     stuck: bool
-    """In an uninterruptible wait, as a FUSE request is once a signal has arrived."""
+    """True if the process is in an uninterruptible wait, as a FUSE request is after a signal has arrived."""
     pending: int
-    """Mask of pending signals that are not blocked, without those ignored by default."""
+    """Mask of pending signals that are neither blocked nor ignored by default."""
     user: int = 0
-    """The real user id."""
+    """The real user ID."""
 
 
 def parse_status(status: bytes) -> Look | None:
@@ -63,11 +63,13 @@ class DescriptorHolder(NamedTuple):
 
     pid: int
     line: tuple[int, ...]
-    """Its own process ID and those of its ancestors, nearest first; it inherited its descriptor from one of these."""
+    """Process IDs of the holder and its ancestors, nearest first; the holder inherited the descriptor from one of
+    them.
+    """
 
 
 def descriptor_holders(path: str, *, stuck: bool, proc: str = "/proc") -> list[DescriptorHolder]:
-    """Return processes that hold a file whose path ends in `path`; `stuck`: only those about to end."""
+    """Return processes that hold a file whose path ends in `path`; with `stuck`, only processes about to end."""
     found = []
     for entry in os.listdir(proc):
         if not entry.isdigit():

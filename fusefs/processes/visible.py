@@ -18,7 +18,7 @@ class VisibleProcess:
 
     @property
     def program(self) -> str:
-        """The name of its program, such as `cat`. Bytes that are not UTF-8 are escaped."""
+        """The name of the process's program, such as `cat`. Bytes that are not UTF-8 are escaped."""
         return (self._directory / "comm").read_text("utf-8", errors="backslashreplace").strip()
 
     def __str__(self) -> str:
@@ -28,7 +28,7 @@ class VisibleProcess:
     def open_files(self) -> Iterator[tuple[str, str]]:
         """Yield the number and the path of each descriptor."""
         for descriptor in (self._directory / "fd").iterdir():
-            with suppress(OSError):  # Closed since it was listed.
+            with suppress(OSError):  # The descriptor was closed since it was listed.
                 yield descriptor.name, str(descriptor.readlink())
 
     def flags(self, descriptor: str) -> int:
@@ -36,7 +36,7 @@ class VisibleProcess:
         return next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
 
     def is_inside(self, directory: str) -> bool:
-        """Return whether `directory` contains its working directory or one of its open files."""
+        """Return whether `directory` contains the process's working directory or one of its open files."""
         places = [str((self._directory / "cwd").readlink()), *(path for _, path in self.open_files())]
         return any(f"{place}/".startswith(f"{directory}/") for place in places)
 

@@ -1,4 +1,4 @@
-"""Awaiting a coroutine that has already been started."""
+"""Awaits a coroutine that has already been started."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class BegunCoroutine(Generic[T]):
-    """A started coroutine that waits for something; awaiting this object resumes it."""
+    """A started coroutine that waits for something. Awaiting this object resumes the coroutine."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: object) -> None:
         """Wrap a coroutine whose first `send` returned `awaited`."""

@@ -1,8 +1,8 @@
 """Answers the common requests where they are read. `fusefs.requests.loop` has the picture.
 
-A request costs two system calls and its handler. The handler starts without a task of its own; nearly every handler
-ends without waiting, and its answer is written immediately. The kernel copies data directly from and to its buffers,
-while other threads may hold the interpreter's lock.
+A request costs two system calls and its handler. The handler starts without its own task. Nearly every handler ends
+without waiting, so its answer is written immediately. The kernel copies data directly from and to its buffers, while
+other threads may hold the interpreter's lock.
 
 Compiled by Cython; runs uncompiled with the same results.
 """
@@ -35,9 +35,11 @@ _LOGGER = logging.getLogger("topicfs")
 NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 
 REQUESTS_IN_A_ROW = cython.declare(cython.int, 64)
-"""Requests served before the event loop runs, whose turn costs about as much as half a request."""
+"""Requests served before the event loop runs. A turn of the event loop costs about as much as half a request."""
 NANOSECONDS_IN_A_ROW = cython.declare(cython.longlong, 1_000_000)
-"""Time after which the event loop runs: a few large reads or writes."""
+"""Time after which the event loop runs, even if fewer requests were served: a few large reads or writes take this
+long.
+"""
 
 _COMES_AGAIN = (errno.EAGAIN, errno.EINTR)
 _FOLLOW = cython.declare(cython.uint, 63)
@@ -73,7 +75,7 @@ class CommonRequests:
     ) -> None:
         """Answer by `handlers` (a `fusefs.filesystem`, which raises only FileError); `owner` owns all files.
 
-        Uncommon requests go to `relay` as a whole.
+        Uncommon requests are passed to `relay` as a whole.
         """
         self._device = device
         self._handlers = handlers
@@ -85,9 +87,10 @@ class CommonRequests:
         self._answered = bytearray(wire.ANSWER_HEADER_SIZE + wire.ENTRY_SIZE)
 
     def serve(self) -> Any:
-        """Serve requests until one waits, none is left, or the event loop must run.
+        """Serve requests until a handler waits, no request is left, or the event loop must run.
 
-        Return the waiting request (`Waiting`), which the same task finishes with `go_on`, or None. Raises OSError.
+        Return the waiting request (`Waiting`), which the same task must finish with `go_on`; None if no request
+        waits. Raises OSError.
         """
         octets: cython.p_uchar = memory.writable(self._request)
         size: cython.long
@@ -114,7 +117,9 @@ class CommonRequests:
             self._counts.note(opcode, ended - began)
             if ended >= until:
                 return None
-            began = ended  # One clock reading per request: the next one starts where this one ended.
+            began = (
+                ended  # The clock is read once per request: the next request starts where this request ended.
+            )
         return None
 
     async def go_on(self, waiting: Waiting) -> None:
@@ -131,7 +136,7 @@ class CommonRequests:
     def _begin(
         self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long, began: cython.longlong
     ) -> Any:
-        """Start the handler of a request. If it ends, answer; if it waits, return the waiting request."""
+        """Start the handler of a request. If the handler ends, answer; if it waits, return the waiting request."""
         number: cython.ulonglong = device.number_at(octets, 8, 8)
         try:
             if opcode in (wire.FORGET, wire.BATCH_FORGET):
@@ -161,7 +166,7 @@ class CommonRequests:
 
     @cython.cfunc
     def _handler_of_file(self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long) -> Any:
-        """Return the handler of a request about an open file, or None."""
+        """Return the handler of a request about an open file; None if `opcode` is another kind of request."""
         fh: cython.ulonglong = device.number_at(octets, 40, 8) if size >= 48 else 0
         if opcode == wire.WRITE:
             data = device.octets_at(octets, wire.WRITE_HEADER_SIZE, size - wire.WRITE_HEADER_SIZE)
@@ -231,7 +236,7 @@ class CommonRequests:
 
     @cython.cfunc
     def _refuse(self, opcode: cython.uint, kind: cython.uint, number: cython.ulonglong, error: Any) -> object:
-        """Answer with the errno of an error; an error that is not a FileError is logged and becomes EIO."""
+        """Answer with the errno of an error. An error that is not a FileError is logged and becomes EIO."""
         if not isinstance(error, FileError):
             _LOGGER.error("request %d: unexpected", opcode, exc_info=error)
             error = FileError(Refusal.FAILED)
@@ -269,7 +274,7 @@ class CommonRequests:
     def _write(
         self, number: cython.ulonglong, error: cython.int, size: cython.Py_ssize_t, body: Any
     ) -> object:
-        """Write the answer: a negative errno, `size` bytes that `_answer` filled in, or a body."""
+        """Write the answer: a negative errno, the `size` bytes that `_answer` filled in, or `body`."""
         target: cython.p_uchar = memory.writable(self._answered)
         head: cython.Py_ssize_t = wire.ANSWER_HEADER_SIZE + size
         written: cython.long
@@ -277,7 +282,7 @@ class CommonRequests:
         device.put_number(target, 4, 4, error & 0xFFFFFFFF)
         device.put_number(target, 8, 8, number)
         written = device.answer(self._device, target, head, body)
-        # ENOENT: the program no longer waits.
+        # ENOENT means that the program no longer waits.
         if written < 0 and written != -errno.ENOENT:
             _LOGGER.error("an answer was refused: %s", os.strerror(-written))
         return None

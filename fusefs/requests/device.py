@@ -60,7 +60,7 @@ def answer(
 
 @cython.cfunc
 def begin(coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any]:
-    """Run a coroutine until it first waits; return whether it ended, and its result or what it awaits."""
+    """Run a coroutine until it first waits; return whether it ended, and its result or the object that it awaits."""
     if cython.compiled:
         ended: cython.int = 0
         result: object = begin_coroutine(coroutine, cython.address(ended))

@@ -43,11 +43,11 @@ from topicfs.fusefs.threads.turn import FifoLock
 _LOGGER = logging.getLogger("topicfs")
 
 MAX_IDLE_READERS = 64
-"""Maximum number of idle tasks. Without them, many followers would start and end a task each for every line."""
+"""Maximum number of idle tasks. If none were kept, many followers would start and end a task each for every line."""
 LARGEST_LISTING = 2**16
 """Maximum size of the directory entries in one answer."""
 LARGEST_MESSAGE = 2**17
-"""Maximum size of a message; each end of the pair has room for it."""
+"""Maximum size of a message. Each end of the pair has room for a message of this size."""
 VERSION_WITHOUT_SPLICE = 13
 """The minor protocol version reported to libfuse. From version 14 on libfuse would splice(2) from the pair, which is
 slower than reading from it.
@@ -71,7 +71,7 @@ class RequestLoop:
         self._init = b""
 
     def mountpoint_of_library(self) -> str:
-        """Return the mountpoint for libfuse, which closes the descriptor at its end."""
+        """Return the mountpoint for libfuse. libfuse closes the descriptor in it when it ends."""
         return f"/dev/fd/{self._theirs.detach()}"
 
     async def run(self, library: Callable[[], Awaitable[None]], at_end: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ class RequestLoop:
                 nursery.cancel_scope.cancel()
 
     def end(self) -> None:
-        """Stop reading requests. Requests already read are still answered."""
+        """Stop reading requests. Requests that were already read are still answered."""
         if not self._ended:
             self._ended = True
             trio.lowlevel.notify_closing(self._device)
@@ -130,7 +130,7 @@ class RequestLoop:
             except trio.ClosedResourceError:
                 return
             except OSError as error:
-                if error.errno != errno.ENODEV:  # Unmounted.
+                if error.errno != errno.ENODEV:  # ENODEV: the filesystem was unmounted.
                     raise
                 self.end()
                 return

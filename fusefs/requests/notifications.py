@@ -14,7 +14,7 @@ from topicfs.fusefs.nodes.context import KernelCache
 _LOGGER = logging.getLogger("topicfs")
 
 NOTIFICATION_TIMEOUT_SECONDS = 5.0
-"""How long the end of a mount waits for a notification, which may wait in the kernel for a request."""
+"""How long the end of a mount waits for a notification, which may itself wait in the kernel for a request."""
 
 _HEAD = struct.Struct("=IiQ")
 """Length, code of the notification, and 0 instead of a request ID."""
@@ -24,7 +24,7 @@ _INVALIDATE_INODE, _INVALIDATE_ENTRY = 2, 3
 
 
 class KernelNotifications(KernelCache):
-    """Sends the notifications. A thread sends those about names; it ends before the mount does."""
+    """Sends the notifications. A separate thread sends those about names; the thread ends before the mount does."""
 
     def __init__(self) -> None:
         self.device = -1
@@ -35,11 +35,11 @@ class KernelNotifications(KernelCache):
 
     def forget_attributes(self, node_id: int) -> None:
         """Invalidate only attributes (0.5 µs); never waits for a request."""
-        with suppress(OSError):  # ENOENT: they were not cached.
+        with suppress(OSError):  # ENOENT: the attributes were not cached.
             os.write(self.device, _INODE.pack(_INODE.size, _INVALIDATE_INODE, 0, node_id, -1, 0))
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        """Let the thread invalidate a cached name. It may wait in the kernel for a request that this thread answers."""
+        """Let the thread invalidate a cached name; that may have to wait in the kernel for an answer by the caller."""
         if self._ended:
             return
         self._names.put((parent_id, os.fsencode(name)))
@@ -47,7 +47,7 @@ class KernelNotifications(KernelCache):
             thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # No thread is available: the next call tries again.
+            except RuntimeError as error:  # No thread is available. The next call tries again.
                 _LOGGER.warning("cannot start the thread that invalidates names: %s", error)
             else:
                 self._thread = thread
@@ -59,7 +59,8 @@ class KernelNotifications(KernelCache):
             try:
                 os.write(self.device, _HEAD.pack(_HEAD.size + len(body), _INVALIDATE_ENTRY, 0) + body)
             except OSError as error:
-                # Usually ENOENT; otherwise the cached name expires after its timeout.
+                # The error is usually ENOENT (the name was not cached). Otherwise the cached name expires
+                # after its timeout.
                 _LOGGER.debug("%s: not invalidated: %s", forgotten, error)
 
     def end(self) -> None:
@@ -72,4 +73,4 @@ class KernelNotifications(KernelCache):
         self._names.put(None)
         if self._thread is not None:
             self._thread.join(NOTIFICATION_TIMEOUT_SECONDS)
-        self.device = -1  # The number may soon belong to another file.
+        self.device = -1  # The descriptor's number may soon belong to another file.

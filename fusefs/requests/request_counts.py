@@ -5,7 +5,7 @@ Each kind has one row: its buckets, followed by the sum of all durations.
     0 durations below 1 ns │ 1 below 2 ns │ 2 below 4 ns │ … │ 40 the rest │ 41 sum in nanoseconds       each 8 bytes
 
 So a request costs one clock reading and two additions. Compiled by Cython; runs uncompiled with the same results.
-Written by the event loop's thread; any thread may read.
+Written by the event loop's thread; any thread may read the counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ else:
     from topicfs.storage.codec.binary import memory
 
 BUCKETS = 41
-"""Number of buckets: bucket N counts durations below 2^N ns that are in no earlier bucket, the last one all others."""
+"""Number of buckets. Bucket N counts durations below 2^N ns that are in no earlier bucket; the last bucket counts all
+longer ones.
+"""
 ROW = 8 * (BUCKETS + 1)
 """Size of a row in bytes."""
 
@@ -92,7 +94,7 @@ class RequestCounts:
 
     @cython.ccall
     def note(self, kind: cython.uint, nanoseconds: cython.longlong) -> object:
-        """Count one request of a kind (by its number), and its duration."""
+        """Count one request of a kind (by the kind's number), and its duration."""
         octets: cython.p_uchar = memory.writable(self._table)
         row: cython.Py_ssize_t = _ROW * (kind % _MAX_KINDS)
         bucket: cython.int = 0

@@ -57,4 +57,4 @@ STAT_BLOCK = 512
 LARGEST_WRITE = 1048576
 """Maximum data in one write request, as reported to the kernel."""
 LARGEST_REQUEST_SIZE = 1052672
-"""Size of such a request with its header; the kernel refuses a smaller buffer."""
+"""Size of the largest write request including its header; the kernel refuses a smaller buffer."""

@@ -1,4 +1,4 @@
-"""Runs blocking calls (fsync, long scans) in threads, with one limit.
+"""Runs blocking calls (fsync, long scans) in threads, up to a common limit.
 
 The event loop has one thread. Every call that may compute for long or wait for the disk leaves that thread through
 this module.
@@ -17,7 +17,7 @@ from topicfs.storage.remote import ThreadNeededError
 T = TypeVar("T")
 
 DISK_THREADS = 8
-"""Calls that may wait for the disk at a time; others queue."""
+"""Number of calls that may wait for the disk at a time; further calls queue."""
 
 
 Listen: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
@@ -32,7 +32,7 @@ class RequestingProcess(Protocol):
         ...
 
     async def wait(self, listen: Listen) -> None:
-        """Return when the function given to `listen` is called. Raises FileError if the program or mount ends."""
+        """Return when the function given to `listen` is called. Raises FileError if the program or the mount ends."""
         ...
 
 
@@ -45,9 +45,9 @@ class BlockingCalls:
     async def run(
         self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None
     ) -> T:
-        """Run `call` in a thread, and return its result or raise its error. It is not canceled halfway.
+        """Run `call` in a thread, and return its result or raise its error. A running call is not canceled.
 
-        `abandon`: a canceled caller does not wait; only for calls that something else ends.
+        With `abandon`, a canceled caller does not wait for the call; only for calls that something else ends.
         """
         del caller
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
@@ -57,7 +57,7 @@ class BlockingCalls:
     ) -> T:
         """Run `call` here if it is short, as nearly every request is; otherwise run it again in a thread.
 
-        `call` may be aborted and called once more. Raises RequestTooLargeError if it exceeds the limits of one
+        `call` may be aborted and called a second time. Raises RequestTooLargeError if it exceeds the limits of one
         request.
         """
         try:

@@ -1,6 +1,6 @@
-"""Calls to a remote engine: threads wait for the answers, never the event loop, and a request ends with its program.
+"""Calls to a remote engine: threads, never the event loop, wait for the answers. A request ends with its program.
 
-A thread cannot be stopped: a call that was abandoned runs on, and its result is dropped.
+A thread cannot be stopped. An abandoned call runs on, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REMOTE_THREADS = 64
-"""Calls that may wait for a remote engine at a time; others queue."""
+"""Number of calls that may wait for a remote engine at a time; further calls queue."""
 
 
 @contextmanager
 def event_loop_never_waits(engine: RemoteEngine) -> Iterator[None]:
-    """Let an engine raise ThreadNeededError where it would wait in this thread, or in a call that must be short."""
+    """Let an engine raise ThreadNeededError if it would have to wait in this thread or in a call that must be short."""
     loop = threading.get_ident()
 
     def leave() -> None:
@@ -46,11 +46,11 @@ def event_loop_never_waits(engine: RemoteEngine) -> Iterator[None]:
 
 
 class UnansweredError(FileError):
-    """A call was abandoned before its answer arrived. Its change may have been made or not."""
+    """A call was abandoned before its answer arrived. Whether its change was made is unknown."""
 
 
 class _UnderWay(Generic[T]):
-    """A call in a thread, and the request that waits for it."""
+    """A call that runs in a thread, and the request that waits for the call."""
 
     __slots__ = ("_ended", "call", "unwrap")
 
@@ -75,7 +75,7 @@ class _UnderWay(Generic[T]):
             self._ended()
 
     async def wait(self, caller: RequestingProcess | None) -> T:
-        """Wait for the end of the call. Raises UnansweredError if the program or the mount ends before."""
+        """Wait for the end of the call. Raises UnansweredError if the program or the mount ends earlier."""
         try:
             if caller is None:
                 ended = trio.Event()
@@ -114,9 +114,9 @@ class RemoteCalls(BlockingCalls):
             self._start(self._queued.popleft())
 
     def _start(self, under_way: _UnderWay[Any]) -> None:
-        """Start a call in a thread, which runs on if its request is abandoned.
+        """Start a call in a thread. The call runs on if its request is abandoned.
 
-        `trio.to_thread` takes three more turns of the event loop.
+        Does not use `trio.to_thread`, which takes three more turns of the event loop.
         """
         token = trio.lowlevel.current_trio_token()
 

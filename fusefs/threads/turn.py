@@ -1,4 +1,4 @@
-"""A lock for an open file: one call at a time."""
+"""A lock for an open file: only one call runs at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import trio
 
 
 class FifoLock:
-    """A FIFO lock; unlike trio.Lock, a free lock is acquired without a turn of the event loop."""
+    """A FIFO lock. Unlike a trio.Lock, a free FifoLock is acquired without a turn of the event loop."""
 
     __slots__ = ("_waiting", "is_taken")
 

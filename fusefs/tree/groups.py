@@ -1,4 +1,4 @@
-"""`@groups`: a directory for each group; in it one for each subscription; in that one for each partition."""
+"""`@groups`: a directory for each group. It contains a directory per subscription, which contains one per partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATTERN_SIGNS = frozenset("*?[")
 
 
 class KindDirectory(Directory):
-    """All groups of one kind: mkdir creates one, rmdir deletes one. A name always belongs to one kind."""
+    """All groups of one kind: mkdir creates a group, rmdir deletes it. A name belongs to a single kind."""
 
     __slots__ = ("_loaded",)
 
@@ -49,7 +49,7 @@ class KindDirectory(Directory):
         """Return whether a deletion would lose positions (blocking)."""
 
     def _load(self) -> None:
-        """Leave the event loop if groups must first be read from the disk. Raises ThreadNeededError."""
+        """Leave the event loop if groups must first be read from the disk. Raises ThreadNeededError in that case."""
         if not self._loaded:
             leave_event_loop()
             self.listed()
@@ -81,7 +81,7 @@ class KindDirectory(Directory):
         return node
 
     async def remove_directory(self, name: str, pid: int) -> None:
-        """Delete a group without members; a group with positions only with --allow-delete."""
+        """Delete a group without members. A group with positions can be deleted only with --allow-delete."""
 
         def remove() -> None:
             if not self.context.settings.allow_delete and self.keeps_state(name):
@@ -128,7 +128,7 @@ class GroupDirectory(Directory):
     """The files of a group; all are listed."""
 
     entry_timeout = 0.0
-    """0: the kernel must look up again, because it is not notified when a group is created or deleted."""
+    """0: the kernel must look the name up each time, because it is not notified when a group is created or deleted."""
 
     def is_current(self) -> bool:
         parent = self.parent
@@ -169,17 +169,17 @@ def _subscription(context: MountContext, name: str) -> Subscription:
 
 
 def _log(parent: SubscriptionDirectory, name: str) -> Node | None:
-    """Make a file of records; None for any other name. They are not listed: reading moves the group's positions."""
+    """Make a file of records; None for any other name. Not listed, because reading moves the group's positions."""
     suffix = next((one for one in SUFFIXES if name.endswith(one)), "")
     limit = parse_read_limit(name.removesuffix(suffix))
     if limit is None or (limit.records is not None and suffix == BATCH.suffix):
-        return None  # Record batches are not split, so a number of records does not apply.
+        return None  # Record batches are not split, so a limit on records does not apply.
     form = parent.context.decoding.form(suffix)
     return GroupLogNode(parent, name, parent.group, parent.subscription, form, limit)
 
 
 class SubscriptionDirectory(Directory):
-    """`@groups/billing/orders`: the files of a subscription; with a single topic, also its partitions."""
+    """`@groups/billing/orders`: the files of a subscription. If it has a single topic, also the topic's partitions."""
 
     __slots__ = ("subscription",)
 
@@ -196,7 +196,7 @@ class SubscriptionDirectory(Directory):
 
     @property
     def _topic(self) -> str | None:
-        """The single topic; None for several topics or patterns."""
+        """The single topic of the subscription; None for several topics or patterns."""
         (topic, *others) = [*self.subscription.topics, *self.subscription.patterns]
         return None if others or self.subscription.patterns else topic
 

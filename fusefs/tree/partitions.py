@@ -28,7 +28,7 @@ class Name(NamedTuple):
     """A fixed name in a partition's directory."""
 
     listed: bool
-    """True if readdir lists it; otherwise only a lookup finds it."""
+    """True if readdir lists the name; if False, only a lookup finds it."""
     make: Callable[[PartitionDirectory, str, PartitionFiles], Node]
 
 
@@ -84,7 +84,7 @@ class PartitionDirectory(Directory):
     def __init__(
         self, parent: Directory, name: str, files: PartitionFiles | None, find: Callable[[], PartitionFiles]
     ) -> None:
-        """`files` is None if they were not used before, so that listing ten thousand partitions opens none."""
+        """`files` is None if the partition's files were not used before, so that listing many partitions opens none."""
         super().__init__(parent.context, parent, name)
         self._files = files
         self._find = find
@@ -98,7 +98,7 @@ class PartitionDirectory(Directory):
         if files is None:
             files = self._found()
         elif files.deleted:
-            with suppress(FileError):  # If its topic is gone, so is the partition.
+            with suppress(FileError):  # If the topic is gone, the partition is gone too.
                 files = self._found()
                 self._children.clear()
         return files
@@ -127,7 +127,7 @@ class PartitionDirectory(Directory):
         partition, isolation = self.files.partition, self.context.settings.isolation
         empty = self.files.is_empty()
         if not empty and not self.context.engine.remote:
-            # If the first batch cannot be read, there is one.
+            # If the first batch cannot be read, the partition still has a batch, so it is not empty.
             with suppress(CorruptionError, RequestTooLargeError):
                 empty = earliest_offset(partition, isolation=isolation) is None
         hidden = ONLY_WITH_RECORDS if empty else frozenset()

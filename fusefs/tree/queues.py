@@ -1,4 +1,4 @@
-"""`@queues`: a directory for each queue (share group); in it one for each topic."""
+"""`@queues`: a directory for each queue (share group), which contains a directory for each topic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAKES = {f"take{form.suffix}": form for form in FORMS}
 
 
 class QueuesDirectory(KindDirectory):
-    """`@queues`: the share groups, whose members get records one by one."""
+    """`@queues`: the share groups. Each record is given to one member at a time."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ class _Records(Directory):
 
 
 class InFlightDirectory(_Records):
-    """`in-flight`: the leased records; rm accepts one for its holder, mv to the parent directory releases it."""
+    """`in-flight`: the leased records. `rm` accepts a record for its holder; `mv` to the parent releases it."""
 
     __slots__ = ()
 
@@ -142,7 +142,7 @@ class InFlightDirectory(_Records):
 
 
 class RejectedDirectory(_Records):
-    """`rejected`: the rejected records; rm removes one from the list."""
+    """`rejected`: the rejected records. `rm` removes a record from the list."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The mount's root: a directory for each topic, and special names with `@`, which topics' names cannot contain."""
+"""The mount's root: a directory for each topic, and special names with `@`, which names of topics cannot contain."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {
     "@producers": _producers,
     "@scrub": ScrubFile,
 }
-"""Special names that are not listed: their text always changes, so that copies of a mount would always differ."""
+"""Special names that are not listed. Their text always changes, so copies of a mount that contain it would always
+differ.
+"""
 
 
 class RootDirectory(Directory):
@@ -95,7 +97,7 @@ class RootDirectory(Directory):
         return node
 
     async def remove_directory(self, name: str, pid: int) -> None:
-        """Delete a topic: an empty one, or any with --allow-delete."""
+        """Delete a topic. A topic with records is deleted only with --allow-delete."""
         engine = self.context.engine
         if name in NAMES or name in UNLISTED:
             raise FileError(Refusal.NOT_PERMITTED)

@@ -1,4 +1,4 @@
-"""A topic's directory: its settings, files of the whole topic, and its partitions."""
+"""A topic's directory: its settings, the files of the whole topic, and its partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
 def partition_number(name: str) -> int | None:
-    """Parse a partition's directory name: a canonical decimal below 10,000; None for anything else."""
+    """Parse a partition's directory name: a canonical decimal below 10,000. Return None for any other name."""
     return int(name) if _PARTITION.fullmatch(name) else None
 
 
@@ -41,7 +41,7 @@ def _follow(parent: Directory, name: str, files: TopicFiles) -> Node:
 
 
 def _replicas(parent: Directory, name: str, files: TopicFiles) -> Node:
-    """Make the file of a topic's replicas. Raises FileError (ENOENT) if the engine manages none."""
+    """Make the file of a topic's replicas. Raises FileError (ENOENT) if the engine has no replicas."""
     replication = files.context.engine.replication
     if replication is None:
         raise FileError(Refusal.NOT_FOUND)
@@ -98,13 +98,13 @@ class TopicDirectory(Directory):
             find = partial(self.files.partition, number)
             known = self.files.known(number)
             if known is None and number not in self.files.topic.partitions():
-                find()  # Raises an error that tells which partitions exist.
+                find()  # Raises an error that names the existing partitions.
             return PartitionDirectory(self, name, known, find)
         fixed = NAMES.get(name)
         return _times(self, name) if fixed is None else fixed[1](self, name, self.files)
 
     async def make_directory(self, name: str, pid: int) -> Directory:
-        """Create the missing partitions up to the one with that number."""
+        """Create all missing partitions up to the partition with the number `name`."""
         number = partition_number(name)
         if number is None:
             reason = f"{self.path}/{name}: a partition is a number below {MAX_PARTITIONS}"

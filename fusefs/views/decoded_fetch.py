@@ -1,7 +1,7 @@
 """Decoded results of partition reads: runs of readable records, and between them the batches that cannot be read.
 
-A damaged batch costs only its own records. The next batch is found by the damaged batch's size; if the size is
-damaged too, by probing for the next offset that the log can read from.
+A damaged batch costs only its own records. The next batch is found by the damaged batch's size or, if the size is
+damaged too, by probing for the next offset at which the log can be read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,8 @@ from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset
 from topicfs.storage.remote import ThreadNeededError
 
 DECODED_BYTES = 4 * 2**20
-"""Memory limit in bytes for the decoded records of one fetch or of one batch: a small compressed batch can inflate to
-much.
+"""Memory limit in bytes for the decoded records of a fetch or of a batch, because a small compressed batch can
+inflate to a large one.
 """
 
 _ONE_MORE_BATCH = 2**20
@@ -47,7 +47,7 @@ Piece: TypeAlias = Columns | Damage
 
 
 class DecodedFetch(NamedTuple):
-    """Adjacent batches of one segment, decoded."""
+    """Runs and damage in offset order; empty if the log has no records at or after the requested offset."""
 
     pieces: list[Piece]
     """Runs and damage in offset order; empty if the log has no records at or after the offset."""
@@ -71,7 +71,7 @@ class DecodedFetch(NamedTuple):
 def read_decoded(
     partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
 ) -> DecodedFetch:
-    """Read and decode batches, beginning with the one that contains `offset`: at least one, if there is any.
+    """Read and decode batches, beginning with the batch that contains `offset`: at least one, if there is any.
 
     Caches the last read of each request, so that repeated reads are decoded once. Raises SegmentDeletedError if the
     offset was removed.
@@ -93,7 +93,7 @@ def read_decoded(
 def fetch(
     partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
 ) -> Fetched | DecodedFetch:
-    """Read batches, beginning with the one that contains `offset`; if the file is broken there, return only the damage.
+    """Read batches, beginning with the batch that contains `offset`; if the file is broken there, return the damage.
 
     Raises SegmentDeletedError if the offset was removed.
     """
@@ -202,7 +202,7 @@ def _runs(
 
 
 def _cost_of(data: memoryview, position: int, end: int) -> int:
-    """Return how many bytes decoding the bad batch may have cost: for a compressed batch the codec's limit."""
+    """Return how many bytes decoding the bad batch may have cost. For a compressed batch this is the codec's limit."""
     if len(data) - position < HEADER_SIZE:
         return len(data) - position
     return end - position if is_plain_at(data, position) else MAX_CONTENT_BYTES
@@ -223,7 +223,7 @@ class _Readable:
         self.failure = failure
         """The damage of the batch that ends the run; None if the run reaches the end of the data."""
         self.aborted = aborted
-        """The transactions that were aborted and still have records from there on."""
+        """The aborted transactions that still have records at or after the run's start."""
         self._data = data
         self._at = at
         self._decode = decode
@@ -252,7 +252,7 @@ class _Readable:
 
 
 def locate_damage(partition: Partition, fetched: Fetched, error: CorruptBatchError) -> CorruptionError:
-    """Return `error` with the segment file and the position in it, for a batch that failed in a buffer."""
+    """Return `error` with the segment file and the position in that file, for a batch that failed in a buffer."""
     file = segment_path(partition, fetched.segment_base_offset)
     return error.in_file(file, fetched.position + error.position)
 
@@ -299,9 +299,10 @@ def _segment_end(partition: Partition, offset: Offset) -> Offset:
 
 
 def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -> Offset:
-    """Return the first offset after a broken part of a file from which the log can be read, or the visible end.
+    """Return the first readable offset after a broken part of a file, or the visible end.
 
-    Reading enters a segment by its index: offsets before the break's next index entry fail, those after it succeed.
+    Reading enters a segment through the segment's index: offsets before the first index entry after the break fail,
+    all later offsets succeed.
     """
     end_offset = partition.visible_end(isolation)
     fails, step = offset, 1

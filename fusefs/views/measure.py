@@ -1,11 +1,11 @@
 """The measure of a rendering: knows at which positions records begin. Built step by step, once, from any thread.
 
 Measuring starts at the first record. Each step moves the frontier of the sparse index over a run of batches, so that
-no caller waits for more than one step. A growing log costs only what was added. Segments whose positions are in a
-store (view files) are not measured again.
+no caller waits for more than one step. In a growing log, only added records are measured. Segments whose positions
+are in a store (view files) are not measured again.
 
-A damaged batch renders to nothing: the positions after it are computed without it, and never change. The index has an
-entry for it, because a reader must report it.
+A damaged batch renders to nothing: the positions after it are computed as if it were empty, and never change. The
+index has an entry for each damaged batch, because a reader must report it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from topicfs.storage.model import Fetched, Isolation, Offset, Position, TopicPar
 from topicfs.storage.remote import ThreadNeededError
 
 MEASURE_STEP_BYTES = 2**19
-"""Bytes of batches measured in one piece."""
+"""Bytes of batches that are measured in one piece."""
 FIRST_STEP_BYTES = 2**15
 """Bytes measured first when the size is requested: usually only a few records were added, or the range is short."""
 MEASURE_INLINE_BYTES = 4 * 2**20
-"""Limit on the bytes of batches, or of decoded records, measured inline for a size: takes a few milliseconds."""
+"""Limit on the bytes of batches, or of decoded records, that are measured inline when the size is requested; takes a
+few milliseconds.
+"""
 INLINE_OFFSETS = 2**16
 """With more new offsets than this, asking for the size measures nothing inline."""
 LATEST_BYTES = 1024
-"""Decoded records measured last are kept if they use at most this much memory (for each log whose size was
-requested).
+"""The decoded records that were measured last are kept if they use at most this much memory (for each log whose size
+was requested).
 """
 
 _FIRST = Position(0)
@@ -54,8 +56,8 @@ class Source(NamedTuple):
     form: Form
     isolation: Isolation
     cuts: tuple[Offset, ...]
-    """The partition's cuts that the reader knows. A later cut raises an error only if it is below what the reader
-    reads.
+    """The partition's cuts that the reader knows. A later cut raises an error only if it is below the offset that the
+    reader reads.
     """
 
     def check(self, offset: Offset) -> None:
@@ -70,7 +72,7 @@ class Source(NamedTuple):
         return self.partition.visible_end(self.isolation)
 
     def read(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> DecodedFetch:
-        """Read and decode batches for the form: at least one, if there is any. Raises SegmentDeletedError."""
+        """Read and decode batches for the form: at least one batch, if there is any. Raises SegmentDeletedError."""
         fetched = self.fetch(offset, max_bytes, limit)
         return fetched if isinstance(fetched, DecodedFetch) else self.decoded(offset, fetched)
 
@@ -78,7 +80,7 @@ class Source(NamedTuple):
         """Read batches undecoded. See `decoded_fetch.fetch`.
 
         Of the batches below `limit`, returns those before the first lost record. Raises SegmentDeletedError if there
-        are none.
+        are no such batches.
         """
         fetched = fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
         try:
@@ -116,18 +118,20 @@ class Source(NamedTuple):
 
     @property
     def remembered_as(self) -> str:
-        """The name of this rendering in a view file; has a suffix if uncommitted records are shown too."""
+        """The name of this rendering in a view file; has a suffix if uncommitted records are also shown."""
         shows_all = self.isolation is Isolation.READ_UNCOMMITTED
         return f"{self.form.suffix}+uncommitted" if shows_all else self.form.suffix
 
 
 class _SegmentProgress:
-    """How far the frontier is in its segment."""
+    """How far the frontier has advanced in its segment."""
 
     def __init__(self, base_offset: Offset, end: Entry) -> None:
         self.base_offset = base_offset
         self.start_offset = end.offset
-        """Offset at which measuring of the segment began: above its base offset if the log starts inside the segment."""
+        """Offset at which measuring of the segment began. It is above the base offset if the log starts inside the
+        segment.
+        """
         self.end = end
         """The place after the last measured batch."""
         self.size_bytes = 0
@@ -135,14 +139,14 @@ class _SegmentProgress:
         self.last_position = _FIRST
         """Position of the last measured batch."""
         self.worth_remembering = self.damaged = False
-        """`worth_remembering`: something was measured, and no part of it is damaged."""
+        """`worth_remembering`: records were measured, and none of them is damaged."""
 
 
 class Measure:
     """The known positions of one rendering. Thread-safe.
 
-    A thread holds `_advancing` while it moves the frontier one step, and `_lock` for the microseconds in which it
-    uses the index. So looking up a known place never waits for the disk.
+    A thread holds `_advancing` while it moves the frontier one step, and `_lock` only for the microseconds in which
+    it uses the index. So looking up a known place never waits for the disk.
     """
 
     def __init__(
@@ -155,7 +159,7 @@ class Measure:
     ) -> None:
         self.source = source
         self.limit = limit
-        """Exclusive end offset, if the rendering ends before the log does."""
+        """Exclusive end offset, if the rendering ends before the log ends; otherwise None."""
         self._index = SparseIndex(start_offset)
         self._store = store
         self._lock = threading.Lock()
@@ -166,8 +170,8 @@ class Measure:
         self._damaged: set[tuple[Path, int]] = set()
         self._rewrites = source.partition.rewrites
         self._latest: tuple[Offset, DecodedFetch] | None = None
-        """The offset and the result of the last fetch that was measured, if small: readers of new records read it
-        next.
+        """The offset and the result of the last fetch that was measured, if small, because readers of new records
+        read them next.
         """
 
     @property
@@ -193,7 +197,7 @@ class Measure:
         return (self.limit is not None and frontier >= self.limit) or frontier >= self.end_offset()
 
     def covers(self, start_offset: Offset, end_offset: Offset | None) -> bool:
-        """Return whether both ends of a range are known; an open range must be known up to the current end."""
+        """Return whether both ends of a range are known. If the range is open, the current end must be known."""
         frontier = self.frontier.offset
         known_end = self.complete if end_offset is None else end_offset <= frontier
         return known_end and self.start.offset <= start_offset <= frontier
@@ -203,7 +207,7 @@ class Measure:
         return (error.file, error.position) in self._damaged
 
     def catch_up(self) -> None:
-        """Measure new records if they are few and no other thread is measuring; never waits.
+        """Measure new records if they are few and no other thread is measuring. Never waits.
 
         Raises SegmentDeletedError if the records at the frontier were removed.
         """
@@ -221,14 +225,14 @@ class Measure:
                     budget -= self._step(wanted, end_offset)
                     wanted = min(2 * wanted, MEASURE_STEP_BYTES)
         except ThreadNeededError:
-            pass  # A caller that may wait measures them later.
+            pass  # A caller that may wait measures these records later.
         finally:
             self._advancing.release()
 
     def advance(self, *, max_bytes: int | None = None, position: int | None = None) -> bool:
-        """Measure until everything, about `max_bytes` of batches or records, or `position` is known (blocking).
+        """Measure until all records, about `max_bytes` of batches or records, or `position` is known (blocking).
 
-        Return True if everything is known. Raises SegmentDeletedError as `catch_up` does, and the errors of the
+        Return True if all positions are known. Raises SegmentDeletedError as `catch_up` does, and the errors of the
         request's allowance.
         """
         remaining = MEASURE_STEP_BYTES if max_bytes is None else max_bytes
@@ -247,9 +251,9 @@ class Measure:
         return self.complete
 
     def _step(self, max_bytes: int, end_offset: Offset) -> int:
-        """Move the frontier one step, up to `end_offset`; return the bytes of batches or records it took (≥ 1)."""
+        """Move the frontier one step, up to `end_offset`; return the measured bytes of batches or records (≥ 1)."""
         offset = self._index.frontier.offset
-        # If a remembered segment is likely, reading its first batch is enough.
+        # If the segment was probably saved, read only its first batch, which is enough to recognize it.
         wanted = 1 if self._expects_segment else max_bytes
         fetched = self.source.read(offset, wanted, self.limit)
         sound = len(fetched.pieces) == 1 and isinstance(fetched.pieces[0], Columns)
@@ -280,7 +284,7 @@ class Measure:
         return self.source.fetch(offset, max_bytes, limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:
-        """Advance the frontier over text that a reader rendered from there; only for partitions without files."""
+        """Advance the frontier from `begin` over text that a reader rendered; only for partitions without files."""
         if self.source.partition.directory is not None or not self._advancing.acquire(blocking=False):
             return
         try:
@@ -307,7 +311,7 @@ class Measure:
             self._pass_batch(last, fetched, end_offset)
 
     def _pass_batch(self, last: BatchHeader, fetched: DecodedFetch, end_offset: Offset) -> None:
-        """Save the mark by which the log can be recognized later; skip a batch of which only a part is visible."""
+        """Save the mark by which the log can be recognized later. Skip a batch of which only a part is visible."""
         segment = self._segment
         if segment is not None and last.end_offset <= end_offset:
             segment.end = self._index.frontier
@@ -329,7 +333,7 @@ class Measure:
         self._segment = _SegmentProgress(base_offset, frontier)
 
     def _recall(self) -> bool:
-        """Load the remembered positions of the segment at the frontier; return whether there are any."""
+        """Load the saved positions of the segment at the frontier; return whether there are any."""
         segment = self._segment
         if self._store is None or segment is None:
             return False
@@ -347,7 +351,7 @@ class Measure:
         return True
 
     def remember(self) -> None:
-        """Save what is known of segments, including the active one, that was not saved yet (blocking)."""
+        """Save the known positions of segments, including the active one, that were not saved yet (blocking)."""
         with self._advancing:
             if self._segment is not None and self._segment.worth_remembering:
                 self._passed.append(copy(self._segment))
@@ -361,7 +365,7 @@ class Measure:
     def _remember_segment(self, segment: _SegmentProgress, store: ViewStore) -> None:
         with self._lock:
             if segment.start_offset < self._index.start.offset:
-                return  # Its first records were removed since, and so were their entries.
+                return  # The first records of the segment were removed since, and so were their entries.
             known = self._index.excerpt(segment.start_offset, segment.end)
         with contextlib.suppress(SegmentDeletedError, OSError, ViewFileError):
             log = self.source.partition.open_segment_file(_log_name(segment.base_offset))
@@ -372,7 +376,7 @@ class Measure:
 
     @property
     def retired(self) -> bool:
-        """True if segments were rewritten since measuring began: the known positions no longer apply."""
+        """True if segments were rewritten since measuring began, so that the known positions no longer apply."""
         return self.source.partition.rewrites != self._rewrites
 
     def place_at(self, position: int) -> Entry:
@@ -407,7 +411,8 @@ class Measure:
     def follow_start(self, log_start_offset: Offset) -> bool:
         """Remove index entries below the log start. Return False if the position of the new start cannot be computed.
 
-        This is so if the frontier was removed too, or if a remote engine had to be asked for the records.
+        It cannot be computed if the frontier was removed too, or if a remote engine would have to be asked for the
+        records.
 
         The removed records cannot be rendered, so the start's position is computed backward from the next known
         place.

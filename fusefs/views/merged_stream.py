@@ -5,8 +5,8 @@
 
 The records of a partition stay in offset order, whatever their timestamps. A stream is read from the front. Recently
 read text is kept for reading again; an earlier position is reached by merging again from the front.
-`MergedReader.extend` adds a round: records that were appended later are merged with each other and follow all earlier
-ones, so that no position changes.
+`MergedReader.extend` adds a round: records that were appended later are merged with each other and follow the records
+of all earlier rounds, so that no position changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDelete
 from topicfs.storage.model import Isolation, Offset
 
 MERGE_MEMORY_BYTES = 64 * 1024 * 1024
-"""Memory limit for the decoded batches and rendered lines of all partitions. Above it, the least recently used
+"""Memory limit for the decoded batches and rendered lines of all partitions. Above the limit, the least recently used
 batches, then lines, are dropped and read again when needed.
 """
 
@@ -37,13 +37,13 @@ SMALLEST_MERGE_FETCH_BYTES = 1024
 """Smallest fetch from a partition, even with many partitions. (A fetch returns at least one batch.)"""
 
 LINES_AT_ONCE = 1024
-"""Largest number of lines rendered of a partition in one step."""
+"""Largest number of lines of a partition that are rendered in one step."""
 
 TOGETHER_BYTES = 16 * 1024 * 1024
 """Limit on the text of records that have the same offset."""
 
 LINE_OVERHEAD_BYTES = 64
-"""Approximate memory that a line takes besides its text: small enough to hold one line of each partition."""
+"""Approximate memory that a line takes besides its text. MERGE_MEMORY_BYTES has room for one line of each partition."""
 
 MERGE_STEP_BYTES = 4 * 1024 * 1024
 """Bytes of text merged in one step."""
@@ -58,7 +58,7 @@ REREAD_BYTES = 1024 * 1024
 """Size of the text kept for reading again: programs seek back if they read too much."""
 
 KEPT_ROUNDS = 1000
-"""A stream of more rounds than this cannot be read again from its front."""
+"""A stream with more rounds than this cannot be read again from its front."""
 
 
 class MergedRange(NamedTuple):
@@ -71,10 +71,10 @@ class MergedRange(NamedTuple):
 
 
 class _MergeInput:
-    """One partition's records still to be merged: its next lines and, if kept, the batches after them.
+    """The records of a partition that are still to be merged: its next lines and, if kept, the batches after them.
 
-    A line's sorting key is the newest timestamp of the loaded lines so far, then the partition's rank. A record older
-    than its predecessor follows it directly, because no other partition's next record is older.
+    A line's sorting key is the newest timestamp among the lines loaded so far, then the partition's rank. A record
+    older than its predecessor follows its predecessor directly, because no other partition's next record is older.
     """
 
     def __init__(self, share: MergedRange, source: Source, rank: int, ranks: int) -> None:
@@ -104,7 +104,7 @@ class _MergeInput:
     @property
     def first_key(self) -> int:
         """The sorting key of the next line, or of the error in its place."""
-        # Damage has no timestamp, so it comes first.
+        # Damage has no timestamp, so it sorts first.
         return self._keys[0] if self._keys else self._rank - self._ranks
 
     @property
@@ -140,7 +140,7 @@ class _MergeInput:
             self._next_offset = self._fetched_until
 
     def _render(self, piece: Piece) -> None:
-        """Render the next lines of `piece`; drop the piece when nothing is left of it."""
+        """Render the next lines of `piece`; drop the piece when all its records are rendered."""
         if isinstance(piece, Damage):
             self._next_offset = max(self._next_offset, piece.offset)
             self.damage = piece.error
@@ -171,10 +171,10 @@ class _MergeInput:
         self.text_bytes = sum(map(len, self._lines))
 
     def _last_together(self, piece: Columns, first: int, last: int) -> int:
-        """Return the end of the records to render now; records of the same offset are rendered together.
+        """Return the end of the records to render now. Records of the same offset are rendered together.
 
-        No producer writes several records with one offset. Too many of them are treated as damage, and `first` is
-        returned.
+        No producer writes several records with the same offset. Too many such records are treated as damage, and
+        `first` is returned.
         """
         offset = Offset(piece.offsets[last - 1])
         behind = bisect_right(piece.offsets, offset)
@@ -198,9 +198,9 @@ class _MergeInput:
 
     def _lines_of(self, columns: Columns, first: int, last: int) -> list[bytes]:
         text = self._source.render(columns, columns.offsets[first], columns.offsets[last - 1] + 1)
-        if last - first == 1:  # Avoid a copy: the line may be large.
+        if last - first == 1:  # Avoid a copy, because the line may be large.
             return [text]
-        # A value may contain a line end; other forms escape it.
+        # In this form a value may contain a line end; the other forms escape line ends.
         if self._source.form is VALUES:
             sizes = (max(0, length) + 1 for length in columns.value_lengths[first:last])
             return [text[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
@@ -235,7 +235,7 @@ class _MergeInput:
         return keys, lines
 
     def shed(self) -> None:
-        """Keep only the loaded lines; batches after them must be read again."""
+        """Keep only the loaded lines. The batches after them must be read again."""
         if self._lines:
             self._pieces.clear()
             self.batch_bytes = 0
@@ -265,7 +265,7 @@ class _Held:
         self._sizes: OrderedDict[_MergeInput, int] = OrderedDict()
 
     def count(self, merge_input: _MergeInput, size_bytes: int) -> None:
-        """Record the size of an input that was just used, and evict others; the input itself is always kept."""
+        """Record the size of an input that was just used, and evict other inputs; the used input is always kept."""
         self.size_bytes += size_bytes - self._sizes.pop(merge_input, 0)
         self._sizes[merge_input] = size_bytes
         while self.size_bytes > MERGE_MEMORY_BYTES // 2 and len(self._sizes) > 1:
@@ -280,7 +280,9 @@ class MergedReader:
     def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
         self._form, self._isolation = form, isolation
         self._rounds: list[list[tuple[MergedRange, Source]]] = []
-        """The first rounds, for reading again from the front: KEPT_ROUNDS, and one more if there were more."""
+        """The first rounds, for reading again from the front: at most KEPT_ROUNDS rounds, and one more if there were
+        more.
+        """
         self._rounds_left: deque[list[tuple[MergedRange, Source]]] = deque()
         """The rounds that are not started yet."""
         self._ends: dict[int, tuple[Offset, Source]] = {}
@@ -317,18 +319,18 @@ class MergedReader:
         self._unplaced = [
             _MergeInput(share, source, rank, len(ranges)) for rank, (share, source) in enumerate(ranges)
         ]
-        """Queues whose next line must still be loaded."""
+        """Inputs whose next line must still be loaded."""
         self._heap: list[tuple[int, _MergeInput]] = []
-        """The other inputs, by the key of their next line."""
+        """All placed inputs, by the key of their next line."""
         self._batches = _Held(_MergeInput.shed)
         self._lines = _Held(_MergeInput.drop)
 
     def reach(self, position: int, size: int) -> bool:
         """Render until `read` can return [position, position + size) (blocking).
 
-        Returns False after some steps: call again. If the request's allowance runs out, returns whether there is
+        Returns False after some steps; then call again. If the request's allowance runs out, returns whether there is
         anything to read; each call loads at least one more line and keeps it. Raises SegmentDeletedError, or
-        CorruptionError at a damaged batch, which the next read skips; text before the error can be read first.
+        CorruptionError at a damaged batch, which the next read skips. Text before the error can be read first.
         """
         if position < self._position:
             if len(self._rounds) > KEPT_ROUNDS:
@@ -352,7 +354,7 @@ class MergedReader:
         return False
 
     def _render_to_error(self) -> bytes | None:
-        """Render the next lines; None if an error must be raised once the text before it was read."""
+        """Render the next lines; None if an error must be raised after the text before the error was read."""
         if self._error is None:
             try:
                 return self._render()
@@ -415,10 +417,10 @@ class MergedReader:
         return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]) or None
 
     def _gather(self, merge_inputs: list[_MergeInput]) -> int:
-        """Move the inputs with the next lines from the heap to `merge_inputs`; all lines with smaller keys are loaded.
+        """Move the inputs with the next lines from the heap to `merge_inputs`, and return a key.
 
-        Returns that key. If loading the next input exceeds the request's allowance, it is that input's key; for the
-        first input RequestTooLargeError is raised.
+        All lines with smaller keys are loaded. If loading the next input exceeds the request's allowance, the key is
+        that of this input. Raises RequestTooLargeError if this happens for the first input.
         """
         size = held_bytes = 0
         horizon: int | None = None
@@ -446,10 +448,12 @@ class MergedReader:
         return horizon + 1
 
     def _first(self) -> _MergeInput | None:
-        """Return the input with the next line, loaded; None at the end."""
+        """Return the input with the next line, which is loaded; None at the end."""
         while self._heap:
             key, merge_input = self._heap[0]
-            if not merge_input.load():  # Its lines had been dropped, and compaction has removed the rest.
+            if (
+                not merge_input.load()
+            ):  # The input's lines had been dropped, and compaction has removed its remaining records.
                 heapq.heappop(self._heap)
             elif merge_input.first_key != key:
                 heapq.heapreplace(self._heap, (merge_input.first_key, merge_input))

@@ -3,9 +3,9 @@
     window given out │ chunk, inflated by a thread │ chunk, being inflated │ not fetched yet …
                      ▲ its reader waits here for the first of them
 
-A chunk is the text of batches that were fetched together. The reader's own thread fetches them, so that no thread
-reads a file of a deleted topic or of a mount that ends. A thread copies a bounded number of bytes. Batches that it
-cannot copy are left to the reader, which decodes them in order and finds the error.
+A chunk is the text of batches that were fetched together. The reader's own thread fetches the batches, so that no
+other thread reads a file of a deleted topic or of a mount that ends. A thread copies a bounded number of bytes.
+Batches that a thread cannot copy are left to the reader, which decodes them in order and finds the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger("topicfs")
 LARGEST_CONTENT_BYTES = 2**20
 """A batch that inflates to more than this is left to the reader."""
 CHUNK_CONTENT_BYTES = 4 * 2**20
-"""A thread stops after about this many inflated bytes of a chunk; the reader does the rest."""
+"""A thread stops after about this many inflated bytes of a chunk; the reader inflates the remaining batches."""
 ROOM_BYTES = 2**17
 """Space left free before a chunk's text, for the text of the same read that precedes it."""
 
@@ -46,14 +46,14 @@ class Begun:
     def __init__(self, fetched: Fetched, batches: Batches, offset: Offset) -> None:
         self.fetched, self.batches = fetched, batches
         self.offset, self.number = offset, 0
-        """The next offset to read, and the index of the batch that contains it."""
+        """The next offset to read, and the index of the batch that contains this offset."""
 
     def copy(
         self, text: bytearray, used: int, size: int, start_offset: Offset, end_offset: Offset
     ) -> tuple[int, int]:
         """Copy values into `text` from `used` on, up to `size` bytes or up to a batch that cannot be copied.
 
-        Return where the text ends, and the size of the copied batches. Raises ThreadNeededError and
+        Return the position where the text ends, and the size of the copied batches. Raises ThreadNeededError and
         RequestTooLargeError if the request's allowance does not suffice.
         """
         data, rows, first, request = self.fetched.data, self.batches.rows, self.number, current()
@@ -97,7 +97,7 @@ class Begun:
 
 
 class Inflated(NamedTuple):
-    """A finished chunk: the text of its first batches, in a buffer with free space before it."""
+    """A finished chunk: the text of its first batches, in a buffer with free space before the text."""
 
     begun: Begun
     passed_bytes: int
@@ -117,7 +117,7 @@ class Inflated(NamedTuple):
 
 
 class PrefetchChunk:
-    """Batches to inflate, either by a thread or by the reader, whichever needs them first."""
+    """Batches to inflate, by a thread or by the reader, depending on which starts first."""
 
     __slots__ = (
         "__weakref__",
@@ -141,7 +141,7 @@ class PrefetchChunk:
         text_bytes: int,
         begun: Begun | None = None,
     ) -> None:
-        """Prepare the batches in `fetched` from `offset` on; `begun` if some of them are already copied.
+        """Prepare the batches in `fetched` from `offset` on; `begun` is given if some of them are already copied.
 
         Values are shown up to `end_offset`; `text_bytes` is their expected size.
         """
@@ -163,7 +163,7 @@ class PrefetchChunk:
 
     @property
     def text_bytes(self) -> int:
-        """Size of the text; an estimate until it is inflated."""
+        """Size of the text; an estimate until the text is inflated."""
         found = self._found
         return self._text_bytes if found is None else found.end - found.start
 
@@ -188,7 +188,7 @@ class PrefetchChunk:
             self._done.release()
 
     def result(self) -> Inflated | None:
-        """Return the result, inflating or waiting if necessary; None if the chunk was canceled or failed."""
+        """Return the result; inflate, or wait for it, if necessary. None if the chunk was canceled or failed."""
         if not self._wanted:
             return None
         self.inflate()
@@ -222,16 +222,16 @@ class PrefetchChunk:
 TEXT_BYTES = 2**19
 """Approximate text size of a chunk, unless a read asks for more."""
 LARGEST_FETCH_BYTES = 2**20
-"""Limit on the batches in one fetch: a read(2) of more than 1 MiB is slower than two."""
+"""Limit on the batches in a fetch, because a read(2) of more than 1 MiB is slower than two smaller reads."""
 MAX_READ_AHEAD_THREADS = 4
 MAX_CHUNKS = 16
-"""Limit on chunks of all readers that were started and not used yet."""
+"""Limit, over all readers, on chunks that were started and not used yet."""
 STOPPED_READER_SECONDS = 1.0
-"""When space is needed, a chunk not used for this long is canceled: its reader has stopped."""
+"""If space is needed, a chunk that was not used for this long is canceled, because its reader has stopped."""
 
 
 class Pool:
-    """Threads that inflate chunks, one per processor (up to 4); none on a single processor. Thread-safe."""
+    """Threads that inflate chunks, one per processor (up to 4); no threads on a single processor. Thread-safe."""
 
     def __init__(self, processors: int) -> None:
         self.threads = min(processors, MAX_READ_AHEAD_THREADS) if processors > 1 else 0
@@ -241,7 +241,7 @@ class Pool:
         self._kept: deque[tuple[weakref.ref[PrefetchChunk], float]] = deque()
 
     def begin(self, chunk: PrefetchChunk) -> bool:
-        """Queue a chunk for the next free thread; return False if too many chunks are not used yet."""
+        """Queue a chunk for the next free thread; return False if too many chunks wait to be used."""
         now, reference = time.monotonic(), weakref.ref(chunk)
         with self._lock:
             if not self._has_room(now):
@@ -254,7 +254,7 @@ class Pool:
         return True
 
     def _has_room(self, now: float) -> bool:
-        """Return whether there is room for a chunk, canceling an abandoned one if necessary."""
+        """Return whether there is room for a chunk; if necessary, cancel an abandoned chunk."""
         if len(self._kept) < MAX_CHUNKS:
             return True
         self._kept = deque(kept for kept in self._kept if kept[0]() is not None)
@@ -282,10 +282,10 @@ POOL = Pool(len(os.sched_getaffinity(0)))
 
 
 class ReadGoal(NamedTuple):
-    """What a reader knows about its next chunks."""
+    """What a reader knows about the chunks that it needs next."""
 
     step: int
-    """Size of its reads in bytes of text; a chunk should end a little after the end of a read."""
+    """Size of the reader's reads in bytes of text; a chunk should end a little after the end of a read."""
     batch_share: float
     """Bytes of batches per byte of text, from the last copies."""
     batch_bytes: float
@@ -299,7 +299,7 @@ class ReadGoal(NamedTuple):
         return size if 2 * size > whole else size + self.step
 
     def fetch_bytes(self, text_bytes: int) -> int:
-        """Return how many bytes of batches to fetch: half a batch more, because a fetch ends at a whole batch."""
+        """Return how many bytes of batches to fetch. It adds half a batch, because a fetch ends at a whole batch."""
         return min(int(text_bytes * self.batch_share + self.batch_bytes / 2), LARGEST_FETCH_BYTES)
 
     def rest(self, begun: Begun) -> int:
@@ -312,7 +312,7 @@ class Prefetcher:
     """The chunks that are inflated ahead for one reader. Not thread-safe."""
 
     def __init__(self, fetch: Callable[[Offset, int], Fetched | None]) -> None:
-        """`fetch` returns batches from an offset on, or None if they should not be read ahead."""
+        """`fetch` returns batches from an offset on, or None if these batches should not be read ahead."""
         self._fetch = fetch
         self._pool = POOL
         self._chunks: deque[PrefetchChunk] = deque()
@@ -335,8 +335,8 @@ class Prefetcher:
     ) -> bool:
         """Add chunks, at most one per thread; return whether one of them took over `begun`.
 
-        The first one starts at `offset`, and continues `begun` if that is given. `spilled` is the number of bytes of
-        text between the start of a read and the first chunk.
+        The first chunk starts at `offset`, and continues `begun` if that is given. `spilled` is the number of bytes
+        of text between the start of a read and the first chunk.
         """
         chunks, most = self._chunks, self._pool.threads
         taken_over = False

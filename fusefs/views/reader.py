@@ -5,10 +5,11 @@
 
 Sequential reads render each record once and look nothing up. Two windows are kept, because the kernel sends readahead
 requests in parallel and they may arrive out of order. For any other position, the view index is searched, and the
-text is rendered from the entry below. Only rendered bytes are kept, never a segment.
+text is rendered from the nearest entry below the position. Only rendered bytes are kept, never a segment.
 
-A damaged batch has no bytes in the view. A read across it fails, and so does a read that begins at its place after
-the previous read ended there. A repeated read, or one that comes from another position, continues after it.
+A damaged batch has no bytes in the view. A read across the damage fails, and so does a read that begins at the damage
+after the previous read ended there. A repeated read, or a read that comes from another position, continues after the
+damage.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ class ViewReader:
     def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> Text:
         """Return up to `size` bytes from a view position (blocking); fewer only at the end, b"" at or after the end.
 
-        If one window contains all bytes, nothing is copied. The returned buffer never changes.
+        If a single window contains all bytes, they are not copied. The returned buffer never changes.
 
         Raises SegmentDeletedError for bytes that were removed or lost, CorruptionError for a damaged batch in the
-        requested range, and RequestTooLargeError if too many records must be decoded; with `short_at_damage` the
+        requested range, and RequestTooLargeError if too many records must be decoded. With `short_at_damage`, the
         bytes before the problem are returned first.
         """
         take_turn(self._lock)
@@ -73,7 +74,7 @@ class ViewReader:
         at, stop = view_position, self._stop
         try:
             while at < stop and self._reach(at, view_position):
-                if self._window.start <= view_position:  # The window contains the collected parts too.
+                if self._window.start <= view_position:  # The window also contains the collected parts.
                     parts.clear()
                     at = view_position
                 part = self._take(at, stop)
@@ -102,7 +103,7 @@ class ViewReader:
         return memoryview(window.data)[at - window.start : stop - window.start]
 
     def _reach(self, at: int, first: int) -> bool:
-        """Render until a window holds the byte at `at`, for a read that starts at `first`; return False at the end."""
+        """Render until a window has the byte at `at`, for a read that starts at `first`; return False at the end."""
         if self._earlier.start <= at < self._earlier.end or self._window.start <= at < self._window.end:
             return True
         if at == self._front.position != self._window.end:
@@ -117,7 +118,7 @@ class ViewReader:
         return True
 
     def _is_near(self, at: int) -> bool:
-        """Return whether it is best to render on to `at`: an overtaken readahead request leaves only a small gap."""
+        """Return whether rendering on to `at` is best: an overtaken readahead request leaves only a small gap."""
         end = self._window.end
         return self._front.position < end < at <= end + OVERTAKEN_BYTES and not self._view.outdated
 
@@ -128,7 +129,7 @@ class ViewReader:
     def _render_more(self, first: int) -> bool:
         """Render the next window for a read that starts at `first`; return False at the end of the view.
 
-        If possible, the new window begins with the bytes from `first` on, so that one window holds the whole answer.
+        If possible, the new window begins with the bytes from `first` on, so that it contains the whole answer.
         """
         window, next_offset = self._window, self._rendering.next_offset
         begun: Text = b""
@@ -153,7 +154,7 @@ class ViewReader:
     def _pass_damage(self, damage: Damage, first: int) -> None:
         """Skip a damaged batch, unless the read that starts at `first` needs it.
 
-        If it does, raises CorruptionError once; the same read succeeds when it is repeated.
+        If the read needs the batch, raises CorruptionError once; the same read succeeds when it is repeated.
         """
         place = self._window.end
         certain = self._view.place_after_damage(damage.offset, damage.error)

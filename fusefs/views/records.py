@@ -1,7 +1,7 @@
 """Single records, found by offset, by time or from the end, as selectors need them.
 
-Nothing here scans from the start: the log finds a batch by its indexes, and at most that batch is decoded. Only
-counting back from the end reads as many batch headers as the requested number of records takes.
+No function here scans from the start of the log: the log finds a batch by its indexes, and at most that batch is
+decoded. Only counting back from the end reads more: as many batch headers as the requested number of records takes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _STRIDE = 2**20
 _PLAIN_BYTES = 2**21
 """Largest batch that is searched in the event loop whatever the request's allowance: takes a millisecond or two.
 
-The default max.message.bytes is half of this.
+The default of max.message.bytes is half of this size.
 """
 
 INLINE_SEARCH_BYTES = 2**20
-"""Bytes that a search by time may scan in the event loop's thread; index entries are 4 KiB apart."""
+"""Bytes that a search by time may scan in the event loop's thread. (Index entries are 4 KiB apart.)"""
 
 
 class BatchCutError(LookupError):
@@ -46,7 +46,7 @@ class BatchCutError(LookupError):
 def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
     """Return the content of the record's own file; for `.batch`, the whole batch that contains the record.
 
-    Raises BatchCutError if the first records of that batch were deleted.
+    Raises BatchCutError if the first records of the batch were deleted.
     """
     if form is BATCH:
         log_start_offset = partition.log_start_offset
@@ -82,7 +82,7 @@ class PlainRecord(NamedTuple):
 
 
 def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> PlainRecord | None:
-    """Find a record like `find_record`, but faster; None also if only `find_record` can find it.
+    """Find a record like `find_record`, but faster. Also return None if only `find_record` can find the record.
 
     Works for plain, uncompressed batches, the most common ones.
     """
@@ -103,7 +103,7 @@ def find_record(
 ) -> FoundRecord | None:
     """Return the record at an offset; None if it is outside the visible log, compacted away, or a control record.
 
-    Raises CorruptionError if the batch that should contain it is damaged.
+    Raises CorruptionError if the batch that should contain the record is damaged.
     """
     if not _is_visible(partition, offset, isolation):
         return None
@@ -134,9 +134,9 @@ def first_record_at(
 ) -> FoundRecord | None:
     """Return the first visible record at or after a time; None if there is none.
 
-    The engine returns the record itself, or an offset from which to search for a visible record. In the event loop's
-    thread this is done only if the search is short, as it nearly always is; it may have to read all headers of a
-    segment and to inflate a large batch.
+    The engine returns the record itself, or an offset from which to search for a visible record. The search may have
+    to read all headers of a segment and inflate a large batch. In the event loop's thread, only a short search is
+    done, as nearly all searches are.
     """
     request = current()
     most = min(request.remaining, INLINE_SEARCH_BYTES) if request is not None and request.inline else None
@@ -190,7 +190,7 @@ def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> b
 def _columns_from(
     partition: Partition, offset: Offset, isolation: Isolation
 ) -> Iterator[tuple[Columns, DecodedFetch]]:
-    """Yield the records from `offset` on, each run with the fetch it came from; fetches grow.
+    """Yield the records from `offset` on: each run, and the fetch that the run came from. Fetches grow.
 
     Raises CorruptionError at a damaged batch.
     """
@@ -211,8 +211,9 @@ def last_records_start(
 ) -> Offset:
     """Return the offset from which there are `count` records before `end_offset`; if there are fewer, the first offset.
 
-    Returns `end_offset` if there are no records. Steps back, doubling the offsets each time, until there are enough
-    records: one step if offsets are dense. A damaged batch counts with the record count of its header.
+    Returns `end_offset` if there are no records. Steps back, doubling the number of offsets each time, until there
+    are enough records; a single step suffices if offsets are dense. A damaged batch counts with the record count of
+    its header.
     """
     start_offset = partition.log_start_offset
     upper, missing = end_offset, count
@@ -239,7 +240,7 @@ def _count_records(
 def _skip_records(
     partition: Partition, surplus: int, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
 ) -> Offset:
-    """Return the offset of the record after the first `surplus` ones in [start_offset, end_offset), or the end."""
+    """Return the offset of the record after the first `surplus` records in [start_offset, end_offset), or the end."""
     for window in _windows_between(partition, start_offset, end_offset, isolation):
         records = window.count(start_offset, end_offset)
         if records > surplus:
@@ -264,12 +265,12 @@ class _HeaderWindow:
         return cut + self.batches.count_visible(start_offset, end_offset)
 
     def _outermost(self, end_offset: Offset) -> list[BatchHeader]:
-        """Return the first batch, and the last one that begins below an offset."""
+        """Return the first batch, and the last batch that begins below an offset."""
         last = bisect_left(self.batches.column("base_offset"), end_offset) - 1
         return [self.batches[index] for index in sorted({0, last}) if 0 <= index <= last]
 
     def skip(self, surplus: int, start_offset: Offset, end_offset: Offset) -> Offset:
-        """Return the offset of the record after the first `surplus` ones; the window must contain more."""
+        """Return the offset of the record after the first `surplus` records; the window must contain more records."""
         for batch in self.batches:
             if not _is_whole(batch, start_offset, end_offset):
                 records = len(self._inside(batch, start_offset, end_offset))

@@ -1,7 +1,7 @@
-"""The rendering of a view from a position on, window by window: fetch batches, render them, fetch the next.
+"""The rendering of a view from a position on, window by window: fetch batches, render them, fetch the next batches.
 
-Plain values are copied from the batches into the window, fetch after fetch, until it is full. All other batches are
-first decoded into pieces; each piece, or a part of it, makes a window.
+Plain values are copied from the batches into the window, fetch after fetch, until the window is full. All other
+batches are first decoded into pieces; each piece, or a part of a piece, makes a window.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from topicfs.storage.remote import ThreadNeededError
 TEXT_WINDOW_BYTES = TEXT_BYTES
 """Approximate size of a window, unless a read asks for more; a single record may be larger."""
 LARGEST_READ_BYTES = 2**20
-"""Largest read that one window serves: the kernel requests no more at a time."""
+"""Largest read that one window serves, because the kernel requests no more at a time."""
 FIRST_FETCH_BYTES = 2**17
-"""Size of the first fetch from the front; each next fetch doubles it, up to the size of a window."""
+"""Size of the first fetch from the front. Each further fetch is twice as large, up to the size of a window."""
 PAGE_BYTES = 2**12
 """Extra bytes fetched at the end of a read or of a short range, because batches have headers."""
 
@@ -55,13 +55,13 @@ class Rendering:
     """The rendering of a view from a position on. Not thread-safe."""
 
     def __init__(self, view: Rendered, size: int | None) -> None:
-        """Begin at the front of a view; `size` is its size if it does not grow and the size is known."""
+        """Begin at the front of a view; `size` is the view's size if it is known and the view does not grow."""
         self._view = view
         self._straight = view.source.form is VALUES
         self._plain = self._straight  # no compressed or aborted batch so far
         self._pieces: deque[Piece] = deque()
         self._begun: Begun | None = None  # compressed batches that are partly copied
-        self._prefetcher = Prefetcher(self._fetch_chunk)  # compressed batches, too
+        self._prefetcher = Prefetcher(self._fetch_chunk)  # Fetches and inflates compressed batches ahead.
         self._inflates = True  # values of compressed batches could be copied
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
@@ -73,7 +73,7 @@ class Rendering:
         self._batch_bytes = 0.0  # recent average of compressed batches; 0 if none was copied
 
     def expect(self, size: int) -> None:
-        """Size the next fetch for a read of `size` bytes, within the limits."""
+        """Choose the size of the next fetch for a read of `size` bytes, within the limits."""
         self._fetch_bytes = max(self._fetch_bytes, min(size, self._most_fetched))
 
     def go_to(self, offset: Offset, size: int) -> None:
@@ -110,9 +110,9 @@ class Rendering:
     def next(self, begun: Text, *, least: int, step: int, front: Entry | None) -> Text | Damage | None:
         """Render the next window, which begins with `begun`; return None at the end of the view.
 
-        The window has at least about `least` bytes, plus as many multiples of `step` as fit: so it ends where a read
-        of that size ends. A damaged batch is returned again until it is skipped. Pass `front` if the view's first
-        byte comes next. Raises SegmentDeletedError.
+        The window has at least about `least` bytes, plus as many multiples of `step` as fit, so that the window ends
+        where a read of that size ends. A damaged batch is returned again until it is skipped. Pass `front` if the
+        view's first byte comes next. Raises SegmentDeletedError.
         """
         if self._straight and not self._pieces:
             text = self._copied(begun, least, step, front)
@@ -128,7 +128,7 @@ class Rendering:
         return None
 
     def next_fetch(self, end_offset: Offset) -> Text | Damage | None:
-        """Render one fetch, below `end_offset`: the path for readers that follow appends.
+        """Render one fetch, below `end_offset`. Readers that follow appends use this path.
 
         Returns None at the end, or if the fetch shows nothing. Raises SegmentDeletedError.
         """
@@ -143,7 +143,7 @@ class Rendering:
                 if end >= 0:
                     self._next_offset = min(fetched.next_offset, end_offset)
                     return bytes(text[:end]) if end <= PAGE_BYTES else memoryview(text)[:end].toreadonly()
-            self._plain = False  # The next ones are probably of the same kind.
+            self._plain = False  # The next batches are probably of the same kind.
         return self.next(b"", least=1, step=1, front=None)
 
     def _copied(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
@@ -166,7 +166,7 @@ class Rendering:
                 end = self._copy_more(text, used, size, most, front)
             except (SegmentDeletedError, ThreadNeededError, RequestTooLargeError):
                 if used == len(begun):
-                    raise  # Otherwise the next read raises it.
+                    raise  # If values were copied, the next read raises the error.
         self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
         if end == len(begun):
             return None
@@ -202,7 +202,7 @@ class Rendering:
                 end = self._copy_begun(begun, text, used, size, end_offset)
                 if end >= 0:
                     return end
-                # Other batches here are probably alike: avoid inflating them twice.
+                # The other batches here are probably of the same kind: avoid inflating them twice.
                 self._inflates = False
         self._keep(source.decoded(offset, fetched), end_offset)
         return used
@@ -249,7 +249,7 @@ class Rendering:
             self._begun = None
 
     def _fetch_chunk(self, offset: Offset, max_bytes: int) -> Fetched | None:
-        """Fetch batches for a thread; None if the reader itself must fetch them, which then gets the error, if any."""
+        """Fetch batches for a thread; None if the reader must fetch them itself, so that the reader gets any error."""
         if self._view.source.partition.available_end(offset) <= offset:
             return None
         try:
@@ -265,7 +265,7 @@ class Rendering:
         self._view.source.check(self._next_offset)
         end_offset = self._view.end_offset()
         if front is not None:
-            # Removed records below may have rendered to nothing; then no byte is missing.
+            # The removed records below may have rendered to nothing; in that case, no byte is missing.
             self._next_offset = max(self._next_offset, front.offset)
         return end_offset if self._next_offset < end_offset else None
 
@@ -281,7 +281,7 @@ class Rendering:
         return bool(fetched.pieces)
 
     def _keep(self, fetched: DecodedFetch, end_offset: Offset) -> None:
-        """Take over a fetch, to be rendered piece by piece."""
+        """Take over the pieces of a fetch, to be rendered one by one."""
         self._from_offset, self._end_offset = self._next_offset, end_offset
         if fetched.pieces:
             self._next_offset = min(fetched.next_offset, end_offset)
@@ -289,7 +289,7 @@ class Rendering:
             self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
 
     def _render(self, columns: Columns) -> bytes:
-        """Render the rest of the first piece, or one window of it."""
+        """Render all remaining records of the first piece, or one window of them."""
         first, last = self._rendered, len(columns)
         record_bytes = max(self._record_bytes, len(columns.data) / max(last, 1))
         step = max(int(TEXT_WINDOW_BYTES / record_bytes), 1)
@@ -301,7 +301,7 @@ class Rendering:
         if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
         data = self._view.source.render(columns, start_offset, end_offset)
-        if last < len(columns):  # Only now: rendering may be repeated in a thread.
+        if last < len(columns):  # Only after rendering, which may be repeated in a thread.
             self._rendered = last
         else:
             self._pieces.popleft()

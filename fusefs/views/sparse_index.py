@@ -4,10 +4,10 @@
                │··········│···········│················───│
     offset     100        742         1 391               frontier offset
 
-An entry means: the rendering of the records from `offset` on begins at `position`. There is one for every 64 KiB or
-more of text, always between batches, and one at the start of each segment. All positions below the frontier can be
-found; measuring moves the frontier. Positions count from an origin that never moves, so that removing data at the
-front removes entries and changes none. An entry takes 16 bytes.
+An entry means that the rendering of the records from `offset` on begins at `position`. There is an entry for every 64
+KiB or more of text, always between batches, and an entry at the start of each segment. All positions below the
+frontier can be found; measuring moves the frontier. Positions count from an origin that never moves, so that removing
+data at the front removes entries but changes none. An entry takes 16 bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """The entries of a range of records, with positions from its first byte: a segment's saved positions."""
+    """The entries of a range of records, with positions from its first byte; saved as a segment's positions."""
 
     positions: array[int]
     """Ascending, from 0."""
@@ -95,10 +95,11 @@ class SparseIndex:
         next_offset: Offset,
         decoded_bytes: int = 0,
     ) -> None:
-        """Advance the frontier over adjacent batches, given each one's rendered size, position and base offset.
+        """Advance the frontier over adjacent batches, given the rendered size, position and base offset of each batch.
 
-        `end_position` is where the last batch ends; the first may begin below the frontier's offset. `decoded_bytes`
-        is the memory that their records take, which is far more than the batches' size if they are compressed.
+        `end_position` is where the last batch ends; the first batch may begin below the frontier's offset.
+        `decoded_bytes` is the memory that the records take, which is far more than the batches' size if the batches
+        are compressed.
         """
         count = len(rendered_sizes)
         if count == 1:
@@ -106,7 +107,7 @@ class SparseIndex:
             self._extend_by_one(rendered_sizes[0], batch_bytes, next_offset)
             return
         positions = list(accumulate(rendered_sizes, initial=self.frontier.position))
-        # Virtual position of the last entry, as if the batches since then directly preceded these.
+        # Where the last entry would be if the batches since that entry directly preceded these batches.
         passed_from = batch_positions[0] - self._batch_bytes
         index = -1
         while True:
@@ -142,7 +143,7 @@ class SparseIndex:
         self.frontier = Entry(self.frontier.position, max(next_offset, self.frontier.offset))
 
     def begin_segment(self, base_offset: Offset) -> None:
-        """Add an entry at the frontier, where a segment begins, so that its entries can be saved separately."""
+        """Add an entry at the frontier, where a segment begins, so that a segment's entries can be saved alone."""
         if base_offset > self.frontier.offset:
             self.skip(base_offset)
         self._add(self.frontier)

@@ -4,7 +4,7 @@
     view positions              0                       size
 
 Several views share one measure: the whole partition, the whole partition before records were removed at the front,
-and ranges of it. Each view counts positions from its own first record, so they never shift.
+and ranges of the partition. Each view counts positions from its own first record, so they never shift.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class _Frame(NamedTuple):
     origin: int
     """Position in the measure of the view's first byte."""
     end: int | None
-    """Position in the measure after the view's last byte; None: both end together."""
+    """Position in the measure after the view's last byte; None: the view ends where the measure ends."""
 
 
 class View:
@@ -46,9 +46,9 @@ class View:
         end_offset: Offset | None,
         whole: Measure | None = None,
     ) -> None:
-        """Create a view in a measure that covers it, or that begins with it.
+        """Create a view in a measure that covers the view, or that begins with the view.
 
-        `whole` is the measure of the whole partition, which the view uses once it covers the view.
+        `whole` is the measure of the whole partition. The view switches to it as soon as it covers the view.
         """
         self.start_offset = start_offset
         self.limit = end_offset
@@ -62,7 +62,7 @@ class View:
 
     @property
     def outdated(self) -> bool:
-        """True if segments were rewritten (compaction): sequential reads may go on, but positions are unknown."""
+        """True if segments were rewritten (compaction). Sequential reads may go on, but positions are unknown."""
         return self._frame.measure.retired
 
     @property
@@ -73,8 +73,8 @@ class View:
     def size(self) -> int:
         """Known size of the text; exact if `measured`.
 
-        Measures recent appends on the spot if they are small: microseconds after an append, milliseconds at most.
-        Never raises for records that were removed or damaged.
+        Measures recent appends immediately if they are small, which takes microseconds after an append, milliseconds
+        at most. Never raises an error for records that were removed or damaged.
         """
         measure, origin, end = self._current_frame()
         if end is None:
@@ -88,15 +88,15 @@ class View:
         return end is not None or measure.complete
 
     def measure(self, *, max_bytes: int | None = None) -> bool:
-        """Measure about `max_bytes` of batches, or all (blocking); return whether `size` is exact now.
+        """Measure about `max_bytes` of batches, or all (blocking); return whether `size` is now exact.
 
-        Threads that call it at the same time share the work. Raises SegmentDeletedError if unmeasured records were
-        removed; then create a new view.
+        Threads that call this method at the same time share the work. Raises SegmentDeletedError if unmeasured
+        records were removed; the caller must then create a new view.
         """
         self._take_over()
         measure, _, end = self._frame
         if max_bytes is not None and self.source.form.suffix in DECODED_SUFFIXES:
-            # Decoding is slow: do not let others wait for all of it.
+            # Decoding is slow: do not let other threads wait until everything is decoded.
             max_bytes = min(max_bytes, MEASURE_STEP_BYTES)
         return end is not None or measure.advance(max_bytes=max_bytes)
 
@@ -117,10 +117,10 @@ class View:
             )
 
     def front(self) -> Entry:
-        """Return the first byte that can still be read, and its record: the view's first one until data is removed.
+        """Return the first byte that can still be read, and its record: the view's first byte until data is removed.
 
-        If records were removed before they were measured, this is still the view's first one: the new position is
-        unknown.
+        If records were removed before they were measured, this is still the view's first byte, because the new
+        position is unknown.
         """
         measure, origin, end = self._frame
         first = Entry(0, self.start_offset)
@@ -149,9 +149,10 @@ class View:
         return Entry(position - origin, offset)
 
     def place_after_damage(self, offset: Offset, error: errors.CorruptionError) -> Entry | None:
-        """Return the entry after a damaged batch from which positions are correct; None if all positions are.
+        """Return the entry after a damaged batch from which positions are correct; None if all positions are correct.
 
-        Positions are uncertain if the batch was intact when it was measured: the size of its text is now unknown.
+        Positions are uncertain if the batch was intact when it was measured, because the size of its text is now
+        unknown.
         """
         measure, origin, _ = self._frame
         if offset >= measure.frontier.offset or measure.knows_damage(error):
@@ -160,7 +161,7 @@ class View:
         return Entry(position - origin, next_offset)
 
     def _current_frame(self) -> _Frame:
-        """Update the view as far as that is quick, and return the better one of its frames."""
+        """Update the view as far as that is quick, and return the better of its two frames."""
         measure, _, end = self._frame
         if end is not None:
             return self._frame
@@ -177,10 +178,10 @@ class View:
         return self._frame
 
     def _take_over(self) -> None:
-        """Switch to the measure of the whole partition, if it covers the view and the view's own is incomplete.
+        """Switch to the measure of the whole partition, if it covers the view and the view's own measure is incomplete.
 
-        To find the view's ends in it, records before the view may be needed. If they were removed or damaged, the
-        view keeps its own measure.
+        To find the view's ends in the whole measure, records before the view may be needed. If these records were
+        removed or damaged, the view keeps its own measure.
         """
         whole = self._whole
         if whole is None or self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
@@ -197,15 +198,15 @@ class View:
 
 
 DIRECT_OFFSETS = 4096
-"""A range of at most this many offsets gets its own measure: that costs no more than finding its ends in the whole
-one.
+"""A range of at most this many offsets gets its own measure, because measuring it costs no more than finding its ends
+in the measure of the whole partition.
 """
 
 
 class PartitionViews:
     """The views of a partition. Thread-safe.
 
-    Only `remember` blocks: views measure on request.
+    Only `remember` blocks, because views are measured on request.
     """
 
     def __init__(
@@ -225,9 +226,9 @@ class PartitionViews:
         self._rewrites = partition.rewrites
 
     def whole(self, form: Form) -> View:
-        """Return the view of everything visible, as `log` shows it: the same view until data is removed at the front.
+        """Return the view of all visible records, as `log` shows it: the same view until data is removed at the front.
 
-        After a removal it is a new view, which begins with the first record that is left.
+        After a removal, returns a new view, which begins with the first remaining record.
         """
         with self._lock:
             start_offset = self._follow_start()
@@ -239,10 +240,10 @@ class PartitionViews:
             return view
 
     def range(self, form: Form, start_offset: Offset, end_offset: Offset | None) -> View:
-        """Return a view of [start_offset, end_offset), clipped at the log start; without an end it grows.
+        """Return a view of [start_offset, end_offset), clipped at the log start; if `end_offset` is None, it grows.
 
-        Parts that the whole view has measured are not measured again. If the form shows whole batches only, the view
-        is narrowed to them.
+        Parts that the whole view has measured are not measured again. If the form shows only whole batches, the view
+        is narrowed to whole batches.
         """
         if form is BATCH:
             start_offset, end_offset = self._whole_batches(start_offset, end_offset)
@@ -257,7 +258,7 @@ class PartitionViews:
             try:
                 return View(whole, start_offset=start_offset, end_offset=end_offset)
             except (errors.CorruptionError, errors.SegmentDeletedError, RequestTooLargeError):
-                pass  # The whole measure cannot find its ends; with its own measure the range may be readable in part.
+                pass  # The whole measure cannot find the ends of the range. With its own measure, a part of the range may be readable.
         measure = Measure(
             Source(self.partition, form, self.isolation, self.partition.cuts),
             start_offset,
@@ -287,7 +288,7 @@ class PartitionViews:
     def remember(self) -> None:
         """Save the positions of every segment, and remove the files of deleted segments (blocking).
 
-        Sealed segments are saved when they are measured; calling this at close saves the active one too.
+        Sealed segments are saved when they are measured. Calling this method at close also saves the active segment.
         """
         with self._lock:
             measures = list(self._measures.values())
@@ -296,7 +297,7 @@ class PartitionViews:
         self._remove_stale()
 
     def _follow_start(self) -> Offset:
-        """Return the log's start. After a compaction, drop all measures; positions are counted anew."""
+        """Return the log's start. After a compaction, drop all measures, so that positions are counted anew."""
         rewrites = self.partition.rewrites
         if rewrites != self._rewrites:
             self._rewrites = rewrites

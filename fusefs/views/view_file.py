@@ -56,7 +56,7 @@ _CHECKSUM = struct.Struct(">I")
 
 
 class ViewFileError(ValueError):
-    """The file is damaged or of another version and must be written again."""
+    """The file is damaged or has another version, and must be written again."""
 
 
 class LogMark(NamedTuple):
@@ -140,7 +140,7 @@ def decode_view_file(data: bytes) -> ViewFile:
 
 
 def _decode_section(body: bytes, position: int) -> tuple[str, Section, int]:
-    """Parse the section at a position; return the form's suffix, the section, and where it ends."""
+    """Parse the section at a position; return the form's suffix, the section, and the section's end."""
     if position >= len(body):
         raise ViewFileError("fewer sections than the header says")
     name_end = position + 1 + body[position]
@@ -176,7 +176,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ViewStore:
-    """The view files of one partition, in the partition's directory: a broker ignores files with this suffix."""
+    """The view files of a partition, in the partition's directory. A broker ignores files with this suffix."""
 
     def __init__(self, directory: Path, files: FileSystem, *, make_directory: bool = False) -> None:
         self.directory = directory
@@ -187,7 +187,7 @@ class ViewStore:
 
     @classmethod
     def in_user_cache(cls, log: Path, files: FileSystem, *, cache: Path | None = None) -> ViewStore:
-        """Return a store in the user's cache folder (or `cache`): one folder per data directory, then per partition."""
+        """Return a store in the user's cache folder (or `cache`), with a folder per data directory and partition."""
         import hashlib
 
         from platformdirs import user_cache_path
@@ -197,13 +197,13 @@ class ViewStore:
         return cls(root / "views" / data_directory / log.name, files, make_directory=True)
 
     def load(self, base_offset: Offset, suffix: str, log: memoryview) -> Excerpt | None:
-        """Return the saved positions of a form's rendering of a segment; None if there are none valid for its log."""
+        """Return the saved positions of a form's rendering of a segment; None if none are valid for its log."""
         content = self._read(base_offset)
         section = content.sections.get(suffix) if content else None
         return section.known if section and fits(section.mark, log) else None
 
     def save(self, base_offset: Offset, suffix: str, section: Section, log: memoryview) -> None:
-        """Save a form's rendering of a segment, and keep those of other forms that are still valid."""
+        """Save a form's rendering of a segment, and keep the renderings of other forms that are still valid."""
         with self._lock:
             content = self._read(base_offset)
             others = content.sections if content else {}
@@ -235,7 +235,7 @@ class ViewStore:
         return content if content.base_offset == base_offset else None
 
     def _write(self, content: ViewFile) -> None:
-        """Replace the file by a rename. After a crash it may be old or torn, which its checksum shows."""
+        """Replace the file by a rename. After a crash, the file may be old or torn, which its checksum shows."""
         path = self.directory / view_file(content.base_offset)
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         if self._makes_directory:
