@@ -1,6 +1,6 @@
 """The engine over a Kafka cluster (`storage.engine`).
 
-What is *known* is in its catalog and in each partition's bounds; background threads keep both up to date.
+Calls marked *known* read the catalog and each partition's bounds, which background threads keep up to date.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ def open_engine(
     codec: Codec | None = None,
     connection: Callable[..., Connection] = Connection,
 ) -> ClusterEngine:
-    """Open a cluster (blocking). It starts threads, so call it after any fork, in the process that uses it.
+    """Open a cluster (blocking). Starts threads, so call it after any fork, in the process that uses the engine.
 
-    Appended lines are compressed with `codec`, or as set for their topic. `connection` creates connections.
+    Appended lines are compressed with `codec`, or with the codec of their topic if that is None. `connection` creates
+    connections.
 
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
@@ -89,7 +90,7 @@ class ClusterEngine:
         cache: CacheSettings | None = None,
         codec: Codec | None = None,
     ) -> None:
-        """Connect to the cluster, and open the cache if one is given. Raises CacheError, OSError."""
+        """Connect to the cluster, and open the cache if `cache` is given. Raises CacheError, OSError."""
         self.read_only = read_only
         self.leaders = leaders
         self._windows = WindowCache()
@@ -198,7 +199,7 @@ class ClusterEngine:
         )
 
     def reopen_partition(self, topic: str, number: int) -> ClusterPartition:
-        """Return the partition; only brokers open its replicas."""
+        """Return the partition. It is not reopened, because only brokers open replicas."""
         return self.partition(topic, number)
 
     def directories(self) -> Sequence[DirectoryStatus]:
@@ -223,8 +224,8 @@ class ClusterEngine:
     def look(self, *, deleted: str | None = None) -> None:
         """Refresh the cluster's metadata, and notify the listeners of changes (blocking).
 
-        Each change of topics calls it before it returns; `deleted` is the id of a topic that it deleted. Raises what
-        `Brokers.metadata` does.
+        Each change of topics calls this method before it returns. `deleted` is the id of a topic that the change
+        deleted. Raises the errors of `Brokers.metadata`.
         """
         self._catalog.follow(self.leaders.look(), deleted=deleted)
 
@@ -238,9 +239,10 @@ class ClusterEngine:
         return named == topic.known.keys() and _are_known(topic, named)
 
     def _check_empty(self, topic: ClusterTopic) -> None:
-        """Raise TopicNotEmptyError if the leaders report records, which others may just have written.
+        """Raise TopicNotEmptyError if the leaders report records, perhaps just written by others.
 
-        Raises PartitionOfflineError if the leader of a partition does not answer, because there may be records in it.
+        Raises PartitionOfflineError if the leader of a partition does not answer, because the partition may have
+        records.
         """
         self.look()
         for one in topic.known.values():
@@ -249,7 +251,7 @@ class ClusterEngine:
             raise errors.TopicNotEmptyError(topic.name, records)
 
     def _wait_until(self, name: str, shown: Callable[[ClusterTopic | None], bool]) -> None:
-        """Refresh until the topic shows its change (blocking). Raises ClusterError if it does not in time."""
+        """Refresh until `shown` returns True for the topic (blocking). Raises ClusterError after a time limit."""
 
         def seen() -> bool:
             with suppress(errors.ClusterError):  # The change was made; a later refresh may show it.
@@ -260,5 +262,5 @@ class ClusterEngine:
 
 
 def _are_known(topic: ClusterTopic, numbers: Collection[int]) -> bool:
-    """Return whether the bounds of partitions are known."""
+    """Return whether the bounds of all these partitions are known."""
     return all(topic.known[number].unknown is None for number in numbers)

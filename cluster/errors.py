@@ -1,4 +1,4 @@
-"""Errors of a cluster: a table that maps Kafka's error codes to exceptions and remedies, and errors of connections."""
+"""Errors of a cluster: a table from Kafka's error codes to exceptions and remedies, and the errors of connections."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from topicfs.storage import errors
 
 
 class UnreachableError(errors.NoAnswerError):
-    """A broker cannot be reached: no connection, a broken one, or no answer in time. A retry may succeed."""
+    """A broker cannot be reached: there is no connection, it broke, or no answer came in time. A retry may succeed."""
 
 
 class ThrottledError(UnreachableError):
-    """A quota is exhausted, and the throttle time is longer than the caller waits. Nothing was sent."""
+    """A quota is exhausted, and the throttle time is longer than the caller waits. The request was not sent."""
 
 
 class NotKafkaError(errors.ClusterError):
@@ -22,7 +22,7 @@ class NotKafkaError(errors.ClusterError):
 
 
 class MalformedAnswerError(errors.ClusterError):
-    """An answer that does not fit the request."""
+    """An answer does not fit its request."""
 
 
 class UnsupportedVersionError(errors.ClusterError):
@@ -30,15 +30,15 @@ class UnsupportedVersionError(errors.ClusterError):
 
 
 class AuthenticationError(errors.ClusterError):
-    """The cluster rejects the client's identity, or the client the cluster's."""
+    """The cluster rejects the client's identity, or the client rejects the cluster's identity."""
 
 
 class CacheError(errors.ClusterError):
-    """A directory that cannot be used as a cache."""
+    """A directory cannot be used as a cache."""
 
 
 class MirrorError(errors.ClusterError):
-    """A directory that cannot be used by this mirror."""
+    """A directory cannot be used by this mirror."""
 
 
 class WrittenByOthersError(MirrorError):
@@ -46,7 +46,7 @@ class WrittenByOthersError(MirrorError):
 
 
 class RetryCondition(Enum):
-    """When a retry may succeed after an error."""
+    """The condition under which a retry may succeed after an error."""
 
     NO = "no attempt helps"
     LATER = "time"
@@ -90,8 +90,8 @@ INVALID_PRODUCER_EPOCH = 47
 UNKNOWN_PRODUCER_ID = 59
 PRODUCER_FENCED = 90
 DELETED = frozenset({UNKNOWN_TOPIC_ID, 42})
-"""Codes that mean that a topic id was deleted. 42 is INVALID_REQUEST: during an upgrade from Kafka 2.7 topics have no
-ids.
+"""Error codes that mean that the topic with an id was deleted. 42 is INVALID_REQUEST: during an upgrade from Kafka
+2.7, topics have no ids.
 """
 
 _ACL = (
@@ -178,7 +178,7 @@ ERRORS: dict[int, ErrorKind] = {
     UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", RetryCondition.ELSEWHERE, errors.UnknownTopicError),
     103: ErrorKind("INCONSISTENT_TOPIC_ID", RetryCondition.ELSEWHERE, errors.UnknownTopicError),
 }
-"""The errors that the requests here can return, by Kafka's code."""
+"""The errors that topicfs's requests can return, by Kafka's code."""
 
 REMEDIES = {
     UNKNOWN_SERVER_ERROR: "the broker's log says more",
@@ -207,11 +207,11 @@ REMEDIES = {
 
 
 MAX_QUOTED_CHARACTERS = 300
-"""Maximum number of characters quoted from a peer's message."""
+"""Maximum number of characters that are quoted from a message of a broker or server."""
 
 
 def quoted(text: str, *secrets: str) -> str:
-    """Return a peer's text for use in a message: shortened, and without the given secrets."""
+    """Return the text of a broker or server for use in a message: shortened, and without `secrets`."""
     for one in filter(None, secrets):
         text = text.replace(one, "…")
     return text if len(text) <= MAX_QUOTED_CHARACTERS else f"{text[:MAX_QUOTED_CHARACTERS]}…"
@@ -222,7 +222,7 @@ def kind_of(code: int) -> ErrorKind:
 
 
 def error_of(code: int, what: str, message: str | None = None) -> errors.StorageError:
-    """Return the exception for an error code; `what` names the object concerned, `message` is the broker's text."""
+    """Return the exception for an error code. `what` names the object concerned, `message` is the broker's text."""
     kind = kind_of(code)
     said = f"{kind.name}: {quoted(message)}" if message else kind.name
     remedy = f"; {REMEDIES[code]}" if code in REMEDIES else ""

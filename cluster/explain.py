@@ -26,7 +26,7 @@ from topicfs.storage.segment.trace import BatchFound, RecordFound
 
 
 class _Sent(NamedTuple):
-    """A request that is not answered yet."""
+    """A request that has not been answered yet."""
 
     name: str
     version: int
@@ -40,12 +40,12 @@ class Trace:
         self._thread = threading.get_ident()
 
     def take(self) -> tuple[RequestAnswered, ...]:
-        """Return the requests since the last call, and forget them."""
+        """Return the requests since the last call of this method, and forget them."""
         taken, self._answered = self._answered, []
         return tuple(taken)
 
     def note(self, answered: RequestAnswered) -> None:
-        """Record a request, unless another thread made it."""
+        """Record a request of this object's thread; ignore requests of other threads."""
         if threading.get_ident() == self._thread:
             self._answered.append(answered)
 
@@ -80,16 +80,16 @@ class TracedConnection(Connection):
 
 
 class ClusterExplainer:
-    """Looks records up as readers do, through an engine with traced connections.
+    """Looks up records as readers do, through an engine with traced connections.
 
-    Each lookup shows the requests that were made since the last one.
+    Each lookup shows the requests that were made since the previous lookup.
     """
 
     def __init__(self, engine: ClusterEngine, trace: Trace) -> None:
         self._engine, self._trace = engine, trace
 
     def offset(self, partition: ClusterPartition, offset: Offset) -> Lookup:
-        """Look up an offset (blocking). Raises what `Partition.read` does."""
+        """Look up an offset (blocking). Raises the errors of `Partition.read`."""
         found = record_at(partition, offset)
         return self._lookup(partition, found)
 

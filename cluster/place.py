@@ -16,7 +16,7 @@ class AddressError(StorageError):
 
 
 class Server(NamedTuple):
-    """One broker's host and port; an IPv6 address has no brackets."""
+    """One broker's host and port. An IPv6 address has no brackets here."""
 
     host: str
     port: int
@@ -26,7 +26,7 @@ class Server(NamedTuple):
 
 
 class ClusterAddress(NamedTuple):
-    """Some brokers of a cluster; the client learns the others from them."""
+    """Some brokers of a cluster. The client learns the addresses of the other brokers from them."""
 
     servers: tuple[Server, ...]
 
@@ -40,7 +40,7 @@ class ClusterAddress(NamedTuple):
 
 
 def is_cluster(text: str) -> bool:
-    """Return whether a text is meant as a cluster's address."""
+    """Return whether a text is meant to be the address of a cluster."""
     return text[: len(SCHEME)].lower() == SCHEME
 
 

@@ -14,11 +14,11 @@ MS_A_MINUTE = 60_000
 
 
 class GroupsOwner(Engine, GroupOverrides, Protocol):
-    """The engine, which also stores the settings of groups."""
+    """An engine that also stores the settings of groups."""
 
 
 def make_groups(engine: GroupsOwner, config: EngineConfig, clock: Clock) -> EmbeddedGroups:
-    """Return the groups of an engine. Nothing is read from disk until they are used."""
+    """Return the groups service of an engine. Nothing is read from disk until the service is used."""
     limits = GroupLimits(
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         max_size=config.group_max_size,

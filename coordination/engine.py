@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class ScrubOnDemand(Protocol):
-    """A scrub that a user starts while the engine serves."""
+    """A scrub that a user starts while the engine is running."""
 
     def start(self) -> None:
-        """Start a scrub of everything in a thread, or let the scrub that this method started before go on."""
+        """Start a scrub of all logs in a thread; do nothing if a scrub that this method started is still running."""
 
     def report(self) -> list[str]:
         """Return lines: `state running` or `state idle`, the bytes read and healed, and the findings since `start`."""
@@ -40,16 +40,23 @@ class Replication(Protocol):
         """Elect the preferred replicas that are in sync; return how many partitions changed their leader."""
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Elect a replica that is not in sync; records may be lost (UnknownTopicError; StorageError without a log)."""
+        """Elect a replica that is not in sync; records may be lost.
+
+        Raises UnknownTopicError, and StorageError if the replica has no log.
+        """
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
-        """Start moving a replica to another data directory; `source` names its present one if there are several.
+        """Start moving a replica to another data directory.
 
-        Raises UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
+        `source` names the replica's present directory, if the partition has several replicas. Raises
+        UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
         """
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """Cancel the move of a replica and delete the copy. Raises InvalidConfigError (no move under way), OSError."""
+        """Cancel the move of a replica and delete the copy.
+
+        Raises OSError, and InvalidConfigError if no move is under way.
+        """
 
 
 class Engine(LogEngine, Protocol):
@@ -73,4 +80,4 @@ class Engine(LogEngine, Protocol):
 
     @property
     def replication(self) -> Replication | None:
-        """Changes of replicas. None if there is one copy of each partition, or brokers manage them (*known*)."""
+        """Changes of replicas. None if each partition has one copy, or if brokers manage the replicas (*known*)."""

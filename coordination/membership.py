@@ -50,7 +50,7 @@ class GroupState(Enum):
     """Waiting for the leader's assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
-    """Deleted, or no longer served by its coordinator."""
+    """Raise InvalidPositionError if a position is outside the range of valid offsets."""
 
 
 class Position(NamedTuple):
@@ -94,7 +94,7 @@ class GroupPositions:
     pending: Mapping[TopicPartition, Sequence[PendingPosition]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Positions in open transactions; until they end, the committed positions hold."""
+    """Positions in open transactions. The committed positions apply until those transactions end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,13 +110,13 @@ class MemberDescription:
     """group.instance.id of a static member."""
     client_id: str
     host: str
-    """The address of the member's client, as a broker writes it: `/127.0.0.1`."""
+    """The address of the member's client in a broker's format: `/127.0.0.1`."""
     reader: str = ""
     """The reading program and its process id, for display. Empty if the member joined over a network or was loaded
     from a file.
     """
     topics: tuple[str, ...] = ()
-    """The topics it subscribed to, ascending; empty while unknown."""
+    """The topics that the member subscribes to, ascending; empty if not known yet."""
     partitions: tuple[TopicPartition, ...] = ()
 
 
@@ -125,7 +125,7 @@ class GroupDescription:
     name: str
     state: GroupState
     generation: int
-    """-1 if the group's coordinator does not report it."""
+    """The group's generation; -1 if the coordinator does not report it."""
     assignor: str
     """The assignor in use; empty before the first member joins."""
     coordinator: TopicPartition
@@ -138,10 +138,10 @@ class Subscription:
 
     topics: frozenset[str] = frozenset()
     patterns: frozenset[str] = frozenset()
-    """Patterns with `*`, `?` and `[…]`. They match topics created later, too, but never Kafka's internal ones."""
+    """Patterns with `*`, `?` and `[…]`. They also match topics created later, but never Kafka's internal topics."""
 
     def wants(self, topic: str, *, internal: bool) -> bool:
-        """Return whether the subscription matches a topic. Internal topics match only by name."""
+        """Return whether the subscription matches a topic. An internal topic matches only by its exact name."""
         return topic in self.topics or (
             not internal and any(fnmatchcase(topic, pattern) for pattern in self.patterns)
         )
@@ -153,22 +153,22 @@ class MemberPartitions:
     """Generation of the group in which the partitions were assigned; -1 before the member is admitted."""
     partitions: frozenset[TopicPartition] = frozenset()
     wanted_back: frozenset[TopicPartition] = frozenset()
-    """The partitions to give up: the reader hands out no more records of them, and then calls `give_up`."""
+    """The partitions to give up: the reader stops handing out their records, and then calls `give_up`."""
     positions: Mapping[TopicPartition, CommittedPosition | None] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """The group's position in each partition when it was assigned; None if it had none."""
+    """The group's position in each partition when the partition was assigned; None if the group had no position."""
     topic_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """The topic id of each partition when it was assigned, by topic name."""
+    """The ids, by topic name, that the topics had when their partitions were assigned."""
     lost: Exception | None = None
-    """Why the membership ended for good; the member then holds no partitions."""
+    """Why the membership has ended; the member then holds no partitions. None while it lasts."""
 
     def has(self, partition: TopicPartition, topic_id: str) -> bool:
-        """Return whether the member holds a partition of the topic with this id."""
+        """Return whether the member holds a partition, and holds it for the topic with this id."""
         return partition in self.partitions and self.topic_ids.get(partition.topic, topic_id) == topic_id
 
     def without(self, gone: Collection[TopicPartition]) -> MemberPartitions:
-        """Return what the member holds after losing the partitions in `gone`."""
+        """Return a copy that lacks the partitions in `gone`."""
         left = {one: position for one, position in self.positions.items() if one not in gone}
         return replace(
             self,
@@ -189,27 +189,32 @@ class Membership(Protocol):
         """The member's id; empty until the group assigns one."""
 
     def held(self) -> MemberPartitions:
-        """Return the partitions it holds now. They go only after `give_up`, or if deleted, overdue or `lost`."""
+        """Return the partitions that the member holds now.
+
+        A held partition is lost only by `give_up`, if its topic is deleted, if giving it up is overdue, or with
+        `lost`.
+        """
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
-        """Commit positions in partitions that it holds; wait some ms to append with others, unless `at_once`.
+        """Commit positions in held partitions. Unless `at_once`, wait a few ms to append them with other commits.
 
-        The future completes when they are in the log. If no position changed, it fails with NotAssignedError (a
-        partition is not held, or `topic_id` was deleted), InvalidPositionError, GroupError or OSError (ENOSPC, EIO).
+        The future completes when the positions are in the log. It fails, and no position changes, with
+        NotAssignedError (a partition is not held, or `topic_id` was deleted), InvalidPositionError, GroupError or
+        OSError (ENOSPC, EIO).
         """
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Give back wanted-back partitions, ignoring others; the next holder starts at the committed position."""
+        """Give back partitions of `wanted_back`, ignoring others; the next holder starts at the committed position."""
 
     def leave(self) -> Future[None]:
-        """End the membership; commits remain. The future completes when other members may go on. Idempotent."""
+        """End the membership; its commits remain. The future completes when other members may take over. Idempotent."""
 
 
 class GroupsSummary(NamedTuple):
     groups: int
     members: int
     failed: tuple[str, ...] = ()
-    """The partitions of `__consumer_offsets` that are not served, with reasons; their groups are unavailable."""
+    """The partitions of `__consumer_offsets` that are not served, each with the reason. Their groups are unavailable."""
 
 
 class Groups(Protocol):
@@ -226,16 +231,16 @@ class Groups(Protocol):
         """Return a group as it is now (*asked*). Raises UnknownGroupError, GroupError."""
 
     def positions(self, group: str) -> GroupPositions:
-        """Return the positions of a group; empty for an unknown group, as in Kafka (*asked*). Raises GroupError."""
+        """Return the positions of a group; empty if the group is unknown, as in Kafka (*asked*). Raises GroupError."""
 
     def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
-        """Return the positions in a topic's partitions, of all visible groups (*asked*). Raises GroupError, OSError."""
+        """Return the positions of all visible groups in a topic's partitions (*asked*). Raises GroupError, OSError."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commit positions without being a member, like Kafka's reset tool; creates the group (*changes*).
+        """Commit positions from outside the group, like Kafka's reset tool; creates the group if missing (*changes*).
 
         A position may lie outside the log: readers then apply `auto.offset.reset`. Raises GroupNotEmptyError,
-        UnknownTopicError (nothing is committed), InvalidPositionError, ReadOnlyError, GroupError, OSError.
+        UnknownTopicError (no position is committed then), InvalidPositionError, ReadOnlyError, GroupError, OSError.
         """
 
     def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
@@ -245,21 +250,28 @@ class Groups(Protocol):
         """
 
     def create(self, group: str) -> None:
-        """Create a group (*changes*; InvalidGroupError, GroupExistsError, ReadOnlyError, GroupError, OSError)."""
+        """Create a group (*changes*).
+
+        Raises InvalidGroupError, GroupExistsError, ReadOnlyError, GroupError, OSError.
+        """
 
     def delete(self, group: str) -> None:
-        """Delete a group (*changes*; UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError)."""
+        """Delete a group (*changes*).
+
+        Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError.
+        """
 
     def config(self, group: str) -> GroupConfig:
-        """Return the settings of a group, defaults for an unknown one (*known*)."""
+        """Return the settings of a group; an unknown group has the defaults (*known*)."""
 
     def settings(self, group: str) -> Sequence[ShownSetting]:
         """Return every setting of a group, and the source of its value (*known*)."""
 
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
-        """Set settings, and reset those whose value is None; all or none. Members apply them at once (*changes*).
+        """Set the given settings, and reset those whose value is None (*changes*). Either all are changed or none.
 
-        Raises UnknownGroupError, InvalidConfigError, GroupNotEmptyError (a new assignor), ReadOnlyError, OSError.
+        Members apply the settings immediately. Raises UnknownGroupError, InvalidConfigError, GroupNotEmptyError (for
+        a new assignor), ReadOnlyError, OSError.
         """
 
     def join(
@@ -271,9 +283,9 @@ class Groups(Protocol):
         reader: str = "",
         listener: Callable[[], None],
     ) -> Membership:
-        """Join a group, which is created if missing. Never waits: `Membership.held` shows the result.
+        """Join a group, which is created if missing. Never waits: `Membership.held` shows the result later.
 
-        Raises InvalidGroupError, ReadOnlyError, GroupsUnsupportedError. The member's id begins with `client_id`.
+        The member's id begins with `client_id`. Raises InvalidGroupError, ReadOnlyError, GroupsUnsupportedError.
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:

@@ -9,19 +9,19 @@ How to use it:
     session.acknowledge({leased.record_name: Acknowledgement.ACCEPT})
     session.close()                                           other sessions can take the records it still holds
 
-A session is a member of the group: an open file, a process. A reader that finds no record calls `listen`, and takes
-again when its listener is called: new records arrived, a holder released some, or a lease ended. A session may hold
-any number of records (`held`), each until the session acknowledges it or closes, or the lease ends. Records that come
-free are delivered again, up to the group's delivery limit. A record that reaches the limit, or that a holder rejects,
-moves to `rejected` and is not delivered again.
+A session is a member of the group, for example an open file or a process. A reader that finds no record calls
+`listen`, and calls `take` again when its listener is called: when new records arrive, a holder releases records, or a
+lease ends. A session may hold any number of records (`held`). It holds each record until it acknowledges the record
+or closes, or the lease ends. A released record is delivered again, up to the group's delivery limit. A record that
+reaches the limit, or that a holder rejects, moves to `rejected` and is not delivered again.
 
-Delivery is at least once: a record whose acceptance returned is never delivered again, and none is lost. The state is
-stored as a broker stores it (kafka-coordinators.md#share-groups), so broker and topicfs can continue each other's
-groups. As in `storage.engine`, all calls are safe from any thread; *known* never waits, *asked* may read the disk,
-and *changes* writes: call it in threads that may wait.
+Delivery is at least once: no record is lost, and a record whose acceptance has returned is never delivered again. The
+state is stored as a broker stores it (kafka-coordinators.md#share-groups), so a broker and topicfs can continue each
+other's groups. As in `storage.engine`, all calls are safe from any thread. *known* calls never wait, *asked* calls
+may read the disk, and *changes* calls write: use threads that may wait for the last two kinds.
 
-Settings have Kafka's names and defaults (`storage.config.share_group`), except `share.auto.offset.reset`: a new group
-here begins at the earliest record, as a shell user expects; a broker's group begins at the latest.
+Settings have Kafka's names and defaults (`storage.config.share_group`), except `share.auto.offset.reset`: here a new
+group begins at the earliest record, as a shell user expects; a broker's new group begins at the latest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Acknowledgement(IntEnum):
     ACCEPT = 1
     """The record is done: it is never delivered again."""
     RELEASE = 2
-    """The record is given back for others; the delivery counts."""
+    """The record is given back, so that another session can take it. The delivery counts toward the limit."""
     REJECT = 3
     """The record cannot be processed: it moves to `ShareGroup.rejected` and is not delivered again."""
     RENEW = 4
@@ -83,9 +83,9 @@ class Leased:
     columns: Columns
     index: int
     batch_bytes: memoryview
-    """The whole batch that contains the record, as in the log."""
+    """All bytes of the batch that contains the record, as in the log."""
     delivery_count: int
-    """1 for the first delivery."""
+    """How often the record was delivered; 1 for the first delivery."""
     lease_end: Timestamp
 
     @property
@@ -97,7 +97,9 @@ class InFlight(NamedTuple):
     record_name: RecordName
     member_id: str
     holder: str
-    """The name that the session was opened with; empty for a member known only from another process's records."""
+    """The name that the session was opened with; empty for a member that is known only from another process's
+    records.
+    """
     since: Timestamp
     delivery_count: int
     lease_end: Timestamp
@@ -120,18 +122,18 @@ class Rejected(NamedTuple):
     by: RejectedBy
     delivery_count: int
     holder: str
-    """The session that last held it; empty if unknown."""
+    """The holder of the session that last held the record; empty if unknown."""
 
 
 class QueuePosition(NamedTuple):
     partition: TopicPartition
     start_offset: Offset
-    """All records below are done; -1 before the first session (Kafka's SPSO)."""
+    """All records below this offset are done (Kafka's SPSO); -1 before the group's first session."""
     end_offset: Offset
-    """No record from this offset on was delivered yet."""
+    """No record at or above this offset has been delivered yet."""
     in_flight: int
     waiting: int
-    """Number of records that were delivered and wait for another delivery."""
+    """Number of records that were delivered before and now wait for another delivery."""
     lag: int
     """Number of records that are not done: in flight, waiting, or not delivered yet."""
 
@@ -158,28 +160,33 @@ class ShareSession(Protocol):
     def take(self) -> Leased | None:
         """Lease the next record to this session; None if there is none now (*changes*).
 
-        Records that others gave back come first. A record that was delivered often is leased alone, because it may
-        kill its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError, UnknownTopicError,
-        CorruptionError (take again to skip the batch), PartitionOfflineError, ReadOnlyError, OSError.
+        Records that other sessions gave back come first. A record that was delivered often is leased without others,
+        because it may crash its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError,
+        UnknownTopicError, CorruptionError (the next call skips the batch), PartitionOfflineError, ReadOnlyError,
+        OSError.
         """
 
     def take_some(self, most: int) -> Sequence[Leased]:
         """Lease up to `most` adjacent records of a partition; empty if there are none (*changes*). Raises as `take`."""
 
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
-        """Answer records; durable when it returns (*changes*). After OSError or StorageError they are still held.
+        """Acknowledge records; durable when it returns (*changes*). After OSError or StorageError they are still held.
 
-        Raises RecordNotHeldError if the session does not hold one of them; nothing then changes in its partition.
+        Raises RecordNotHeldError if the session does not hold one of the records; then no record of that record's
+        partition changes.
         """
 
     def held(self) -> Sequence[Leased]:
         """Return the records that the session holds, the oldest lease first (*known*)."""
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener`, quickly and from any thread, when `take` may find a record; return its cancellation."""
+        """Call `listener` when `take` may find a record; return a function that cancels this.
+
+        The listener may be called from any thread and must return quickly.
+        """
 
     def close(self) -> None:
-        """Give back all held records, and leave the group (*changes*). Idempotent; raises nothing."""
+        """Give back all held records, and leave the group (*changes*). Idempotent; raises no error."""
 
 
 class ShareGroup(Protocol):
@@ -201,7 +208,7 @@ class ShareGroup(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The group's epoch, which rises when sessions come and go or topics change (*known*)."""
+        """The group's epoch, which rises when a session opens or closes, or the topics change (*known*)."""
 
     def topics(self) -> Sequence[str]:
         """Return the names of the topics in which the group has a state (*known*)."""
@@ -212,7 +219,7 @@ class ShareGroup(Protocol):
     def open(self, topics: Sequence[str], *, holder: str) -> ShareSession:
         """Open a session over topics; a group's first session creates the group (*changes*).
 
-        `holder` describes the session to users, as its program and process. Raises UnknownTopicError,
+        `holder` describes the session to users, for example by its program and process. Raises UnknownTopicError,
         PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
         (200 members), UnknownGroupError (deleted since `group` returned it), ReadOnlyError, OSError.
         """
@@ -224,19 +231,28 @@ class ShareGroup(Protocol):
         """Return the held records, by partition and offset (*known*)."""
 
     def acknowledge_for_holder(self, record_name: RecordName, word: Acknowledgement) -> None:
-        """Answer a held record in place of its holder (*changes*). Raises RecordNotHeldError if nobody holds it."""
+        """Acknowledge a held record for its holder (*changes*). Raises RecordNotHeldError if nobody holds it."""
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
-        """Return the newest 10,000 rejected records that are still in their logs, by partition and offset (*asked*)."""
+        """Return up to 10,000 of the newest rejected records that are still in their logs (*asked*).
+
+        They are sorted by partition and offset.
+        """
 
     def forget_rejected(self, record_name: RecordName) -> None:
-        """Remove a record from `rejected` (*changes*). Raises RecordNotHeldError if it is not there."""
+        """Remove a record from `rejected` (*changes*). Raises RecordNotHeldError if the record is not in `rejected`."""
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:
-        """Set the start offset (*changes*; GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError)."""
+        """Set the group's start offset in a partition (*changes*).
+
+        Raises GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError.
+        """
 
     def alter(self, changes: Mapping[str, str | None]) -> None:
-        """Set settings; None resets one (*changes*; InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError)."""
+        """Set settings; the value None resets a setting (*changes*).
+
+        Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError.
+        """
 
 
 class ShareGroups(Protocol):
@@ -244,26 +260,32 @@ class ShareGroups(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """The reason why the engine has no share groups, as a sentence; None if it can have them (*known*)."""
+        """The reason why the engine cannot have share groups, as a sentence; None if it can (*known*)."""
 
     def groups(self) -> Mapping[str, ShareGroup]:
-        """Return the groups that have sessions or a stored state, by name (*asked*, the first time)."""
+        """Return the groups that have sessions or a stored state, by name (the first call is *asked*)."""
 
     def exists(self, name: str) -> bool:
-        """Return whether a group of that name is stored (*asked*, the first time)."""
+        """Return whether a group of that name is stored (the first call is *asked*)."""
 
     def group(self, name: str) -> ShareGroup:
-        """Return a group, existing or not (*asked*; InvalidGroupError, GroupExistsError, GroupsUnsupportedError)."""
+        """Return the group with this name, whether or not it exists (*asked*).
+
+        Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError.
+        """
 
     def create(self, name: str) -> ShareGroup:
-        """Create a group without sessions, for `mkdir` (*changes*). Raises GroupExistsError, and as `group`."""
+        """Create a group without sessions, for `mkdir` (*changes*). Raises GroupExistsError and errors of `group`."""
 
     def delete(self, name: str) -> None:
-        """Delete a group and its state (*changes*; UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError)."""
+        """Delete a group and its state (*changes*).
+
+        Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError.
+        """
 
 
 class NoShareGroups:
-    """Stands for the share groups of an engine without any; it has the reason."""
+    """The share groups of an engine that cannot have any: each call fails with the reason."""
 
     def __init__(self, reason: str) -> None:
         self.unavailable = reason

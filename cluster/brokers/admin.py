@@ -1,7 +1,7 @@
 """Changes of topics: requests to the controller, repeated if an answer is lost, until the cluster shows the change.
 
-A repeated request changes nothing twice: if the first answer was lost, the second one says that the topic exists
-already, or no longer exists, and counts as success.
+Repeating a request is safe. If only the first answer was lost, the second answer says that the topic exists already,
+or no longer exists, and this counts as success.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from topicfs.storage.wire import Values
 AS_THE_BROKERS_SAY = -1
 """Stands for a number of partitions or replicas: the broker uses num.partitions or default.replication.factor."""
 WORK_SHARE = 0.8
-"""Share of a request's time limit that the broker may use for the change itself."""
+"""Share of a request's time limit that is given to the broker for making the change."""
 
 _DOUBTFUL = frozenset((errors.UNKNOWN_SERVER_ERROR, errors.REQUEST_TIMED_OUT))
-"""Error codes after which the change may still be made."""
+"""Error codes that do not show whether the broker will make the change."""
 _SET, _DELETE = 0, 1
 
 
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     message: str | None
     """The broker's error message."""
     doubtful: bool
-    """True if an earlier answer was lost: that attempt may already have made the change."""
+    """True if an earlier answer was lost, so that an earlier attempt may have made the change."""
     answer: Values
 
 
@@ -98,7 +98,7 @@ class Admin:
         self._check(outcome, name)
 
     def alter_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set a topic's settings, or reset those with None; all or none (blocking).
+        """Set a topic's settings; None resets a setting. Either all are changed or none (blocking).
 
         Raises InvalidConfigError, UnknownTopicError, NotAuthorizedError.
         """
@@ -113,7 +113,7 @@ class Admin:
         self._check(self._change(INCREMENTAL_ALTER_CONFIGS, request, topic, "responses"), topic)
 
     def wait_until(self, shown: Callable[[], bool], what: str) -> None:
-        """Wait until `shown` returns True (blocking). Raises ClusterError if it does not in time."""
+        """Wait until `shown` returns True (blocking). Raises ClusterError after a time limit."""
         deadline, backoff = self._deadline(), Backoff()
         while not shown():
             pause = backoff.next()
@@ -126,7 +126,7 @@ class Admin:
     def _change(self, api: Api, request: Values, what: str, answers: str) -> Outcome:
         """Send a change until its outcome is final; return the outcome, which may be a permanent error.
 
-        `answers` names the field of the response that holds the single result.
+        `answers` names the response field whose only element is the result.
         """
         deadline, backoff, doubtful = self._deadline(), Backoff(), False
         while True:
@@ -182,10 +182,10 @@ class Deleted(NamedTuple):
 
 
 def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, before: int) -> Offset | None:
-    """Raise a partition's log start offset to `before` (-1: the high watermark), and return the new one (blocking).
+    """Raise a partition's log start offset to `before` (-1: the high watermark); return the new log start (blocking).
 
-    Returns None if `before` is above the high watermark. Raises PolicyViolationError, NotAuthorizedError, and what
-    `Leaders.ask` does.
+    Returns None if `before` is above the high watermark. Raises PolicyViolationError, NotAuthorizedError, and the
+    errors of `Leaders.ask`.
     """
     asked = {"partitionIndex": partition.partition, "offset": before}
     request = _timed(DELETE_RECORDS, {"topics": [{"name": partition.topic, "partitions": [asked]}]})
@@ -207,7 +207,7 @@ def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, b
 
 
 def _timed(api: Api, request: Values) -> Values:
-    """Add timeoutMs to a request, if its API has that field."""
+    """Add the field timeoutMs to a request if its API has this field."""
     if api is INCREMENTAL_ALTER_CONFIGS:
         return request
     return {**request, "timeoutMs": int(ATTEMPT_SECONDS * WORK_SHARE * 1000)}

@@ -16,7 +16,7 @@ NO_LEADER = "no broker leads it"
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's bounds, as the leader of `leader_epoch` reported them; all but the first are exclusive."""
+    """A partition's bounds, as the leader of `leader_epoch` reported them. All except the first are exclusive."""
 
     log_start_offset: Offset
     last_stable_offset: Offset
@@ -24,7 +24,7 @@ class PartitionBounds(NamedTuple):
     leader_epoch: int
 
     def raised(self, other: PartitionBounds) -> PartitionBounds:
-        """Return the larger of each bound, because two answers may arrive in the wrong order."""
+        """Return the larger value of each bound, because two answers may arrive in the wrong order."""
         return PartitionBounds(
             max(self.log_start_offset, other.log_start_offset),
             max(self.last_stable_offset, other.last_stable_offset),
@@ -37,13 +37,13 @@ class PartitionBounds(NamedTuple):
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     def offsets(self) -> PartitionOffsets:
-        """Return the bounds in the engine's form; clients see no records above the high watermark."""
+        """Return the bounds in the engine's form; the log end is the high watermark, as clients see nothing later."""
         start, stable, end, epoch = self
         return PartitionOffsets(start, stable, end, end, recovery_point=start, leader_epoch=epoch)
 
 
 class KnownBounds(Protocol):
-    """A partition's last known bounds; each answer of a leader updates them."""
+    """A partition's last known bounds, which each answer of a leader updates."""
 
     bounds: PartitionBounds
     unknown: str | None
@@ -52,21 +52,27 @@ class KnownBounds(Protocol):
     def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None: ...
 
     def note_append(self, timestamp: Timestamp, told_until: float) -> None:
-        """Note an append's largest timestamp, and until when its answer makes asking for bounds needless (or 0)."""
+        """Record the largest timestamp of an append.
+
+        `told_until` is the time until which the append's answer makes a request for bounds unnecessary, or 0.
+        """
 
     def moved(self) -> None:
-        """Note that the bounds have moved to an unknown place."""
+        """Record that the bounds have changed to unknown values."""
 
 
 class AskedBounds(NamedTuple):
-    """The bounds of one partition, or Kafka's error code."""
+    """The bounds of one partition, or the error code that the broker returned."""
 
     error: int
     bounds: PartitionBounds | None = None
 
 
 def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id: str) -> PartitionBounds:
-    """Return the bounds of one partition (blocking). Raises as `Leaders.ask`, and for an error in the answer."""
+    """Return the bounds of one partition (blocking).
+
+    Raises the errors of `Leaders.ask`, and an error for an error code in the answer.
+    """
 
     def attempt(leader: Leader) -> AskedBounds:
         found = ask_bounds(leaders.brokers, leader.node, {partition: leader.epoch}, seconds=ATTEMPT_SECONDS)
@@ -84,7 +90,7 @@ def ask_bounds(
 ) -> dict[TopicPartition, PartitionBounds | int]:
     """Return the bounds of partitions that a broker leads in the given epochs, or Kafka's error codes (blocking).
 
-    Needs the permission Describe, not Read. Raises what `Connection.call` does.
+    Needs the permission Describe, but not Read. Raises the errors of `Connection.call`.
     """
     starts, stable, ends = list_all_offsets(
         brokers,
@@ -107,9 +113,10 @@ def ask_bounds(
 
 
 def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:
-    """Return the size of a partition's log at one broker in bytes; None if not answered (no permission) (blocking).
+    """Return the size of a partition's log at one broker in bytes (blocking).
 
-    Raises what `Connection.call` does.
+    Returns None if the broker does not tell, for example for lack of permission. Raises the errors of
+    `Connection.call`.
     """
     request = {"topics": [{"topic": partition.topic, "partitions": [partition.partition]}]}
     answer = brokers.ask(node, DESCRIBE_LOG_DIRS, request, seconds=ATTEMPT_SECONDS)

@@ -31,13 +31,13 @@ from topicfs.storage.wire import Values
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 NEXT_SECONDS = 1.0
-"""How long to wait for one server before trying the next one in parallel."""
+"""How long to wait for a connection to one server before trying the next server in parallel."""
 MAX_IDLE_CONNECTIONS = 8
 """Maximum number of idle connections per broker."""
 
 
 class Backoff:
-    """Pauses between attempts; each is twice as long as the last, up to LONGEST_PAUSE_SECONDS."""
+    """Pauses between attempts; each pause is twice as long as the previous one, up to LONGEST_PAUSE_SECONDS."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -49,7 +49,7 @@ class Backoff:
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition (-1 without a leader), and its leader epoch."""
+    """The broker that leads a partition (-1 if the partition has no leader), and its leader epoch."""
 
     node: int
     epoch: int
@@ -58,11 +58,11 @@ class Leader(NamedTuple):
 class TopicMetadata(NamedTuple):
     name: str
     topic_id: str
-    """The id in base64url, 22 characters."""
+    """The topic's id: 22 characters of base64url."""
     internal: bool
     leaders: Mapping[int, Leader]
     error: int = errors.NONE
-    """Kafka's error code for the topic, if the answer has nothing else."""
+    """Kafka's error code for the topic; then the answer has no partitions of it."""
 
 
 class Metadata(NamedTuple):
@@ -70,9 +70,9 @@ class Metadata(NamedTuple):
     brokers: Mapping[int, Server]
     topics: Mapping[str, TopicMetadata]
     controller: int = -1
-    """The broker to send changes of topics to; it makes them or forwards them."""
+    """The broker to send changes of topics to. It makes the changes itself or forwards them."""
     illegal_names: Sequence[str] = ()
-    """Topic names that Kafka does not allow; such topics are left out."""
+    """Topic names that Kafka does not allow. These topics are left out of `topics`."""
 
     @property
     def warning(self) -> str | None:
@@ -90,7 +90,7 @@ class Metadata(NamedTuple):
 
 
 class _ReadTopics(NamedTuple):
-    """The topics of a Metadata answer, and a digest of its bytes, because parsing thousands of partitions is slow."""
+    """The topics of a Metadata answer, and a digest of the bytes, because parsing thousands of partitions is slow."""
 
     digest: bytes
     topics: Mapping[str, TopicMetadata]
@@ -98,9 +98,9 @@ class _ReadTopics(NamedTuple):
 
 
 class _AnswerReader:
-    """Reads a Metadata answer, and reuses the topics of the last one if their bytes are the same.
+    """Reads Metadata answers. If the topics have the same bytes as in the last answer, its parsed topics are reused.
 
-    (The fields before the topics differ in each answer: a broker names a random one as the controller.)
+    (Only these bytes are compared, because each answer names another random broker as the controller.)
     """
 
     def __init__(self, last: _ReadTopics | None) -> None:
@@ -108,7 +108,7 @@ class _AnswerReader:
         self._digest = b""
 
     def read(self, body: memoryview, version: int) -> Values:
-        """Return the fields; without `topics` if those are the same as last time."""
+        """Return the fields of an answer; `topics` is missing if its bytes are the same as in the last answer."""
         before, start = METADATA.response.read_before("topics", body, version)
         self._digest = blake2b(body[start:], person=b"%d" % version).digest()
         if self._last is not None and self._digest == self._last.digest:
@@ -126,7 +126,7 @@ class _AnswerReader:
 
 
 class _Pool:
-    """The idle connections to a broker, and until when it throttles this client."""
+    """The idle connections to a broker, and the time until which the broker throttles this client."""
 
     def __init__(self) -> None:
         self.idle: list[Connection] = []
@@ -139,15 +139,15 @@ class _Standing(NamedTuple):
     connection: Connection
     pool: _Pool
     fresh: bool
-    """True if the connection was made for this request."""
+    """True if the connection was made for this request; False if it was idle."""
 
 
 class Brokers:
     """The brokers of one cluster. Safe from any thread, and in a forked process.
 
-    A broker that throttles this client gets no request until the throttle time is over. Requests to a broker as a
-    group coordinator use separate connections and throttle times, as in Kafka's consumer: otherwise an exhausted byte
-    quota would stop heartbeats and end memberships.
+    While a broker throttles this client, it gets no requests. Requests to a broker as a group coordinator have
+    separate connections and throttle times, as in Kafka's consumer. Otherwise an exhausted byte quota would stop
+    heartbeats and end memberships.
     """
 
     def __init__(self, address: ClusterAddress, connect: Callable[..., Connection] = Connection) -> None:
@@ -158,7 +158,7 @@ class Brokers:
         """One pool for each server and role (coordinator or not)."""
         self._known: Mapping[int, Server] = {}
         self._silent: set[Server] = set()
-        """Servers that did not answer the last request."""
+        """Servers that did not answer the last request to them."""
         self._lent_out: set[Connection] = set()
         self._closed = threading.Event()
         self._pid = os.getpid()
@@ -166,9 +166,9 @@ class Brokers:
         """The topics of the last Metadata answer."""
 
     def metadata(self, *, seconds: float = ANSWER_TIMEOUT_SECONDS) -> Metadata:
-        """Return the metadata of any broker (blocking). Raises UnreachableError, NotKafkaError, ClusterError.
+        """Return the metadata that any broker reports (blocking). Raises UnreachableError, NotKafkaError, ClusterError.
 
-        Each call returns a new value; it shares its `topics` with the last one if no topic changed.
+        Each call returns a new value. It shares its `topics` with the previous value if no topic changed.
         """
         reader = _AnswerReader(self._topics)
         asked = {"topics": None, "allowAutoTopicCreation": False}
@@ -196,16 +196,16 @@ class Brokers:
         seconds: float = ANSWER_TIMEOUT_SECONDS,
         coordinator: bool = False,
     ) -> Values:
-        """Send a request to one broker, by its id (blocking). Raises what `connection` and `Connection.call` do."""
+        """Send a request to the broker `node` (blocking). Raises the errors of `connection` and `Connection.call`."""
         with self.connection(node, seconds=seconds, coordinator=coordinator) as connection:
             return connection.call(api, request, max_bytes=max_bytes, seconds=seconds)
 
     def topic_ids(
         self, node: int, topics: Iterable[str], *, seconds: float, coordinator: bool = False
     ) -> dict[str, str]:
-        """Return the ids of topics by name, as one broker knows them, without topics unknown to it (blocking).
+        """Return the ids of topics by name, as one broker knows them, leaving out unknown topics (blocking).
 
-        Raises what `ask` does.
+        Raises the errors of `ask`.
         """
         asked = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
         answer = self.ask(node, METADATA, asked, seconds=seconds, coordinator=coordinator)
@@ -214,10 +214,10 @@ class Brokers:
     def answers_by_id(self, topics: Mapping[str, str], *, seconds: float) -> dict[str, int]:
         """Ask about topics by id (`topics` maps names to ids) and return the error codes by name (blocking).
 
-        The metadata of all topics omits a topic that the user may not describe, as if it were deleted. Asked by id, a
-        broker answers TOPIC_AUTHORIZATION_FAILED for such a topic and UNKNOWN_TOPIC_ID for a deleted one. Brokers
-        before Kafka 3.1 cannot be asked by id: if the cluster has only those, each topic counts as deleted. Raises
-        what `ask_any` does, except UnsupportedVersionError.
+        The metadata of all topics omits a topic that the user may not describe, as if the topic were deleted. If
+        asked by id, a broker answers TOPIC_AUTHORIZATION_FAILED for such a topic and UNKNOWN_TOPIC_ID for a deleted
+        one. Brokers before Kafka 3.1 cannot be asked by id: if all brokers are older, each topic counts as deleted.
+        Raises the errors of `ask_any`, except UnsupportedVersionError.
         """
         ids = [{"topicId": decode_id(one), "name": None} for one in topics.values()]
         asked = {"topics": ids, "allowAutoTopicCreation": False}
@@ -232,9 +232,9 @@ class Brokers:
     def connection(
         self, node: int, *, seconds: float = ANSWER_TIMEOUT_SECONDS, coordinator: bool = False
     ) -> Iterator[Connection]:
-        """Lend a connection to a broker, idle or new, for the block, after its throttle time (blocking).
+        """Lend a connection to a broker for the block, idle or new, after the broker's throttle time (blocking).
 
-        Raises ThrottledError if that time is longer than `seconds`, UnreachableError.
+        Raises UnreachableError, and ThrottledError if the throttle time is longer than `seconds`.
         """
         server = self._known.get(node)
         if server is None:
@@ -250,12 +250,12 @@ class Brokers:
     def ask_any(
         self, api: Api, request: Values, *, seconds: float = ANSWER_TIMEOUT_SECONDS, read: Read | None = None
     ) -> Values:
-        """Send a request to one broker after another until one answers, each for at most `seconds` (blocking).
+        """Send a request to one broker after another until one answers; each has at most `seconds` (blocking).
 
         The first broker with a working connection is asked first. Servers that did not answer last time are tried
-        last, and throttled ones late. Raises ThrottledError if a broker throttles this client;
-        UnsupportedVersionError if a broker is too old for the request and no other broker of the cluster failed to
-        answer; otherwise UnreachableError with all reasons.
+        last, and throttled servers after those that are not throttled. Raises ThrottledError if a broker throttles
+        this client. Raises UnsupportedVersionError if a broker is too old for the request and every other broker
+        answered. Otherwise raises UnreachableError with all reasons.
         """
         reasons: list[str] = []
         throttled: errors.ThrottledError | None = None
@@ -287,7 +287,7 @@ class Brokers:
     def _connections(
         self, servers: Sequence[Server], seconds: float
     ) -> Iterator[tuple[Server, Future[_Standing]]]:
-        """Yield each server when its connection is made or has failed; start the next one after a second of waiting."""
+        """Yield each server once its connection is made or has failed; after a second, also try the next server."""
         pending: dict[Future[_Standing], Server] = {}
         left, more = iter(servers), True
         try:
@@ -303,12 +303,12 @@ class Brokers:
             for one, server in pending.items():
                 if (
                     not one.cancel()
-                ):  # It is connecting already: waiting for the end of a throttle time can be cancelled.
+                ):  # Connecting already; a wait for the end of a throttle time can be cancelled.
                     self._silent.update(() if one.done() else (server,))
                     one.add_done_callback(self._put_away)
 
     def _begin_to(self, server: Server, seconds: float, *, alone: bool) -> Future[_Standing]:
-        """Connect in a thread, or at once if there is an idle connection or no other server to try meanwhile."""
+        """Connect in a thread; in the caller's thread if a connection is idle or there is no other server to try."""
         future: Future[_Standing] = Future()
         pool = self._pool(server)
 
@@ -349,7 +349,7 @@ class Brokers:
             connection.close()
 
     def break_off(self) -> None:
-        """Close all connections: callers that wait for an answer get UnreachableError."""
+        """Close all connections; callers that wait for an answer get UnreachableError."""
         with self._lock:
             self._closed.set()
             for connection in self._lent_out:
@@ -364,7 +364,7 @@ class Brokers:
             yield connection
 
     def _wait_for(self, pool: _Pool, server: Server, seconds: float) -> None:
-        """Wait until a broker's throttle time is over. Raises ThrottledError if that takes longer than `seconds`."""
+        """Wait until a broker's throttle time is over. Raises ThrottledError if that is more than `seconds` away."""
         deadline = time.monotonic() + seconds
         while left := pool.throttle.left():
             if time.monotonic() + left > deadline or self._closed.wait(left):
@@ -384,7 +384,7 @@ class Brokers:
             self._give_back(standing)
 
     def _note(self, pool: _Pool, connection: Connection) -> None:
-        """Track a connection while it is made or in use."""
+        """Track a connection for as long as it is being made or in use."""
         connection.throttle = pool.throttle
         with self._lock:
             self._lent_out = {one for one in self._lent_out if one.usable} | {connection}
@@ -436,5 +436,5 @@ def _leader(answer: Values) -> tuple[int, Leader]:
 
 @lru_cache(maxsize=1 << 12)
 def _shared(node: int, epoch: int) -> Leader:
-    """Return a leader; all partitions with this leader share one value."""
+    """Return a Leader value that all partitions with the same leader and epoch share."""
     return Leader(node, epoch)

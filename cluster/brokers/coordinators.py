@@ -1,4 +1,4 @@
-"""The brokers that coordinate groups: looked up once, and again after a coordinator has moved."""
+"""The brokers that coordinate groups. Each is looked up once, and again after the coordinator has moved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.model import TopicPartition
 from topicfs.storage.wire import Values
 
 GROUP, SHARE = 0, 2
-"""Types of coordinators: for groups, and for the state of a share group in one partition."""
+"""Types of coordinators: for a group, and for the state of a share group in one partition."""
 COORDINATOR_TIMEOUT_SECONDS = 30.0
 """Time limit for finding a coordinator that answers."""
 
@@ -46,9 +46,10 @@ class Coordinators:
         what: str,
         seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> Values:
-        """Send a request to the coordinator of `key`; retry while it is created, moved or loading (blocking).
+        """Send a request to the coordinator of `key`; retry while one is being created, moved or loaded (blocking).
 
-        Raises the first permanent error in the answer, UnreachableError, and what `Connection.call` does.
+        Raises the error for the first permanent error code in the answer, UnreachableError, and the errors of
+        `Connection.call`.
         """
         deadline, backoff = time.monotonic() + self._timeout_seconds, Backoff()
         while True:
@@ -70,7 +71,7 @@ class Coordinators:
                 raise error from None
 
     def node(self, kind: int, key: str, *, what: str) -> int:
-        """Return the broker that coordinates `key` (blocking). Raises UnreachableError also if there is none yet."""
+        """Return the broker that coordinates `key` (blocking). Raises UnreachableError, also if no broker does yet."""
         found = self._found.get((kind, key))
         if found is not None:
             return found
@@ -91,7 +92,7 @@ class Coordinators:
         return node
 
     def forget(self, kind: int, key: str) -> None:
-        """Forget the coordinator, so that the next request looks it up."""
+        """Forget the coordinator of `key`, so that the next request looks it up."""
         self._found.pop((kind, key), None)
 
     def close(self) -> None:

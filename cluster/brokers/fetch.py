@@ -1,7 +1,7 @@
 """Fetches record batches as the brokers store them, and the bounds of partitions.
 
-Each request goes to one leader, for any number of its partitions. An error of one partition stands in that
-partition's part of the answer, because the other parts are valid.
+Each request goes to one broker, for any number of partitions that it leads. An error of one partition is in that
+partition's part of the answer; the other parts are valid.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from topicfs.storage.wire import Values
 
 LATEST = -1
 EARLIEST = -2
-"""Pseudo-timestamp of ListOffsets."""
+"""The timestamp with which ListOffsets asks for the log start."""
 
 MAX_FETCH_ANSWER_BYTES = 512 << 20
-"""Size limit of an answer with batches: a broker always sends the first batch whole, whatever limit was requested."""
+"""Size limit of an answer with batches: a broker sends the first batch whole, even if a lower limit was requested."""
 FIRST_VERSION_BY_ID = 13
 NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
@@ -44,21 +44,21 @@ SESSION_ERRORS = frozenset((70, 71, 103, 106))
 a new session.
 """
 NO_EPOCHS = EpochEnd(NO_LEADER_EPOCH, Offset(2**63 - 1))
-"""The answer of a leader whose log has no epochs (Kafka's oldest formats): it cannot tell which records were lost."""
+"""Stands for a leader whose log has no epochs (Kafka's oldest formats), so that lost records cannot be found out."""
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 
 
 class FetchPartition(NamedTuple):
-    """One partition of a fetch request: the offset to read from, and the size limit."""
+    """One partition of a fetch request: the offset to read from, and the size limit in bytes."""
 
     partition: TopicPartition
     topic_id: str
     offset: Offset
     leader_epoch: int = NO_LEADER_EPOCH
-    """The leader's epoch, if known; a leader of another epoch rejects the request."""
+    """The leader's epoch, if known. A leader in another epoch rejects the request."""
     last_epoch: int = NO_LEADER_EPOCH
-    """The epoch of the batch before `offset`, if one was read: the leader then reports if its log diverges."""
+    """The epoch of the batch before `offset`, if a batch was read. The leader then reports a divergence of the logs."""
     max_bytes: int = 1 << 20
 
 
@@ -72,22 +72,25 @@ class FetchedPartition:
     last_stable_offset: Offset
     log_start_offset: Offset
     records: memoryview
-    """Batches as on the broker's disk; the last one may be incomplete."""
+    """Batches as on the broker's disk. The last batch may be incomplete."""
     aborted: tuple[AbortedTransaction, ...]
     diverging: EpochEnd | None
-    """The end of the last epoch that the leader's log shares with the one read so far; `records` is then empty."""
+    """Where the leader's log diverges from the log that was read; None if it does not. `records` is then empty.
+
+    It is the last epoch that both logs have, with the end of that epoch in the leader's log.
+    """
 
     @property
     def at_place(self) -> bool:
-        """True if the leader has read from the requested offset."""
+        """True if the leader has read from the requested offset, so that `records` begins there."""
         return self.error == NONE and self.diverging is None
 
 
 class FetchAnswer(NamedTuple):
     partitions: Mapping[TopicPartition, FetchedPartition]
-    """The partitions in the answer; empty if the quota is exceeded, even if there are new records."""
+    """The partitions in the answer. While a quota is exceeded there are none, even if new records exist."""
     throttle_ms: int
-    """The throttle time in milliseconds; `Brokers` respects it."""
+    """The throttle time in milliseconds, which `Brokers` respects."""
 
 
 def fetch(
@@ -101,7 +104,7 @@ def fetch(
 ) -> FetchAnswer:
     """Fetch the available records from one broker (blocking).
 
-    Raises what `Connection.call` does, ClusterError.
+    Raises ClusterError and the errors of `Connection.call`.
     """
     wanted = list(wanted)
     request = {**_terms(max_bytes, 0, isolation), "sessionEpoch": NO_SESSION, "topics": _by_topic(wanted)}
@@ -115,7 +118,7 @@ def fetch(
 class FetchSession:
     """An incremental fetch session (KIP-227): broker and client remember the partitions, and send only changes.
 
-    Used by one thread at a time, over any connection. If the broker has no free session slot, each request names all
+    Used by one thread at a time, over any connection. If the broker has no free session slot, each request lists all
     partitions.
     """
 
@@ -123,11 +126,11 @@ class FetchSession:
         self._brokers, self._node, self._isolation = brokers, node, isolation
         self._id = 0
         self._epoch = _FIRST_EPOCH
-        """Epoch of the next request. _FIRST_EPOCH starts a session, names all partitions and ends the previous
+        """Epoch of the next request. _FIRST_EPOCH starts a session, lists all partitions and ends the previous
         session.
         """
         self._known: dict[TopicPartition, FetchPartition] = {}
-        """The partitions as the broker remembers them."""
+        """The partitions as the broker remembers them for this session."""
         self._names: dict[UUID, str] = {}
 
     def fetch(
@@ -138,9 +141,9 @@ class FetchSession:
         wait_ms: int = 0,
         seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> FetchAnswer:
-        """Return the changed partitions. Unless the broker throttles, others have nothing new.
+        """Return the partitions that changed. Unless the broker throttles, the others have nothing new.
 
-        With `wait_ms` the broker waits at most so long for new bytes. Blocks and raises like the function `fetch`.
+        The broker waits up to `wait_ms` for new bytes. Blocks and raises like the function `fetch`.
         """
         now = {one.partition: one for one in wanted}
         while True:
@@ -254,9 +257,9 @@ class ListedOffset(NamedTuple):
 
     error: int
     offset: Offset
-    """The offset; -1 if there is none, for example for a timestamp after the last record."""
+    """The offset that was found; -1 if there is none, for example for a timestamp after the last record."""
     timestamp: Timestamp = NO_TIMESTAMP
-    """Timestamp of the record, for lookups by time."""
+    """Timestamp of the record at the offset, for lookups by time."""
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -269,10 +272,11 @@ def list_offsets(
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     seconds: float = ANSWER_TIMEOUT_SECONDS,
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return the first offset at or after `timestamp`, or the one for LATEST (the visible end) or EARLIEST (blocking).
+    """Return the first offset at or after `timestamp` for each partition (blocking).
 
-    If `partitions` maps each one to a leader epoch, a broker that leads it in another epoch answers with an error.
-    Raises what `Connection.call` does.
+    `timestamp` may be LATEST (the end of the visible records) or EARLIEST. If `partitions` maps partitions to leader
+    epochs, a broker that leads a partition in another epoch answers with an error. Raises the errors of
+    `Connection.call`.
     """
     request = offsets_request(partitions, timestamp, isolation, seconds)
     return bounds_of(brokers.ask(node, LIST_OFFSETS, request, seconds=seconds), node, partitions, timestamp)
@@ -327,7 +331,7 @@ def offsets_request(
 def bounds_of(
     answer: Values, node: int, partitions: Iterable[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return the offsets in a ListOffsets answer. Raises MalformedAnswerError if a partition is missing."""
+    """Return the offsets in a ListOffsets answer. Raises MalformedAnswerError if it lacks one of the partitions."""
     found = {
         TopicPartition(topic["name"], one["partitionIndex"]): ListedOffset(
             one["errorCode"], Offset(one["offset"]), Timestamp(one["timestamp"]), one["leaderEpoch"]
@@ -350,10 +354,10 @@ def epoch_ends(
     epochs: Mapping[TopicPartition, int],
     leader_epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, EpochEnd]:
-    """Return the leader's newest epoch up to the given one, with its end, for each partition (blocking).
+    """Return, for each partition, the leader's newest epoch that is not above the given one, with its end (blocking).
 
-    Partitions that the broker does not lead, or leads in another epoch than in `leader_epochs`, are left out. Raises
-    what `Connection.call` does.
+    Partitions that the broker does not lead, or does not lead in the epoch of `leader_epochs`, are left out. Raises
+    the errors of `Connection.call`.
     """
     request = {
         "replicaId": -1,

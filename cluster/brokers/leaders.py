@@ -1,4 +1,4 @@
-"""Requests to the leaders of partitions, repeated until a time limit if a leader has moved."""
+"""Requests to the leaders of partitions. If a leader has moved, a request is repeated until a time limit."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from topicfs.storage.errors import (
 from topicfs.storage.model import TopicPartition
 
 LEADER_TIMEOUT_SECONDS = 30.0
-"""Time limit for finding a partition's leader that answers."""
+"""Time limit for finding a partition's leader and getting an answer from it."""
 ATTEMPT_SECONDS = 10.0
-"""Time limit for one broker's answer: a leader that hangs has been replaced by then."""
+"""Time limit for one broker's answer. By then the cluster has replaced a leader that hangs."""
 ANSWERING_SECONDS = 5.0
-"""Additional time while brokers answer but do not know a leader yet."""
+"""Additional time, after brokers answer again, for them to learn of a leader."""
 METADATA_TIMEOUT_SECONDS = 5.0
-"""Time limit for one broker's metadata; any other broker has it, too."""
+"""Time limit for one broker's metadata. It is short because any other broker can be asked instead."""
 REPORT_AFTER_SECONDS = 1.0
-"""Time after which a missing answer is reported."""
+"""Time after which a request that has no answer is reported."""
 MAX_REPORTED_PARTITIONS = 10
-"""Maximum number of partitions reported individually."""
+"""Maximum number of waiting partitions that are reported one by one."""
 FAILURES_GONE = 4
-"""Number of answers after which a topic counts as missing: a broker may not know a new topic yet."""
+"""Number of answers without a topic after which the topic counts as missing: a broker may not know a new topic yet."""
 
 
 class Coded(Protocol):
-    """The part of an answer about one partition."""
+    """The part of an answer that concerns one partition."""
 
     @property
     def error(self) -> int:
@@ -48,7 +48,7 @@ Answer = TypeVar("Answer", bound=Coded)
 
 
 class PendingRequest(NamedTuple):
-    """A request to a partition's leader that is not answered yet."""
+    """A request to a partition's leader that has not been answered yet."""
 
     partition: TopicPartition
     since: float
@@ -61,11 +61,11 @@ class Leaders:
     """The known leaders of partitions, and requests to them. Safe from any thread."""
 
     def __init__(self, brokers: Brokers, *, timeout_seconds: float = LEADER_TIMEOUT_SECONDS) -> None:
-        """Read the cluster's metadata (blocking). Raises what `Brokers.metadata` does."""
+        """Read the cluster's metadata (blocking). Raises the errors of `Brokers.metadata`."""
         self.brokers = brokers
         self.timeout_seconds = timeout_seconds
         self.metadata = brokers.metadata()
-        """The latest metadata, an immutable value that is replaced as a whole."""
+        """The latest metadata. The value is immutable and is replaced as a whole."""
         self.before_waiting: Callable[[], None] = lambda: None
         """Called by each thread before it waits for an answer (`storage.remote.RemoteEngine`)."""
         self._closed = threading.Event()
@@ -73,9 +73,9 @@ class Leaders:
         self._asking: dict[object, PendingRequest] = {}
 
     def look(self, seen: Metadata | None = None) -> Metadata:
-        """Return metadata newer than `seen`, or newer than the present one without it (blocking).
+        """Return metadata newer than `seen`; without `seen`, newer than the present metadata (blocking).
 
-        Raises what `Brokers.metadata` does.
+        Raises the errors of `Brokers.metadata`.
         """
         with self._looking:
             if seen is None or seen is self.metadata:
@@ -83,7 +83,7 @@ class Leaders:
             return self.metadata
 
     def look_again(self, seen: Metadata) -> None:
-        """Refresh the metadata unless another thread has since `seen`; ignore unreachable brokers (blocking)."""
+        """Refresh the metadata, unless it is newer than `seen` already; unreachable brokers are ignored (blocking)."""
         with suppress(ClusterError):
             self.look(seen)
 
@@ -97,17 +97,17 @@ class Leaders:
     ) -> Answer:
         """Return the answer of a partition's leader, which may be a permanent error (blocking).
 
-        Waits without limit for a leader that throttles this client. Ignores leaders with epochs below `since`,
+        If the leader throttles this client, waits without limit. Leaders with epochs below `since` are ignored,
         because such metadata comes from a broker that lags behind. Raises NoAnswerError if there is no answer in
         time, PartitionGoneError if the topic was deleted, NotAuthorizedError if the user may no longer describe it,
-        and what `attempt` raises except UnreachableError.
+        and all errors of `attempt` except UnreachableError.
         """
         with self.noted(partition) as question:
             return self._ask(question, partition, topic_id, attempt, since)
 
     @contextmanager
     def noted(self, partition: TopicPartition) -> Iterator[object]:
-        """List a request to a partition's leader in `waiting` for the duration of the block."""
+        """List a request to a partition's leader in `waiting` while the block runs."""
         question = object()
         self._asking[question] = PendingRequest(partition, time.monotonic())
         try:
@@ -116,7 +116,7 @@ class Leaders:
             del self._asking[question]
 
     def known(self, partition: TopicPartition, topic_id: str) -> Leader | None:
-        """Return the known leader of a partition without asking a broker."""
+        """Return the known leader of a partition. Asks no broker."""
         metadata = self.metadata
         topic = metadata.topics.get(partition.topic)
         leader = metadata.leader(partition)
@@ -173,7 +173,10 @@ class Leaders:
             self.look_again(seen)
 
     def _check_exists(self, partition: TopicPartition, topic_id: str) -> None:
-        """Raise why the metadata omits a topic, unless it exists after all (blocking). Also raises as `ask_any`."""
+        """Raise the reason why the metadata omits a topic; return if the topic exists after all (blocking).
+
+        Also raises the errors of `ask_any`.
+        """
         codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_TIMEOUT_SECONDS)
         code = codes.get(partition.topic)
         if code == errors.TOPIC_AUTHORIZATION_FAILED:
@@ -201,7 +204,7 @@ class Leaders:
         return answer if errors.kind_of(answer.error).retry is errors.RetryCondition.NO else answer.error
 
     def pause(self, seconds: float, what: str) -> None:
-        """Wait. Raises PartitionOfflineError once `close` is called."""
+        """Wait for `seconds`. Raises PartitionOfflineError once `close` is called."""
         if self._closed.wait(seconds):
             raise PartitionOfflineError(f"{what}: the engine was closed")
 

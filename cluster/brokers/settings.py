@@ -22,28 +22,28 @@ TOPIC_RESOURCE = 2
 _OVERRIDE = 1
 """Config source of a value set for the topic itself."""
 _DEFAULT = 5
-"""Config source of a value set neither for the topic nor by a broker."""
+"""Config source of a value that neither the topic nor a broker sets."""
 _SOURCES = {_OVERRIDE: ConfigSource.TOPIC, _DEFAULT: ConfigSource.DEFAULT}
-"""All other sources are settings or files of brokers."""
+"""The sources by Kafka's number. All other numbers mean a broker's settings or configuration file."""
 
 
 class TopicSettings(NamedTuple):
     config: TopicConfig
-    """The settings that topicfs knows."""
+    """The values of the settings that topicfs knows."""
     overrides: Mapping[str, str]
     """The settings that are set for the topic itself, by Kafka's names."""
     shown: Sequence[ShownSetting]
     """Every setting, as the cluster describes it."""
     refused: NotAuthorizedError | None = None
-    """Why the settings could not be read; Kafka's defaults then apply, because appending needs no permission to read
-    settings.
+    """Why the settings could not be read. Kafka's defaults then apply, because appending must not need the permission
+    to read settings.
     """
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:
-    """Return each topic's settings without Kafka's defaults, or the error that a broker returned (blocking).
+    """Return each topic's settings that differ from Kafka's defaults, or the error that a broker returned (blocking).
 
-    Raises what `Brokers.ask_any` does.
+    Raises the errors of `Brokers.ask_any`.
     """
     return {
         name: found
@@ -54,7 +54,7 @@ def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[st
 
 
 def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSettings:
-    """Return a topic's settings (blocking). Raises StorageError, and what `Brokers.ask_any` does."""
+    """Return a topic's settings (blocking). Raises StorageError, and the errors of `Brokers.ask_any`."""
     found = dict(_described(brokers, [topic], seconds=seconds)).get(topic)
     if found is None:
         raise MalformedAnswerError(f"{topic}: the answer does not mention its settings")
@@ -92,7 +92,7 @@ def _shown(said: Values) -> ShownSetting:
 def _described(
     brokers: Brokers, topics: Sequence[str], *, seconds: float = ANSWER_TIMEOUT_SECONDS
 ) -> Iterator[tuple[str, Sequence[Values] | StorageError]]:
-    """Yield each topic's settings that have a value, or an error."""
+    """Yield each topic with the settings that have a value, or with an error."""
     for first in range(0, len(topics), TOPICS_A_REQUEST):
         asked = topics[first : first + TOPICS_A_REQUEST]
         resources = [

@@ -1,4 +1,4 @@
-"""Writes share groups into a cluster: their start offsets, and the records to be delivered again."""
+"""Stores share groups in a cluster: their start offsets, and the records to deliver again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.wire import Values
 
 NOT_COMPARED = -1
-"""Pseudo-epoch: the coordinator does not compare it."""
+"""An epoch that the coordinator does not compare."""
 
 
 class ShareGroupAdmin:
@@ -30,7 +30,7 @@ class ShareGroupAdmin:
         self._coordinators = Coordinators(brokers)
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return a group's start offsets in those partitions in which it has one."""
+        """Return a group's start offset in each of the partitions; partitions without one are left out."""
         topics = [
             {"topicName": name, "partitions": numbers} for name, numbers in by_topic(partitions).items()
         ]
@@ -46,7 +46,7 @@ class ShareGroupAdmin:
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Store start offsets of an empty group, and the records to deliver again, from `states`.
+        """Store, from `states`, the start offsets of an empty group and the records to deliver again.
 
         Raises ClusterError if the group has members in the cluster.
         """
@@ -96,7 +96,7 @@ class ShareGroupAdmin:
 
 
 def _described(answer: Values) -> Iterator[int]:
-    """Yield the error codes, ignoring that the group does not exist yet: it has no positions."""
+    """Yield the error codes in an answer, except that of a group that does not exist: it just has no positions."""
     return (one["errorCode"] for one in answer["groups"] if one["errorCode"] != GROUP_ID_NOT_FOUND)
 
 

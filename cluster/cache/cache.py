@@ -25,14 +25,14 @@ CLEAN = "topicfs.clean"
 _OWN = frozenset((MARK, CLEAN, ".lock", "lost+found"))
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RUNS = 8
-"""Minimum number of files that fit into the cache; with fewer, a new file would displace all others."""
+"""Minimum number of files that fit into the cache. If fewer fitted, one new file could displace all others."""
 
 
 class Cache:
     """The cache of one process. Safe from any thread. Its errors are only reported: reads then ask the cluster."""
 
     def __init__(self, directory: Path, max_bytes: int, warnings: WarningBook) -> None:
-        """Take over or create a directory. Raises CacheError, OSError."""
+        """Take over or create a cache directory. Raises CacheError, OSError."""
         self._directory, self._max_bytes, self._warnings = directory, max_bytes, warnings
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check(directory)
@@ -51,9 +51,9 @@ class Cache:
         self._lock = threading.Lock()
         self._partitions: dict[Path, PartitionCache] = {}
         self._unread: OrderedDict[Path, int] = OrderedDict()
-        """The sizes of partition directories that were not opened yet, the oldest first."""
+        """The sizes of partition directories that have not been opened yet, the oldest first."""
         self._cache_files: OrderedDict[CacheFile, tuple[PartitionCache, int]] = OrderedDict()
-        """The cache files, with their partition's cache and size, least recently used first."""
+        """The cache files, each with its partition's cache and its size, the least recently used first."""
         self._bytes = 0
         self._working = True
 
@@ -64,11 +64,11 @@ class Cache:
 
     @property
     def working(self) -> bool:
-        """False after the disk was full or failed; nothing more is cached then."""
+        """False after the disk was full or has failed. From then on nothing is cached."""
         return self._working
 
     def find(self, cluster_id: str, topic_ids: Container[str]) -> None:
-        """Find existing files, and remove those of the cluster's deleted topics."""
+        """Find existing cache files, and remove those of topics that were deleted in the cluster."""
         directory = self._directory_of(cluster_id)
         found = {path: _files(path) for path in self._directory.glob("*/*-*") if path.is_dir()}
         for path, (_, size) in sorted(found.items(), key=lambda each: each[1]):
@@ -105,7 +105,7 @@ class Cache:
             self._warnings.add(f"{self._directory}: {reason_of(error)}; nothing more is cached")
 
     def make_room(self) -> None:
-        """Remove the least recently used files until the cache fits its limit."""
+        """Remove the least recently used files until the cache is within its size limit."""
         while True:
             with self._lock:
                 if self._bytes <= self._max_bytes:
@@ -123,7 +123,7 @@ class Cache:
                 return
 
     def used(self, cache_file: CacheFile, cache: PartitionCache) -> None:
-        """Note that a cache file was read, or grew."""
+        """Record that a cache file was read, or has grown."""
         with self._lock:
             self._bytes += cache_file.size - self._cache_files.pop(cache_file, (cache, 0))[1]
             self._cache_files[cache_file] = cache, cache_file.size
@@ -134,7 +134,7 @@ class Cache:
                 self._bytes -= self._cache_files.pop(cache_file)[1]
 
     def damaged(self, what: str) -> None:
-        """Warn about a damaged file, which the caller removes."""
+        """Warn about a damaged file. The caller removes the file."""
         self._warnings.add(f"{what}; it is removed from the cache, and fetched again")
 
     def close(self) -> None:
@@ -146,13 +146,14 @@ class Cache:
             for one in partitions:
                 closing.callback(one.close)
             closing.close()
-            # Untrusted cache files that nobody has read are still there: do not let the next process trust them.
+            # There are still files from a crashed process that nobody has read: the next process must not
+            # trust them.
             if self._owned.held and (self._believes_transactions or not self._unread):
                 (self._directory / CLEAN).touch()
         self._owned.release()
 
     def _directory_of(self, cluster_id: str) -> Path:
-        """Return a cluster's directory. The cluster id comes from a broker and may be a path: hash unusual ids."""
+        """Return a cluster's directory. Unusual ids are hashed, because an id from a broker could be a path."""
         if cluster_id and not _PLAIN_ID.fullmatch(cluster_id):
             cluster_id = f"sha256-{sha256(cluster_id.encode()).hexdigest()}"
         return self._directory / (cluster_id or "unnamed")

@@ -1,4 +1,4 @@
-"""A cache file: adjacent batches in a file, which grows at its end and can be read from any offset.
+"""A cache file: a file of adjacent batches, which grows at its end and can be read from any offset.
 
 Each read verifies the checksums, so a damaged or truncated file never returns wrong records.
 """
@@ -22,12 +22,12 @@ from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset
 LOG_SUFFIX = ".log"
 ABORTED_SUFFIX = ".aborted"
 PLACE_BYTES = 1 << 16
-"""Distance in bytes between remembered batch positions: at most this much is read needlessly."""
+"""Distance in bytes between remembered positions of batches. A read starts at most this far before its first record."""
 _NEVER = Offset(2**63 - 1)
 
 
 class DamagedError(Exception):
-    """Raised if a file differs from what was written."""
+    """Raised if the content of a file is not what was written."""
 
 
 class FetchedBatches(NamedTuple):
@@ -38,11 +38,13 @@ class FetchedBatches(NamedTuple):
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
     isolation: Isolation | None
-    """The reader's isolation level; None for batches that look the same in each."""
+    """The isolation level of the reader that fetched the batches; None if readers of both levels see the same
+    batches.
+    """
     leader_epoch: int
 
     def part(self, offset: Offset, max_bytes: int) -> Fetched:
-        """Return the batches from the one containing `offset`: at least one if the window has one."""
+        """Return batches from the one that contains `offset`: at least one batch, unless there is none."""
         data = self.data
         position = find_offset(data, offset, len(data))
         if position == len(data):
@@ -62,10 +64,10 @@ class FetchedBatches(NamedTuple):
 
 
 class CacheFile:
-    """Batches from `base_offset` up to `next_offset`. Only `window` may be called by several threads."""
+    """Batches from `base_offset` up to `next_offset`. Only the method `window` may be called by several threads."""
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
-        """Open or create the file `path`, without trusting its content (see `load`). Raises OSError."""
+        """Open or create the file `path` without using its content, which `load` checks. Raises OSError."""
         self.path = path
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -78,14 +80,14 @@ class CacheFile:
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         self._offsets: list[Offset] = []
         self._positions: list[int] = []
-        """File positions of remembered batches, which begin at `_offsets`."""
+        """File positions of remembered batches. Their base offsets are in `_offsets`."""
         self._aborted: list[AbortedTransaction] = []
         self._markers: dict[ProducerId, list[Offset]] = defaultdict(list)
         """The offsets of each producer's commit and abort markers."""
 
     @classmethod
     def load(cls, path: Path) -> CacheFile:
-        """Open an existing file, cutting off a torn end. Raises OSError, DamagedError."""
+        """Open an existing file, and cut off an incomplete end. Raises OSError, DamagedError."""
         cache_file = cls(path, Offset(int(path.name.removesuffix(LOG_SUFFIX))))
         try:
             cache_file._aborted = _read_aborted(path.with_suffix(ABORTED_SUFFIX))
@@ -100,10 +102,10 @@ class CacheFile:
         return cache_file
 
     def append(self, data: memoryview, next_offset: Offset, aborted: Iterable[AbortedTransaction]) -> None:
-        """Append the following batches, and note the aborted transactions among them. Raises OSError, DamagedError."""
+        """Append the next batches, and store which transactions in them were aborted. Raises OSError, DamagedError."""
         new = [one for one in aborted if one not in self._aborted]
         if new:
-            # First: without this list the transactions would seem to be committed.
+            # Store this list first: without it, the aborted transactions would seem to be committed.
             with self.path.with_suffix(ABORTED_SUFFIX).open("a") as file:
                 file.writelines(f"{one.producer_id} {one.first_offset}\n" for one in new)
             self._aborted += new
@@ -118,7 +120,7 @@ class CacheFile:
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, leader_epoch: int
     ) -> FetchedBatches:
-        """Return the batch that contains `offset`, and about `max_bytes` of the following ones.
+        """Return the batch that contains `offset`, and about `max_bytes` of the following batches.
 
         The window may begin with earlier batches. Raises OSError, DamagedError.
         """
@@ -155,13 +157,13 @@ class CacheFile:
             self._descriptor = -1
 
     def remove(self) -> None:
-        """Delete the files; readers that have them open can go on."""
+        """Delete the file and its list of aborted transactions. Readers that have them open can continue."""
         for path in (self.path, self.path.with_suffix(ABORTED_SUFFIX)):
             with suppress(OSError):
                 path.unlink()
 
     def _note(self, batches: Batches, position: int) -> None:
-        """Index batches that begin at a position of the file."""
+        """Index batches that begin at file position `position`."""
         for one in batches:
             if one.base_offset < self.next_offset and self.size:
                 raise DamagedError(

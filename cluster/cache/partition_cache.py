@@ -1,4 +1,4 @@
-"""The cache of one partition: cache files with batches in ascending order, which never overlap."""
+"""The cache of one partition: cache files in ascending order of their batches, which never overlap."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from topicfs.cluster.cache.cache import Cache
 
 RUN_BYTES = 32 << 20
-"""Size at which a new file is started; whole files are removed, the least recently used first."""
+"""Size at which a new file is started. To free space, whole files are removed, the least recently used first."""
 HURRY_SECONDS = 0.005
 
 
 class PartitionCache:
-    """The cache of one partition. Safe from any thread. Only `put` raises errors of its disk (OSError)."""
+    """The cache of one partition. Safe from any thread. Only `put` raises the disk's errors (OSError)."""
 
     def __init__(
         self, directory: Path, keeper: Cache, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
     ) -> None:
-        """Load the files. `believes_transactions`: the last process closed the cache cleanly."""
+        """Load the files. `believes_transactions` is True if the last process closed the cache cleanly."""
         self._directory, self._keeper, self._cache_file_bytes = directory, keeper, run_bytes
         self._lock = threading.RLock()
         self._cache_files: list[CacheFile] = []
@@ -50,7 +50,7 @@ class PartitionCache:
             path.unlink()
             return
         before = self._cache_files[-1].next_offset if self._cache_files else Offset(0)
-        # After a crash the list of aborted transactions may be incomplete, and all transactions would seem
+        # After a crash, the list of aborted transactions may be incomplete, and the missing ones would seem
         # committed.
         if (
             not cache_file.size
@@ -66,7 +66,7 @@ class PartitionCache:
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
     ) -> FetchedBatches | None:
-        """Return batches from the one containing `offset`; None if not cached, or if the leader may have others."""
+        """Return batches from the one that contains `offset`; None if not cached, or if the leader's may differ."""
         # Do not wait long for another thread that writes to a slow disk.
         if not self._lock.acquire(timeout=HURRY_SECONDS):
             return None
@@ -86,7 +86,7 @@ class PartitionCache:
         return found if offset < found.next_offset and _has(found, offset) else None
 
     def put(self, window: FetchedBatches, known: PartitionBounds) -> None:
-        """Cache the batches that every reader with their isolation level will see the same way (OSError)."""
+        """Cache the batches that look the same to every reader with their isolation level. Raises OSError."""
         data = _keepable(window, known)
         if not data:
             return
@@ -96,7 +96,7 @@ class PartitionCache:
             self._drop_below(known.log_start_offset)
             if self._checked_epoch != window.leader_epoch:
                 if self._cache_files:
-                    return  # `check` has to compare the cache files first.
+                    return  # Cached files must first be compared with the leader, by `check`.
                 self._checked_epoch = window.leader_epoch
             cache_file = self._cache_file_at(window.offset)
             start = window.offset
@@ -147,13 +147,14 @@ class PartitionCache:
         return not self._cache_files
 
     def needs_check(self, known: PartitionBounds) -> bool:
-        """Return whether the present leader has yet to confirm the cached records."""
+        """Return whether the present leader has not confirmed the cached records yet."""
         return bool(self._cache_files) and self._checked_epoch != known.leader_epoch
 
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
-        """Compare the cache with the leader's log; `ask` returns where an epoch ended there (blocking).
+        """Compare the cache with the leader's log (blocking). `ask` returns where an epoch ended in that log.
 
-        Runs that end within an epoch that the leader's log also has contain the same batches; others are removed.
+        Cache files that end within an epoch that the leader's log contains have the leader's batches; other files are
+        removed.
         """
         while True:
             with self._lock:
@@ -178,7 +179,7 @@ class PartitionCache:
             self._drop(cache_file)
 
     def remove(self) -> None:
-        """Remove everything, because the topic was deleted or must not be cached."""
+        """Remove all cache files, because the topic was deleted or must not be cached."""
         with self._lock:
             for cache_file in list(self._cache_files):
                 self._drop(cache_file)
@@ -217,12 +218,12 @@ class PartitionCache:
 
 
 def _has(window: FetchedBatches, offset: Offset) -> bool:
-    """Return whether a window has a batch at or after `offset`."""
+    """Return whether `window` has a batch that ends at or after `offset`."""
     return find_offset(window.data, offset, len(window.data)) < len(window.data)
 
 
 def _keepable(window: FetchedBatches, known: PartitionBounds) -> memoryview:
-    """Return the batches of a window that may be cached: below the last stable offset, aborted ones known."""
+    """Return the batches that may be cached: below the last stable offset, if it is known which were aborted."""
     data = part_below(window.data, known.last_stable_offset)
     batches = scan(data)
     plain = not any(one.is_transactional or one.is_control for one in batches)

@@ -1,4 +1,4 @@
-"""The cache behind a partition's reader: consulted first, compared with each new leader, and filled by fetches."""
+"""The cache of a partition as its reader uses it: read first, compared with each new leader, and filled by fetches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
-"""How long a topic that was not compacted is assumed not to be."""
+"""How long a topic that was found not to be compacted is assumed to stay so."""
 
 
 class ReadThroughCache:
-    """The cached records of a partition. Safe from any thread. Never raises: readers then ask the cluster."""
+    """The cached records of a partition. Safe from any thread. Never raises errors: readers then ask the cluster."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class ReadThroughCache:
         self._partition, self._topic_id = partition, topic_id
         self._ask_settings = ask_settings
         self._found: PartitionCache | None = None
-        """The partition's files, once a thread that may wait has loaded them."""
+        """The partition's cache, after a thread that may wait has loaded it."""
         self._plain_until = 0.0
-        """Until when the topic is assumed not to be compacted."""
+        """The time until which the topic is assumed not to be compacted."""
 
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
@@ -54,7 +54,7 @@ class ReadThroughCache:
         return self._found.end_from(offset, known) if self._found else offset
 
     def check(self, known: PartitionBounds) -> None:
-        """Validate the cached records after a change of leader or of cleanup.policy (blocking)."""
+        """Check the cached records again after the leader or cleanup.policy has changed (blocking)."""
         if not self._cache.working and self._found is None:
             return
         files = self._files()
@@ -65,7 +65,7 @@ class ReadThroughCache:
                 files.check(partial(self._ask_epoch_end, known.leader_epoch), known.leader_epoch)
 
     def put(self, window: FetchedBatches, known: PartitionBounds) -> None:
-        """Cache a window (blocking), unless the topic is compacted: compaction changes batches without notice."""
+        """Cache a window (blocking), unless the topic is compacted: compaction may change batches at any time."""
         if not window.data or not self._cache.working:
             return
         try:
@@ -85,7 +85,7 @@ class ReadThroughCache:
         self._files().remove()
 
     def _is_compacted(self) -> bool | None:
-        """Return whether the topic is compacted; if no broker answers, the last known value, or None."""
+        """Return whether the topic is compacted. If no broker answers, return the last known value, or None."""
         now = time.monotonic()
         if now < self._plain_until:
             return False

@@ -4,6 +4,6 @@
        ▲ heartbeats, commits     │
        └───── what it holds ◄────┘
 
-`groups` implements `coordination.membership`; `member` is the thread of one member; `requests` builds the requests to
-coordinators; `descriptions` reads their descriptions of groups.
+`groups` implements `coordination.membership`. `member` is the thread of one member, `requests` builds the requests to
+coordinators, and `descriptions` reads how coordinators describe groups.
 """

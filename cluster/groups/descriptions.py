@@ -1,7 +1,7 @@
-"""Converts coordinators' descriptions of groups into those of `coordination.membership`.
+"""Converts coordinators' descriptions of groups into the descriptions of `coordination.membership`.
 
-Groups of Kafka 4's consumer protocol are included. If the cluster allows it, the coordinator accepts members from
-here in such a group by the classic protocol.
+Groups of Kafka 4's consumer protocol are included. If the cluster allows it, a member in this process can join such a
+group with the classic protocol.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ STATES = {
     "Assigning": GroupState.PREPARING_REBALANCE,
     "Reconciling": GroupState.COMPLETING_REBALANCE,
 }
-"""Group states by name; those of Kafka 4's protocol map to the most similar classic state."""
+"""Group states by name. A state of Kafka 4's protocol is mapped to the most similar classic state."""
 CLASSIC = ("", "consumer")
-"""Protocol types of groups of consumers; empty before a group's first member."""
+"""Protocol types of consumer groups; empty until a group's first member joins."""
 
 
 def state_of(name: str) -> GroupState:
-    """Return the state with that name; DEAD for an unknown one."""
+    """Return the state named `name`; DEAD if it is unknown."""
     return STATES.get(name, GroupState.DEAD)
 
 
 def read_listing(answer: Values) -> Iterator[GroupListing]:
-    """Yield the groups of consumers that one broker coordinates, without share groups."""
+    """Yield the consumer groups that one broker coordinates; share groups are left out."""
     for one in answer["groups"]:
         if one["protocolType"] in CLASSIC and one.get("groupType", "").lower() != SHARE_GROUP:
             yield GroupListing(name=one["groupId"], state=state_of(one["groupState"]))

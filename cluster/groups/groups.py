@@ -1,7 +1,7 @@
 """Implements `coordination.membership.Groups` for a cluster.
 
-Coordinators keep positions and members. Brokers cannot store the settings of groups, so this engine keeps them only
-while it runs. The same is true for a created group that has neither members nor positions.
+Coordinators keep positions and members. Brokers cannot store the settings of groups, so this engine keeps settings
+only while it runs. It does the same with a created group until that has a member or a position.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from topicfs.storage.partitioning import coordinator_partition
 
 TOPIC = names.CONSUMER_OFFSETS
 DEFAULT_PARTITIONS = 50
-"""Partitions of `__consumer_offsets`, if the cluster does not show it."""
+"""Number of partitions of `__consumer_offsets` to assume if the cluster does not report it."""
 KNOWN_SECONDS = 0.5
 """How long a list of groups is reused."""
 GROUP_POLL_SECONDS = 1.0
-"""Interval for calling listeners, because coordinators do not report changes."""
+"""Interval at which listeners are called, because coordinators do not report changes."""
 LEAVE_SECONDS = 5.0
-"""How long `close` waits for members to leave; those that are late end by session timeout."""
+"""How long `close` waits for members to leave. The session timeout ends members that take longer."""
 
 
 class ClusterGroups:
@@ -53,7 +53,7 @@ class ClusterGroups:
         self._coordinators = Coordinators(leaders.brokers, timeout_seconds=leaders.timeout_seconds)
         self._overrides: dict[str, dict[str, str]] = {}
         self._made: set[str] = set()
-        """Groups created here; coordinators do not know them until they have a member or a position."""
+        """Groups created by this engine; a coordinator does not know them until they have a member or a position."""
         self._known: tuple[float, Mapping[str, membership.GroupListing]] | None = None
         self._members: dict[str, dict[LocalMember, str]] = {}
         """The members of this engine by group, each with its reader's name."""
@@ -181,9 +181,10 @@ class ClusterGroups:
             self._client(group).delete_positions(partitions)
 
     def _check_empty(self, group: str) -> None:
-        """Raise GroupNotEmptyError with a clear message, because coordinators only return error codes.
+        """Raise GroupNotEmptyError with a clear message; a coordinator would return only an error code.
 
-        After the last member has left, a rebalance may still run, and the coordinator refuses changes until it ends.
+        After the last member has left, a rebalance may still be running; the coordinator refuses changes until it
+        ends.
         """
         self._check_no_member_here(group)
         deadline, backoff = time.monotonic() + self._leaders.timeout_seconds, Backoff()
@@ -201,7 +202,7 @@ class ClusterGroups:
             self._closed.wait(backoff.next())
 
     def _check_no_member_here(self, group: str) -> None:
-        """Raise GroupNotEmptyError if this engine has a member that stays, which the coordinator may not know yet."""
+        """Raise GroupNotEmptyError if this engine has a member that stays, even one that the coordinator lacks."""
         self._wait_for_leaves(self._members_of(group))
         if members := self._members_of(group):
             what = (
@@ -303,7 +304,7 @@ class ClusterGroups:
     # The topics that members see.
 
     def partitions_of(self, topic: str) -> Collection[int]:
-        """Return the partitions of a topic; empty if it does not exist."""
+        """Return the partition numbers of a topic; empty if the topic does not exist."""
         found = self._catalog.topics.get(topic)
         return () if found is None else found.known.keys()
 
@@ -350,9 +351,9 @@ class ClusterGroups:
             return list(self._members.get(group, ()))
 
     def _wait_for_leaves(self, members: Collection[LocalMember]) -> None:
-        """Wait, up to a limit, for members that are leaving: close(2) of a member's file does not wait for them.
+        """Wait, up to a limit, for members that are leaving; close(2) of a member's file does not wait for them.
 
-        A shell that closed the file then sees the last commit, and the group without that member.
+        After closing the file, a shell then sees the last commit, and the group without the member.
         """
         wait([left for one in members if (left := one.leaving) is not None], self._leaders.timeout_seconds)
 

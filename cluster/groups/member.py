@@ -1,7 +1,8 @@
-"""A member's coordinator in a cluster: one thread that joins, sends heartbeats, commits, and rejoins.
+"""The connection of one member to its coordinator in a cluster: a thread that joins, heartbeats, commits and rejoins.
 
-While the thread waits in a join or for an unreachable coordinator, other requests of the member wait, too. A member
-that the coordinator removed, for example after a long pause, drops its partitions and joins as a new member.
+While the thread waits in a join or for an unreachable coordinator, other requests of the member wait as well. If the
+coordinator removed the member, for example after a long pause, the member drops its partitions and joins as a new
+member.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from topicfs.storage.model import Timestamp, TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 HEARTBEAT_MS = 1_000
-"""Heartbeat interval, which limits how soon a rebalance is noticed; Kafka's consumer uses three seconds."""
+"""Heartbeat interval. A rebalance is noticed at a heartbeat, so this is shorter than the 3 s of Kafka's consumer."""
 REBALANCE_MS = 300_000
 """Default of Kafka's max.poll.interval.ms: how long other members wait for this one to rejoin."""
 
@@ -53,7 +54,7 @@ class ClusterCoordinator:
         self._lock = threading.Lock()
         self._backoff = Backoff()
         self._pause_seconds: float | None = None
-        """How long to wait before the member retries; None if nothing failed."""
+        """How long to wait before the member retries; None if no request has failed."""
         self._rebalance_ms = REBALANCE_MS
 
     def start(self, member: LocalMember) -> None:
@@ -165,7 +166,7 @@ class ClusterCoordinator:
         return self._client.fetch_stable(partitions)
 
     def commit_soon(self, *, at_once: bool = False) -> None:
-        del at_once  # The next commit is sent as soon as the last one is answered.
+        del at_once  # The next commit is sent as soon as the last commit is answered.
         self.commit_now()
 
     def commit_now(self) -> None:

@@ -20,15 +20,15 @@ from topicfs.storage.wire import Values
 
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1
-"""The generation of a commit that comes from no member."""
+"""The generation in a commit that does not come from a member."""
 COMMIT_BY_ID = 10
 """The first version of OffsetCommit with topic ids (Kafka 4.1)."""
 SESSION_MS = 10_000
-"""Session timeout: after this time without a heartbeat, other members get the partitions of a killed process."""
+"""Session timeout: other members get the partitions of a killed process after this time without heartbeats."""
 GIVEN_UP = frozenset({errors.UNKNOWN_MEMBER_ID, errors.ILLEGAL_GENERATION, errors.FENCED_INSTANCE_ID})
-"""Codes that mean that the coordinator has removed the member."""
+"""Error codes that mean that the coordinator has removed the member."""
 MAX_GROUPS_PER_REQUEST = 200
-"""Maximum number of groups per request."""
+"""Maximum number of groups that one request names."""
 
 
 class GivenUpError(Exception):
@@ -55,10 +55,11 @@ class GroupClient:
         rebalance_ms: int,
         lent: Callable[[Connection | None], None],
     ) -> JoinAnswer:
-        """Join or rejoin; blocks until the other members have joined. `lent` gets the waiting connection, then None.
+        """Join or rejoin; blocks until the other members have joined.
 
-        If the answer's code is MEMBER_ID_REQUIRED, the member must rejoin with the id in the answer. For other codes
-        raises what `check_member` does; also UnreachableError while there is no coordinator.
+        `lent` is called with the waiting connection, and then with None. If the answer's code is MEMBER_ID_REQUIRED,
+        the member must rejoin with the id in the answer. For other codes raises the errors of `check_member`. Also
+        raises UnreachableError if the group has no coordinator.
         """
         request = {
             "groupId": self.group,
@@ -93,7 +94,7 @@ class GroupClient:
         )
 
     def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes], rebalance_ms: int) -> bytes:
-        """Return the member's assignment; the leader sends all of them. Raises what `check_member` does."""
+        """Return the member's assignment; the leader sends all assignments. Raises the errors of `check_member`."""
         request = {
             "groupId": self.group,
             "generationId": joined.generation,
@@ -109,7 +110,7 @@ class GroupClient:
         return found
 
     def heartbeat(self, member_id: str, generation: int) -> None:
-        """Send a heartbeat. Raises what `check_member` does."""
+        """Send a heartbeat. Raises the errors of `check_member`."""
         request = {
             "groupId": self.group,
             "generationId": generation,
@@ -119,7 +120,7 @@ class GroupClient:
         self._ask_as_member(group_messages.HEARTBEAT, request, ANSWER_TIMEOUT_SECONDS)
 
     def leave(self, member_id: str, reason: str) -> None:
-        """Leave the group; does nothing if the membership has ended."""
+        """Leave the group. Do nothing if the membership has ended."""
         leaving = {"memberId": member_id, "groupInstanceId": None, "reason": reason}
         request = {"groupId": self.group, "members": [leaving]}
         self._ask(group_messages.LEAVE_GROUP, request, lambda answer: [answer["errorCode"]])
@@ -133,7 +134,8 @@ class GroupClient:
     ) -> dict[TopicPartition, int]:
         """Commit positions in topics with the given ids; return Kafka's error code for each partition.
 
-        If a topic was deleted and created again, nothing is committed to the new one: the code is UNKNOWN_TOPIC_ID.
+        If a topic was deleted and created again, no position is committed in the new topic: the code is
+        UNKNOWN_TOPIC_ID.
         """
         known = {one.topic: ids[one.topic] for one in positions if one.topic in ids}
         current = known.keys() - self._made_again(known)
@@ -174,9 +176,9 @@ class GroupClient:
         }
 
     def _made_again(self, topics: Mapping[str, str]) -> set[str]:
-        """Return the topics that now have another id than in `topics`, if the coordinator takes only names (blocking).
+        """Return the topics whose id is no longer that in `topics`, if the coordinator accepts only names (blocking).
 
-        Called right before a commit. Since Kafka 4.1 the coordinator compares the ids itself.
+        Called right before a commit. A coordinator since Kafka 4.1 compares the ids itself.
         """
         node = self._coordinators.node(GROUP, self.group, what=self._what)
         brokers = self._coordinators.brokers
@@ -195,7 +197,7 @@ class GroupClient:
     def fetch_stable(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
-        """Return the positions of those partitions that have one, and partitions whose position may still move."""
+        """Return the positions in `partitions`, and the partitions whose position an open transaction may change."""
         answers = self._fetch(partitions, stable=True)
         unstable = frozenset(
             one for one, answer in answers.items() if answer["errorCode"] == errors.UNSTABLE_OFFSET_COMMIT
@@ -240,7 +242,10 @@ class GroupClient:
         )
 
     def described(self, api: Api, names: str) -> Values | None:
-        """Call `api` for the group, whose name the request has in the field `names`; None if the group is missing."""
+        """Call `api` for the group; return its description, or None if the group does not exist.
+
+        `names` is the field of the request that has the group's name.
+        """
         request = {names: [self.group], "includeAuthorizedOperations": False}
         try:
             answer = self._ask(api, request, lambda found: (one["errorCode"] for one in found["groups"]))
@@ -270,8 +275,8 @@ class GroupClient:
 def check_member(code: int, group: str) -> None:
     """Raise the exception for an error code in an answer to a member.
 
-    Raises GivenUpError, RebalanceError; UnreachableError if a retry, perhaps at another coordinator, may succeed;
-    else the exception of the code.
+    Raises GivenUpError and RebalanceError. Raises UnreachableError if a retry, perhaps at another coordinator, may
+    succeed. Otherwise raises the exception of the code.
     """
     if code in GIVEN_UP:
         raise GivenUpError(f"its coordinator gave the member up: {errors.kind_of(code).name}")
@@ -316,7 +321,7 @@ def _by_partition(group: Values) -> dict[TopicPartition, Values]:
 
 
 def _committed(answers: Mapping[TopicPartition, Values]) -> dict[TopicPartition, CommittedPosition]:
-    """Return the positions of those partitions that have one."""
+    """Return the committed positions; partitions that have none are left out."""
     return {
         place: CommittedPosition(
             Offset(one["committedOffset"]), one["committedLeaderEpoch"], one["metadata"] or ""
@@ -338,15 +343,18 @@ class TopicPositions(NamedTuple):
     """The positions that one coordinator returned."""
 
     found: Mapping[str, Mapping[TopicPartition, CommittedPosition]]
-    """The positions of the groups that have any in the topic."""
+    """The positions of the groups that have a position in the topic."""
     unanswered: Sequence[str]
-    """The groups to ask for one by one: they have moved to another broker, or this broker is too old."""
+    """The groups to ask one by one, because they have moved to another broker or this broker is too old."""
 
 
 def fetch_positions(
     brokers: Brokers, node: int, groups: Sequence[str], topic: str, numbers: Collection[int]
 ) -> Iterator[TopicPositions]:
-    """Yield the positions in a topic of groups that a broker coordinates (blocking). Raises what `Brokers.ask` does."""
+    """Yield the positions in a topic of groups that a broker coordinates (blocking).
+
+    Raises the errors of `Brokers.ask`.
+    """
     topics = [{"name": topic, "partitionIndexes": sorted(numbers)}]
     for first in range(0, len(groups), MAX_GROUPS_PER_REQUEST):
         some = groups[first : first + MAX_GROUPS_PER_REQUEST]
@@ -359,7 +367,7 @@ def fetch_positions(
             "requireStable": False,
         }
         answer = brokers.ask(node, group_messages.OFFSET_FETCH, request)
-        # Brokers before Kafka 3.0 answer for one group at a time.
+        # A broker before Kafka 3.0 accepts only one group in each request.
         yield _read(answer["groups"]) if "groups" in answer else TopicPositions({}, some)
 
 

@@ -1,7 +1,7 @@
-"""The copy of one partition: its position in the source, and how it applies the leader's answers.
+"""The copy of one partition: how far it has come, and how it applies the leader's answers.
 
-It follows the rules for followers (kafka-storage.md#follower-append, kafka-storage.md#truncation): batches keep their
-offsets, the log start is the leader's, and where the leader's log diverges, the copy is truncated first.
+It follows the rules for followers (kafka-storage.md#follower-append, kafka-storage.md#truncation). Batches keep their
+offsets, and the log start follows the leader's. If the leader's log diverges, the copy is truncated first.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from topicfs.storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicParti
 MIRROR_PARTITION_FETCH_BYTES = 8 << 20
 """Maximum size of a fetch from one partition."""
 REFUSED_RETRY_SECONDS = 30.0
-"""Pause after an error that does not pass by itself."""
+"""Pause after an error that does not end without a user's action."""
 FAILURES_TOLD = 7
 """Number of failed attempts, within about three seconds, after which the error is reported."""
 _HEADER_BYTES = 61
 
 
 class MirroredPartition:
-    """The copy of one partition: its log and its progress."""
+    """The copy of one partition: its log and its state."""
 
     def __init__(self, log: Log, topic_id: str, *, placed: bool, verified: bool, report: ReportLine) -> None:
         self.log = log
         self.topic_id = topic_id
         self.partition = TopicPartition(log.topic, log.number)
         self.placed = placed
-        """True once the first offset of the copy is set."""
+        """True once the first offset of the copy is known."""
         self.verified = verified
-        """True once it is certain that nobody else has written to the copy."""
+        """True once it is certain that only the mirror has written to the copy."""
         self.goal: Offset | None = None
-        """The source's first known high watermark, up to which `--once` copies."""
+        """The source's high watermark when it was first known. `--once` copies up to this offset."""
         self.problem: str | None = None
-        """Why the copy does not progress now; None if it does."""
+        """Why the copy makes no progress at present; None if it does."""
         self.stale = False
-        """True if another broker may lead the partition by now."""
+        """True if the partition's leader may have changed."""
         self.refused = False
-        """True if the problem does not pass by itself."""
+        """True if the problem does not end without a user's action."""
         self.served_at = 0.0
-        """When records last arrived; the copies that have waited longest are served first."""
+        """When records last arrived. The copies that have waited longest are served first."""
         self.copied_bytes = 0
         self._report = report
         self._backoff = Backoff()
@@ -65,7 +65,7 @@ class MirroredPartition:
 
     @property
     def due(self) -> bool:
-        """True unless the copy pauses after an error."""
+        """True unless the copy is pausing after an error."""
         return time.monotonic() >= self._not_before
 
     @property
@@ -90,10 +90,10 @@ class MirroredPartition:
         self.placed = True
 
     def verify(self, brokers: Brokers, leader: Leader) -> None:
-        """Compare the last batch with the leader's, to find out if something else has appended to the copy (blocking).
+        """Compare the copy's last batch with the leader's, to find out if another program has appended (blocking).
 
         If a power loss destroyed batches that the source still has, first truncate the copy there. Raises
-        WrittenByOthersError, and what `fetch` does.
+        WrittenByOthersError, and the errors of `fetch`.
         """
         log, self.verified = self.log, True
         for hole in log.holes:
@@ -117,13 +117,13 @@ class MirroredPartition:
         answer = self._first_at(header.base_offset, brokers, leader)
         theirs = None if answer is None else self._header_of(answer)
         if answer is None or theirs is None:
-            return  # The source has no batch there; the next fetch shows why.
+            return  # The source has no batch at the offset; the next fetch shows why.
         same_bytes = ours[:_HEADER_BYTES] == answer.records[:_HEADER_BYTES]
         if not same_bytes and _contradict(header, theirs):
             raise self._written_by_others(f"has another batch at offset {header.base_offset} than its source")
 
     def _first_at(self, offset: Offset, brokers: Brokers, leader: Leader) -> FetchedPartition | None:
-        """Fetch the first batch at an offset; after an error note it, unset `verified` and return None."""
+        """Fetch the first batch at an offset. After an error, record it, unset `verified` and return None."""
         wanted = FetchPartition(self.partition, self.topic_id, offset, leader.epoch, max_bytes=1)
         answer = fetch(
             brokers, leader.node, [wanted], max_bytes=1, isolation=Isolation.READ_UNCOMMITTED
@@ -135,7 +135,7 @@ class MirroredPartition:
         return answer
 
     def _header_of(self, answer: FetchedPartition) -> BatchHeader | None:
-        """Return the header of the answer's batch; None without a batch, or after noting that it is damaged."""
+        """Return the header of the answer's batch; None if there is none, or if it is damaged, which is recorded."""
         if len(answer.records) < _HEADER_BYTES:
             return None
         try:
@@ -148,7 +148,7 @@ class MirroredPartition:
     def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
         """Apply a leader's answer to the copy (blocking).
 
-        Raises WrittenByOthersError; errors of the disk end the whole mirror: OSError, PartitionOfflineError.
+        Raises WrittenByOthersError. Errors of the disk (OSError, PartitionOfflineError) end the whole mirror.
         """
         if answer.error == errors.OFFSET_OUT_OF_RANGE:
             self._out_of_range(brokers, leader)
@@ -166,25 +166,25 @@ class MirroredPartition:
             self._worked()
 
     def lacks_epoch(self, leader: Leader) -> bool:
-        """Return whether the copy is complete but has no batch of the leader's epoch, which may be empty so far."""
+        """Return whether the copy has all records but no batch of the leader's epoch, in which none may exist yet."""
         return self._at_end and leader.epoch > self._latest_epoch
 
     def note_epoch(self, leader: Leader, end: EpochEnd | None) -> None:
-        """Record the leader's epoch if it is empty so far: no batch tells the copy about it."""
+        """Record the leader's epoch if no batch was written in it yet, because then no batch brings it to the copy."""
         if end == EpochEnd(leader.epoch, self.log.log_end_offset):
             self.log.appender.follow_epoch(end.epoch, end.end_offset)
 
     def has_all(self, answer: FetchedPartition | None) -> None:
-        """Note that the source has no more records: compaction may have left a gap below its high watermark.
+        """Record that the source has no more records: compaction may have left a gap below its high watermark.
 
-        `answer` is the answer about this partition, None if nothing changed; an error does not mean the end of the
-        log.
+        `answer` is the answer about this partition, or None if the partition has not changed. An error in it does not
+        mean that the end of the log is reached.
         """
         if self.goal is not None and (answer is None or answer.at_place):
             self.goal = min(self.goal, self.log.log_end_offset)
 
     def failed(self, error: StorageError, *, code: int = errors.NONE) -> None:
-        """Note an error, report it once, and pause before the next attempt."""
+        """Record an error, report it once, and pause before the next attempt."""
         retry = errors.kind_of(code).retry if code in errors.ERRORS else errors.RetryCondition.LATER
         self.stale = self.stale or retry is errors.RetryCondition.ELSEWHERE
         self.refused = retry is errors.RetryCondition.NO
@@ -206,7 +206,7 @@ class MirroredPartition:
         return latest.epoch if latest else NO_LEADER_EPOCH
 
     def _append(self, records: memoryview, leader: Leader) -> None:
-        """Append the whole batches one by one like the leader, so that segments and indexes become the same."""
+        """Append the whole batches one by one as the leader did, so that segments and indexes become the same."""
         end, _ = find_end(records)
         log = self.log
         for batch in scan(records, 0, end):
@@ -214,14 +214,14 @@ class MirroredPartition:
                 continue
             if (
                 not NO_LEADER_EPOCH <= batch.leader_epoch <= leader.epoch
-            ):  # The checksum does not cover the epoch.
+            ):  # The epoch is not covered by the checksum.
                 raise CorruptBatchError(
                     batch.position,
                     f"leader epoch {batch.leader_epoch}, from the leader of epoch {leader.epoch}",
                 )
             start = log.log_start_offset
             if batch.base_offset < log.log_end_offset:
-                # The log starts or was truncated inside this batch, but batches are appended whole.
+                # The log begins, or was truncated, inside this batch. A batch is always appended whole.
                 log.replacer.truncate_to(batch.base_offset, "a batch begins here")
             log.appender.append_as_follower(bytearray(records[batch.position : batch.end_position]))
             if log.log_start_offset < start:
@@ -282,8 +282,8 @@ class MirroredPartition:
 def _contradict(ours: BatchHeader, theirs: BatchHeader) -> bool:
     """Return whether two batches cannot belong to one log; `theirs` is the source's batch at or after `ours`.
 
-    Compaction may remove records, or the whole batch, and may set a delete horizon; offsets, epoch and producer stay.
-    A newer leader may have written other batches.
+    Compaction may remove records or a whole batch, and may set a delete horizon. It keeps offsets, epoch and
+    producer. A newer leader may have written other batches.
     """
     if theirs.leader_epoch > ours.leader_epoch or theirs.base_offset > ours.last_offset:
         return False

@@ -3,9 +3,9 @@
     topicfs.mirror:  {"version": 1, "cluster": "Some-KafkaClusterId000", "topics": {"orders": "1EvPSKI_SvihSIy3lMKMvg"},
                       "unplaced": ["orders-3"], "ends": {"orders-0": 1200}}
 
-`topics` maps names to topic ids, written before the topic is created. `unplaced` lists partitions whose first offset
-is not known yet. `ends` has the log ends after a clean exit of the mirror: if the logs now end elsewhere, something
-else wrote to them.
+`topics` maps names to topic ids; a topic is added before it is created. `unplaced` lists partitions whose first
+offset is not known yet. `ends` has the log ends at the last clean exit of the mirror: if the logs now end elsewhere,
+another program has written to them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MirrorJournal:
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> MirrorJournal | None:
-        """Return the content; None without the file. Raises CorruptionError, OSError."""
+        """Return the content; None if the file does not exist. Raises CorruptionError, OSError."""
         path = directory / names.MIRROR
         if not files.exists(path):
             return None
@@ -55,7 +55,7 @@ class MirrorJournal:
             raise CorruptionError(path, 0, f"not as a mirror writes it: {error!r}") from None
 
     def write(self, directory: Path, files: FileSystem) -> None:
-        """Replace the file atomically; it is on disk when this returns (OSError)."""
+        """Replace the file atomically; the new file is on disk when this returns. Raises OSError."""
         content = {
             "version": VERSION,
             "cluster": self.cluster_id,

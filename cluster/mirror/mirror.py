@@ -1,8 +1,8 @@
-"""The main loop of a mirror: in each round it asks each broker once for new records of its partitions.
+"""The main loop of a mirror: in each round it asks each broker once for new records of the partitions it leads.
 
-Topics are changed between rounds, in one thread. In a round, each broker has its own thread and each partition one
-leader, so no partition is handled twice at a time. After a round without new records, the brokers are asked to wait
-for some before they answer.
+Topics are changed between rounds, in one thread. In a round, each broker has its own thread and each partition has
+one leader, so no partition is handled by two threads at the same time. After a round without new records, the
+requests let the brokers wait for new records before they answer.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from topicfs.storage.model import Isolation, TopicPartition
 MIRROR_FETCH_BYTES = 32 << 20
 """Size limit of one broker's answer."""
 MIRROR_POLL_MS = 1000
-"""How long a broker may wait for new records; each answer, however small, costs a pass over all copies."""
+"""How long a broker may wait for new records. Each answer, however small, costs a pass over all copies."""
 TOPIC_POLL_SECONDS = 5.0
 """Interval for refreshing the topics."""
 LEADER_RETRY_SECONDS = 0.25
-"""The same while leaders are unknown."""
+"""Interval for refreshing the topics while a partition's leader is unknown."""
 IDLE_TIMEOUT_SECONDS = 60.0
 """Time without new records after which a run with `once` gives up."""
 MAX_FETCH_THREADS = 16
 TOLD_THROTTLE_SECONDS = 30.0
-"""Minimum throttle time that is reported."""
+"""The shortest throttle time that is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """The options of a mirror: what to copy, from where, and until when."""
+    """The options of a mirror: what to copy, from where, and when to end."""
 
     names: TopicNames = field(default_factory=TopicNames)
     begin: int = fetch.EARLIEST
     """First offset of a new copy: EARLIEST, LATEST, or a timestamp in milliseconds."""
     once: bool = False
-    """True: end once the copies have reached the high watermarks of the start."""
+    """True: end once the copies have reached the high watermarks that the source had at the start."""
     throttle: int | None = None
     """Maximum number of bytes fetched per second."""
     metadata_seconds: float = TOPIC_POLL_SECONDS
@@ -72,7 +72,7 @@ class Summary:
     partitions: int
     copied_bytes: int
     problems: tuple[str, ...]
-    """Why partitions are incomplete."""
+    """Why partitions are incomplete, one text for each reason."""
 
 
 def mirror(
@@ -80,8 +80,9 @@ def mirror(
 ) -> Summary:
     """Copy topics into a data directory until `stop` is set, or with `once` until they are complete (blocking).
 
-    Raises UnreachableError (only at the start; later it waits for the cluster), MirrorError if the directory does not
-    belong to this mirror, DirectoryLockedError, OSError. The next run continues from the records copied so far.
+    Raises UnreachableError at the start; later it waits for an unreachable cluster. Raises MirrorError if the
+    directory does not belong to this mirror, DirectoryLockedError, OSError. The next run continues after the records
+    copied so far.
     """
     metadata = brokers.metadata()
     journal = _own_journal(directory, metadata)
@@ -93,13 +94,13 @@ def mirror(
         run = _MirrorRun(engine, topics, brokers, options, stop)
         run.rounds(metadata)
         ends = topics.ends()
-    # After the close: the journal must only mention data that is on disk.
+    # Write it after the close: the journal may only mention data that is on disk.
     replace(topics.journal, ends=ends).write(directory, NativeFileSystem())
     return run.summary()
 
 
 def _own_journal(directory: Path, metadata: Metadata) -> MirrorJournal:
-    """Return the directory's journal, or a new one for a new directory. Raises MirrorError."""
+    """Return the directory's journal; for a new directory, return a new journal. Raises MirrorError."""
     files = NativeFileSystem(read_only=True)
     if not metadata.cluster_id:
         raise MirrorError("the cluster reports no id, which a mirror needs")
@@ -109,8 +110,7 @@ def _own_journal(directory: Path, metadata: Metadata) -> MirrorJournal:
             f"{directory}: a mirror of the cluster {journal.cluster_id}, not of {metadata.cluster_id}; "
             f"mirror into another directory"
         )
-    # Check before the engine opens the directory, because opening already adds settings for the topics it
-    # finds.
+    # Check before the engine opens the directory, because opening already adds settings for the topics in it.
     topics = {one.topic for one in find_partitions(files, [directory])} if files.exists(directory) else set()
     for name in sorted(topics - journal.topics.keys()):
         raise MirrorError(
@@ -178,7 +178,7 @@ class _MirrorRun:
         )
 
     def _ended(self) -> bool:
-        """Return whether all copies are complete, or cannot become so."""
+        """Return whether each copy is complete, or cannot become complete."""
         copies = self._topics.copies.values()
         return not self._topics.disputed and all(one.complete or one.refused for one in copies)
 
@@ -196,7 +196,7 @@ class _MirrorRun:
         return metadata
 
     def _copies_by_leader(self, metadata: Metadata) -> dict[int, list[tuple[MirroredPartition, Leader]]]:
-        """Return the copies to fetch by leading broker, those that waited longest first, skipping paused ones."""
+        """Return the copies to fetch, by leading broker, longest waiting first; paused copies are left out."""
         found: dict[int, list[tuple[MirroredPartition, Leader]]] = defaultdict(list)
         now = time.monotonic()
         for copy in sorted(self._topics.copies.values(), key=lambda one: one.served_at):
@@ -227,7 +227,7 @@ class _MirrorRun:
             answer = session.fetch(wanted, max_bytes=self._most_bytes, wait_ms=wait_ms)
             self._throttled(node, leaders.values(), answer)
             came = self._take(answer, leaders)
-            # An answer that is throttled omits all partitions.
+            # A throttled answer omits all partitions.
             if not answer.throttle_ms:
                 self._note_epochs(
                     node, [(copy, leader) for copy, leader in copies if copy.lacks_epoch(leader)]
@@ -273,7 +273,7 @@ class _MirrorRun:
         return came
 
     def _note_epochs(self, node: int, copies: Sequence[tuple[MirroredPartition, Leader]]) -> None:
-        """Ask for the ends of leader epochs in which nothing was written so far."""
+        """Ask for the ends of those leader epochs in which no batch has been written yet."""
         if copies:
             epochs = {copy.partition: leader.epoch for copy, leader in copies}
             ends = fetch.epoch_ends(self._brokers, node, epochs, epochs)

@@ -1,4 +1,4 @@
-"""The topics of a mirror: those of the source, and their copies."""
+"""The topics of a mirror: the topics in the source, and their copies."""
 
 from __future__ import annotations
 
@@ -52,9 +52,11 @@ class TopicCopies:
     ) -> None:
         self.journal = MirrorJournal("")
         self.copies: dict[TopicPartition, MirroredPartition] = {}
-        """The copies of topics that are in the source now."""
+        """The copies of topics that exist in the source now."""
         self.disputed: Mapping[str, str] = {}
-        """A message for each topic whose id differs from its copy's while some broker still knows the copy's id."""
+        """A message for each topic whose id in the source differs from its copy's, if a broker still knows the copy's
+        id.
+        """
         self._engine, self._directory, self._brokers = engine, directory, brokers
         self._names, self._report = names, report
         self._files = NativeFileSystem()
@@ -63,7 +65,7 @@ class TopicCopies:
         self._verified = False
 
     def say_once(self, about: str, text: str | None) -> None:
-        """Report `text` unless it was the last report about `about`; None forgets that report."""
+        """Report `text`, unless the last report about `about` was the same; None forgets that report."""
         if text is None:
             self._said.pop(about, None)
         elif self._said.get(about) != text:
@@ -71,7 +73,7 @@ class TopicCopies:
             self._report(text)
 
     def take_over(self, journal: MirrorJournal) -> None:
-        """Check that nobody changed the directory since the last run. Raises WrittenByOthersError."""
+        """Check that only mirrors have changed the directory. Raises WrittenByOthersError."""
         for name, topic in self._engine.topics().items():
             if journal.topics.get(name) != topic.topic_id:
                 raise self._written_by_others(f"topic {name} is not the one that was copied")
@@ -84,7 +86,10 @@ class TopicCopies:
         self.journal.write(self._directory, self._files)
 
     def follow(self, metadata: Metadata) -> None:
-        """Create, extend, replace and reconfigure copies to match the source (blocking; OSError, StorageError)."""
+        """Create, extend, replace and reconfigure copies to match the source (blocking).
+
+        Raises OSError, StorageError.
+        """
         found = {
             name: topic
             for name, topic in metadata.topics.items()
@@ -116,7 +121,7 @@ class TopicCopies:
                 self.say_once(f"topic {name}", f"{name}: {why}; its copy stays")
 
     def note_placed(self) -> None:
-        """Store in the journal which copies now have their first offset."""
+        """Record in the journal which copies have a first offset now."""
         placed = {str(one.partition) for one in self.copies.values() if one.placed}
         if placed & self.journal.unplaced:
             self._write(replace(self.journal, unplaced=self.journal.unplaced - placed))
@@ -131,10 +136,10 @@ class TopicCopies:
         }
 
     def _find_disputed(self, found: Mapping[str, TopicMetadata], metadata: Metadata) -> dict[str, str]:
-        """Return messages about topics that were recreated, unless all brokers agree on it (blocking).
+        """Return messages about topics that seem recreated, unless all brokers agree that they were (blocking).
 
-        A broker that lags behind may still name a deleted topic, and ids do not show which one is newer. So no copy
-        is deleted until they agree.
+        A broker that lags behind may still report a deleted topic, and ids do not show which topic is newer.
+        Therefore no copy is deleted until all brokers agree.
         """
         copied = {
             name: copy.topic_id
@@ -201,7 +206,7 @@ class TopicCopies:
         return copies
 
     def _settings(self, topics: Mapping[str, TopicMetadata]) -> dict[str, dict[str, str]]:
-        """Return the settings of new topics, and every SETTINGS_POLL_SECONDS of all."""
+        """Return the settings of new topics; every SETTINGS_POLL_SECONDS return those of all topics."""
         due = time.monotonic() >= self._settings_at
         asked = [
             name
@@ -219,7 +224,7 @@ class TopicCopies:
         return settings
 
     def _known(self, name: str, settings: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings that topicfs knows, without Kafka's defaults."""
+        """Return the settings that topicfs knows and that differ from Kafka's defaults."""
         default, known = TopicConfig(), {}
         for setting, value in settings.items():
             if setting not in SETTINGS:

@@ -3,8 +3,8 @@
     request   int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
     answer    int32 size | int32 correlation id, tags | the answer's fields
 
-Calls block, with a timeout. A connection cannot be used after a failed call, or in a forked process, which shares the
-socket.
+Calls block, with a timeout. After a failed call the connection cannot be used. It cannot be used in a forked process
+either, because that shares the socket.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ ANSWER_TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 << 20
 """Size limit of an answer: enough for the metadata of a million partitions."""
 MAX_FIRST_ANSWER_BYTES = 1 << 20
-"""Size limit of the first answer; an HTTP or TLS answer, read as one of Kafka's, seems larger."""
+"""Size limit of the first answer. If an HTTP or TLS answer is parsed as Kafka's, its size field exceeds this limit."""
 SLOWEST_BYTES_PER_SECOND = 128 << 10
-"""The minimum speed at which an answer may take longer than the caller's time limit, because the link is slow."""
+"""An answer over a slow link may exceed the caller's time limit if it arrives at least at this speed."""
 MAX_THROTTLE_SECONDS = 600.0
-"""Maximum throttle time: a wrong number in an answer must not stop all requests for days."""
+"""Maximum throttle time. Without a maximum, a wrong number in an answer could stop all requests for days."""
 CLIENT_ID = b"topicfs"
 SESSION_SHARE = 0.85
 """Share of the session's lifetime after which the client authenticates again."""
 
 Read: TypeAlias = Callable[[memoryview, int], Values]
-"""Parses the bytes of an answer of a version into all or some fields. Raises CorruptBatchError."""
+"""Parses the bytes of an answer, given its version, into all or some of its fields. Raises CorruptBatchError."""
 
 _SIZE_BYTES = 4
 """Size of the length prefix of an answer."""
 _FIRST_BYTES = 4096
-"""Size of the first receive call, which most answers fit into."""
+"""Size of the first receive call, which gets most answers completely."""
 _TLS_ALERT = b"\x15\x03"
 _UNSUPPORTED_VERSION = 35
 
 
 class SentRequest(NamedTuple):
-    """A request that was sent and whose answer is still to be received."""
+    """A request that was sent, and whose answer has not been received yet."""
 
     api: Api
     version: int
@@ -78,13 +78,13 @@ class SentRequest(NamedTuple):
 
 
 class Throttle:
-    """The throttle time of a broker: no requests until then, because a client quota is exhausted (KIP-219)."""
+    """The throttle time of a broker: until it ends, no request is sent, as a client quota is exhausted (KIP-219)."""
 
     until = 0.0
     """When the throttle time ends, by `time.monotonic`."""
 
     def note(self, answer: Values) -> None:
-        """Apply an answer's throttle time; it never shortens the present one."""
+        """Apply an answer's throttle time. A shorter time never replaces a longer one."""
         seconds = min(answer.get("throttleTimeMs", 0) / 1000, MAX_THROTTLE_SECONDS)
         self.until = max(self.until, time.monotonic() + seconds)
 
@@ -112,12 +112,14 @@ class Connection:
         self._pid = os.getpid()
         self._correlation = 0
         self.throttle = Throttle()
-        """A pool shares one throttle among all connections to a broker."""
+        """The throttle time of the broker. A pool sets the same object for all its connections."""
         self._credentials = security.credentials
         self._session_ends = float("inf")
-        """When the client must authenticate again, before the next request."""
+        """When the session ends; the client must authenticate again before the next request after that."""
         self._proven = security.credentials is not None
-        """True once a request was answered, or the client has authenticated."""
+        """True once the server has answered, or if the client has credentials. Error messages then give no hint about
+        SASL.
+        """
         self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
         try:
             self._socket = socket.create_connection(server, timeout=connect_seconds)
@@ -126,7 +128,7 @@ class Connection:
         self._patience = 0.0
         """Current time limit of the socket, in seconds."""
         self._received = memoryview(b"")
-        """Bytes received after the last answer; they belong to the next one."""
+        """Bytes received after the end of the last answer. They belong to the next answer."""
         opened(self)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -149,12 +151,12 @@ class Connection:
         self._socket.close()
 
     def break_off(self) -> None:
-        """Abort another thread's call, as if the broker had closed the connection."""
+        """Make another thread's call fail, as if the broker had closed the connection."""
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def version(self, api: Api) -> int:
-        """Return the newest common version of an API. Raises UnsupportedVersionError if there is none."""
+        """Return the newest API version that both sides support. Raises UnsupportedVersionError if there is none."""
         low, high = self._versions.get(api.key, (0, -1))
         ours = api.asked_versions
         newest = min(high, ours[-1])
@@ -180,10 +182,11 @@ class Connection:
     ) -> Values:
         """Send a request, and return the answer (blocking).
 
-        `version` replaces the newest common version, `read` parses the answer.
+        `version` replaces the newest common version. `read` replaces the default parser of the answer.
 
-        Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError and, if the client has
-        to authenticate again, AuthenticationError; the caller checks the error codes in the answer.
+        Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError. Raises
+        AuthenticationError if the client has to authenticate again and fails. The caller checks the error codes in
+        the answer.
         """
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is broken, or belongs to another process")
@@ -201,10 +204,11 @@ class Connection:
     def call_all(
         self, *asked: tuple[Api, Values], seconds: float = ANSWER_TIMEOUT_SECONDS
     ) -> tuple[Values, list[Values | None]]:
-        """Send several requests in one round trip (blocking); the broker handles them in order.
+        """Send several requests in one round trip (blocking). The broker handles them in order.
 
-        Returns the first answer and the later ones; the later ones are None from the first that failed, or whose
-        throttle time is longer than `seconds`. Raises what `call` does for the first.
+        Returns the first answer, and a list of the later ones. In the list, an answer and all after it are None if
+        receiving it failed or its throttle time is longer than `seconds`. Raises the errors of `call` for the first
+        request.
         """
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is broken, or belongs to another process")
@@ -218,7 +222,8 @@ class Connection:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
             for (api, _), version, request in zip(asked, versions, requests, strict=True):
-                # If sending a later request fails, its answer, or even the first one, fails below.
+                # If sending a later request fails, receiving its answer fails below, or already receiving the
+                # first one.
                 with suppress(UnreachableError) if sent else nullcontext():
                     sent.append(self._send(api, version, request, seconds))
             answer = self._answer(asked[0][0], versions[0], sent[0], MAX_ANSWER_BYTES)
@@ -242,7 +247,7 @@ class Connection:
         return self.usable and not self.throttle.left() and time.monotonic() < self._session_ends
 
     def begin(self, api: Api, request: Values, *, seconds: float = ANSWER_TIMEOUT_SECONDS) -> SentRequest:
-        """Send a request without waiting; `end` returns its answer (blocking). Raises what `call` does."""
+        """Send a request without waiting; `end` returns its answer (blocking). Raises the errors of `call`."""
         if not self.ready:
             raise UnreachableError(f"{self.server}: the connection cannot be used now")
         version = self.version(api)
@@ -254,9 +259,10 @@ class Connection:
             raise
 
     def end(self, sent: SentRequest) -> Values:
-        """Return the answer to the oldest unanswered request (blocking). Raises what `call` does.
+        """Return the answer to the oldest unanswered request (blocking). Raises the errors of `call`.
 
-        Waits for the throttle time as well, because the broker handles requests sent before only after that time.
+        Also waits for the throttle time, because the broker handles requests that were sent before only after that
+        time.
         """
         try:
             self._wait_at_most(sent.seconds + self.throttle.left())
@@ -276,9 +282,9 @@ class Connection:
             ) from None
 
     def _authenticate(self, credentials: Credentials) -> None:
-        """Authenticate (KIP-152), at first and before a session ends (KIP-368).
+        """Authenticate (KIP-152): when connecting, and before a session ends (KIP-368).
 
-        Raises AuthenticationError, and what `call` does.
+        Raises AuthenticationError, and the errors of `call`.
         """
         who = f"{self.server}: {credentials.mechanism} as {credentials.user}"
         self._session_ends = float("inf")
@@ -296,7 +302,9 @@ class Connection:
                     raise error_of(answer["errorCode"], who, said)
                 lifetime_ms = answer["sessionLifetimeMs"]
                 say = exchange.send(answer["authBytes"])
-        except StopIteration:  # Set it here: once it has passed, `call` would authenticate recursively.
+        except (
+            StopIteration
+        ):  # Set the time here: a time that has passed would make `call` authenticate recursively.
             if lifetime_ms > 0:
                 self._session_ends = time.monotonic() + lifetime_ms * SESSION_SHARE / 1000
         except (ValueError, KeyError) as error:
@@ -304,7 +312,7 @@ class Connection:
             raise AuthenticationError(f"{who}: the broker's answer is wrong: {wrong}") from None
 
     def _agree_on_versions(self) -> dict[int, tuple[int, int]]:
-        """Send ApiVersions in its newest version; a broker that does not know it answers in version 0 (KIP-511)."""
+        """Send ApiVersions in its newest version. A broker that does not know it answers in version 0 (KIP-511)."""
         newest = API_VERSIONS.request.versions[-1]
         asked = {"clientSoftwareName": "topicfs", "clientSoftwareVersion": _own_version()}
         answer = self._versions_answer(asked, newest)
@@ -316,7 +324,7 @@ class Connection:
         return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
 
     def _written(self, api: Api, request: Values, version: int) -> Sequence[Buffer]:
-        """Return a request's bytes in pieces. Raises MalformedAnswerError for a number too large (from an answer)."""
+        """Return a request's bytes in pieces. Raises MalformedAnswerError if a number from an answer is too large."""
         try:
             return api.request.write_in_pieces(request, version)
         except struct.error as error:
@@ -363,7 +371,7 @@ class Connection:
         return self._correlation
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Limit each wait for the socket, by a kernel timeout except with TLS; Python's would poll before each call."""
+        """Limit each wait for the socket: by a kernel timeout, except with TLS, as Python's polls before a call."""
         if seconds == self._patience:
             return
         self._patience = seconds
@@ -403,9 +411,9 @@ class Connection:
         return answer
 
     def _receive(self, max_bytes: int, api: Api) -> memoryview:
-        """Receive an answer into a new buffer, because its reader keeps views of it.
+        """Receive an answer into a new buffer, because the parsed answer refers to the buffer.
 
-        The time limit is for the whole answer, not for each piece. A small answer arrives together with its size.
+        The time limit applies to the whole answer, not to each piece. A small answer arrives together with its size.
         """
         begun = self._received
         self._received = begun[:0]
@@ -437,14 +445,14 @@ class Connection:
         return frame.toreadonly()
 
     def _wait_for_rest(self, api: Api, deadline: float) -> None:
-        """Set the time limit for the rest of an answer. Raises UnreachableError if no time is left."""
+        """Set the socket's time limit for the remainder of an answer. Raises UnreachableError if no time is left."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise UnreachableError(f"{self.server}: {api.name}: no answer in time")
         self._wait_at_most(left)
 
     def _received_into(self, room: memoryview, api: Api, *, whole: bool = False) -> int:
-        """Receive at least one byte into `room`; with `whole` wait until it is full, if the socket can."""
+        """Receive at least one byte into `room`. With `whole`, wait until it is full, if the socket supports this."""
         plain = not isinstance(self._socket, ssl.SSLSocket)
         try:
             received = self._socket.recv_into(room, 0, socket.MSG_WAITALL if whole and plain else 0)

@@ -1,7 +1,7 @@
-"""Converts a file of client settings for other clients: Kafka's own in Java, which Spark uses, and librdkafka.
+"""Converts a file of client settings for other clients: Kafka's Java client, which Spark uses, and librdkafka.
 
-References in the file are resolved here, so that no secret is needed on a command line; the results contain the
-secrets.
+References in the file are replaced by their values here, so that no secret is needed on a command line. The results
+contain the secrets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def for_java(path: Path) -> dict[str, str]:
     settings = _checked(path)
     for store in _STORES:
         if any(name.startswith(f"{store}.") for name in settings):
-            settings.setdefault(f"{store}.type", "PEM")  # Without a type Java assumes its own format.
+            settings.setdefault(f"{store}.type", "PEM")  # Java assumes its own format if no type is set.
     if settings.get(JAAS, "").strip():
         module = settings[JAAS].split()[0]
         login = (f"{name}={_quoted(value)}" for name, value in jaas_options(settings[JAAS]).items())
@@ -60,7 +60,7 @@ def for_librdkafka(path: Path) -> dict[str, str]:
     if settings.get("sasl.mechanism") == "OAUTHBEARER":
         found["sasl.oauthbearer.method"] = "oidc"
     keystore = settings.get("ssl.keystore.location")
-    if keystore:  # One file contains both.
+    if keystore:  # The PEM file contains the certificate and the key.
         found |= {"ssl.certificate.location": keystore, "ssl.key.location": keystore}
     if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"

@@ -1,7 +1,7 @@
-"""SASL authentication: the client's messages, and its checks of the broker's.
+"""SASL authentication: the client's messages, and its checks of the broker's messages.
 
-PLAIN is RFC 4616, SCRAM RFC 5802 and 7677, OAUTHBEARER RFC 7628 and KIP-255. Each mechanism is a generator that
-yields messages, receives the broker's answers, and ends on success; it raises ValueError for a wrong answer.
+PLAIN is RFC 4616, SCRAM RFC 5802 and 7677, OAUTHBEARER RFC 7628 and KIP-255. Each mechanism is a generator: it yields
+the messages, receives the broker's answers, and ends on success. It raises ValueError for a wrong answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Exchange: TypeAlias = Generator[bytes, bytes, None]
 
 FEWEST_ITERATIONS = 4096
 MAX_SCRAM_ITERATIONS = 1_000_000
-"""Maximum number of iterations that a broker may demand: more would keep the client busy for seconds."""
+"""Maximum number of iterations that a broker may demand. More iterations would keep the client busy for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Credentials:
     """Starts an exchange."""
 
     def secrets_in(self, said: bytes) -> list[str]:
-        """Return the password or token in a sent message, because a broker may repeat it in an error."""
+        """Return the password or token that a sent message contains, because a broker may repeat it in an error."""
         parts = re.split("[\0\1]|auth=Bearer ", said.decode())
         return [one for one in parts if one not in {"", self.user, "n,,"}]
 
@@ -48,7 +48,7 @@ def oauthbearer(token: Callable[[], str], extensions: Mapping[str, str]) -> Exch
     said = "".join(f"{name}={value}\1" for name, value in extensions.items())
     refusal = yield f"n,,\1auth=Bearer {token()}\1{said}\1".encode()
     if refusal:
-        yield b"\1"  # The broker then answers with its refusal as an error.
+        yield b"\1"  # In reply, the broker sends its refusal as an error.
 
 
 def scram(hash_name: str, user: str, password: str, nonce: str | None = None) -> Exchange:

@@ -6,8 +6,9 @@ r"""Encryption and authentication of connections, configured by a file in the fo
         username="reports" password="${env:REPORTS_PASSWORD}";
     ssl.truststore.location=/etc/kafka/ca.pem
 
-Keys and certificates are PEM, in files or in the settings themselves. A value may refer to an environment variable,
-`${env:NAME}`, or to another file of settings, `${file:PATH:NAME}`, so that the file needs no passwords.
+Keys and certificates are PEM, in separate files or as values of settings. A value may refer to an environment
+variable, `${env:NAME}`, or to a setting in another file, `${file:PATH:NAME}`, so that the file need not contain
+passwords.
 """
 
 from __future__ import annotations
@@ -76,14 +77,14 @@ class Security:
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
     ignored: tuple[str, ...] = ()
-    """Names of settings in the file that are unknown here, except those meant for other clients."""
+    """Names of settings in the file that topicfs does not know, except settings meant for other clients."""
 
 
 PLAINTEXT = Security()
 
 
 def read_security(path: Path) -> Security:
-    """Read a file of settings. Raises InvalidConfigError, which never contains a password, and OSError."""
+    """Read a file of settings. Raises OSError, and InvalidConfigError, whose message never contains a password."""
     try:
         return security_of(read_settings(path))
     except InvalidConfigError as error:
@@ -91,7 +92,7 @@ def read_security(path: Path) -> Security:
 
 
 def security_of(settings: Mapping[str, str]) -> Security:
-    """Return the security that settings define. Raises InvalidConfigError (which shows no password), OSError."""
+    """Return the security that settings define. Raises OSError, and InvalidConfigError, which shows no password."""
     protocol = _protocol(settings)
     return Security(
         tls=_tls(settings) if protocol.endswith("SSL") else None,
@@ -103,7 +104,7 @@ def security_of(settings: Mapping[str, str]) -> Security:
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Return the settings in a file with resolved references, except in the login options (see `jaas_options`).
+    """Return the settings in a file, with references replaced by their values; `jaas_options` does this for a login.
 
     Raises InvalidConfigError, OSError.
     """
@@ -118,8 +119,8 @@ def read_settings(path: Path) -> dict[str, str]:
 
 
 def jaas_options(text: str) -> dict[str, str]:
-    """Return the options of a login with resolved references. Raises InvalidConfigError."""
-    # Resolve references after parsing: a password may contain quotation marks.
+    """Return the options of a login, with references replaced by their values. Raises InvalidConfigError."""
+    # Replace references after parsing: a password may contain quotation marks.
     return {
         name: _resolved(re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain, JAAS)
         for name, quoted, plain in ((match[1], match[2], match[3]) for match in _JAAS_OPTION.finditer(text))
@@ -134,7 +135,7 @@ def _protocol(settings: Mapping[str, str]) -> str:
 
 
 def _resolved(value: str, name: str) -> str:
-    """Return the value with its references replaced."""
+    """Return `value` with its references replaced by their values."""
 
     def found(match: re.Match[str]) -> str:
         kind, where = match.groups()
@@ -228,7 +229,7 @@ def _identify(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
         else f"{key}\n{settings.get('ssl.keystore.certificate.chain', '')}"
     )
     password = settings.get("ssl.key.password", "")
-    # The ssl module reads only files: use one that only its owner can read, and delete it at once.
+    # The ssl module reads only files: write a file that only its owner can read, and delete it right after.
     with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
         file.write(text)
         file.flush()

@@ -19,16 +19,16 @@ from topicfs.cluster.errors import AuthenticationError, UnreachableError, quoted
 ENDPOINT_SECONDS = 10.0
 MAX_TOKEN_ANSWER_BYTES = 1 << 20
 LIFETIME_SHARE = 0.8
-"""Share of a token's lifetime after which a new one is requested, before sessions with the old one expire."""
+"""Share of a token's lifetime after which a new token is requested, before sessions with the old token expire."""
 LONGEST_LIFETIME_SECONDS = 86_400.0
-"""Maximum use of a token, whatever the endpoint says: a wrong number must not keep an expired token forever."""
+"""Maximum time that a token is used. An endpoint that reports a wrong lifetime cannot make it be used forever."""
 _REFUSED = range(400, 500)
 _TOO_MANY_REQUESTS = 429
 
 
 @dataclass(eq=False)
 class TokenEndpoint:
-    """An HTTP endpoint that issues tokens; all connections share one until it nears expiry. Safe from any thread."""
+    """An HTTP endpoint that issues tokens. All connections share a token until it nears expiry. Thread-safe."""
 
     url: str
     client_id: str
@@ -117,8 +117,8 @@ class TokenEndpoint:
 def _broken_off_after(seconds: float, connected: socket.socket, late: threading.Event) -> Iterator[None]:
     """Shut down the block's connection after `seconds`, and set `late`.
 
-    The connection's own timeout limits only single reads, so a peer that sends a byte now and then would never exceed
-    it.
+    The connection's own timeout limits only single reads. A server that sends a byte now and then would never exceed
+    that timeout.
     """
 
     def break_off() -> None:
@@ -136,11 +136,11 @@ def _broken_off_after(seconds: float, connected: socket.socket, late: threading.
 
 
 def _seconds(lifetime: object) -> float:
-    """Return a token's lifetime; 0 if it is invalid, so that each connection requests its own token."""
+    """Return a token's lifetime. An invalid lifetime counts as 0, so that each connection requests its own token."""
     try:
         return min(
             max(0.0, float(str(lifetime))), LONGEST_LIFETIME_SECONDS
-        )  # In this order of arguments, max turns NaN into 0.
+        )  # With this order of arguments, max turns NaN into 0.
     except ValueError:
         return 0.0
 

@@ -27,7 +27,7 @@ MAX_WATCH_THREADS = 16
 LAG_SECONDS = 2.0
 """How long metadata may omit a topic before brokers are asked why, because one broker may lag behind.
 
-A broker may lag longer than this; a topic that reappears in the metadata is listed again.
+A broker may lag longer than this. A topic that reappears in the metadata is listed again.
 """
 
 
@@ -44,27 +44,31 @@ class Catalog:
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Make the catalog; without `production` partitions are read-only, with `cache` fetches go to a disk cache."""
+        """Make the catalog.
+
+        Without `production`, partitions are read-only. With `cache`, fetched batches are also stored in the disk
+        cache.
+        """
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()
         """Called after topics or partitions were added or removed."""
         self.generation = 0
-        """A counter that grows when topics change, or a partition needs to be followed."""
+        """A counter that grows when topics change, or when the first listener of a partition is added."""
         self._leaders, self._windows = leaders, windows
         self._services = PartitionServices(leaders, windows, production, cache, counts or EngineCounts())
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
         self._clock = clock
         self._missing_since: dict[str, float] = {}
-        """When each topic id was first missing in the metadata; removed when the topic reappears."""
+        """When each topic id was first missing in the metadata. An entry is removed when its topic reappears."""
         self._denied: set[str] = set()
-        """Names of topics that the user may no longer describe: they stay listed, and their partitions raise the
-        error.
+        """Names of topics that the user may no longer describe. They stay listed, and using their partitions raises
+        the error.
         """
         self._deleted: set[str] = set()
-        """Ids of topics deleted here, which a broker that lags behind may still name."""
+        """Ids of topics that this engine deleted, which a broker that lags behind may still report."""
         self._tried: set[str] = set()
-        """Ids of topics whose partitions were asked for their bounds."""
+        """Ids of topics whose partitions have been asked for their bounds."""
 
     def partitions(self) -> list[ClusterPartition]:
         return [one for topic in self.topics.values() for one in topic.known.values()]
@@ -76,7 +80,7 @@ class Catalog:
             self._stirred.notify_all()
 
     def wait_after(self, generation: int, seconds: float) -> bool:
-        """Wait until the generation changes; return False if it does not in time."""
+        """Wait until the generation changes. Return False if it does not change in time."""
         with self._stirred:
             return self._stirred.wait_for(lambda: self.generation != generation, seconds)
 
@@ -120,7 +124,7 @@ class Catalog:
             self.listeners.notify()
 
     def _found(self, metadata: Metadata) -> tuple[dict[str, ClusterTopic], set[str]]:
-        """Return the existing topics, reusing known ones, and the names of denied topics (blocking)."""
+        """Return the existing topics, reusing known objects, and the names of denied topics (blocking)."""
         found = {
             name: self._topic(topic)
             for name, topic in metadata.topics.items()
@@ -139,7 +143,7 @@ class Catalog:
         ids = {name: topic.topic_id for name, topic in late.items()}
         try:
             codes = self._leaders.brokers.answers_by_id(ids, seconds=METADATA_TIMEOUT_SECONDS) if ids else {}
-        except errors.UnreachableError:  # Without an answer the missing topics stay as they are.
+        except errors.UnreachableError:  # Without an answer, missing topics stay listed.
             codes = dict.fromkeys(self._denied & ids.keys(), errors.TOPIC_AUTHORIZATION_FAILED)
         existing = {name: topic for name, topic in late.items() if codes.get(name) not in errors.DELETED}
         denied = {name for name, code in codes.items() if code == errors.TOPIC_AUTHORIZATION_FAILED}
@@ -152,7 +156,7 @@ class Catalog:
         return ClusterTopic(metadata, self._leaders, self._windows.threads)
 
     def _partitions_of(self, topic: ClusterTopic, metadata: Metadata) -> Mapping[int, ClusterPartition]:
-        """Return all partitions in the metadata, reusing known ones."""
+        """Return all partitions in the metadata, reusing known objects."""
         seen = metadata.topics.get(topic.name)
         if seen is None or seen.topic_id != topic.topic_id or seen.leaders.keys() <= topic.known.keys():
             return topic.known
@@ -169,7 +173,7 @@ class Catalog:
         return dict(sorted({**topic.known, **added}.items()))
 
     def _ask(self, metadata: Metadata, partitions: list[ClusterPartition]) -> None:
-        """Ask all leaders at once for bounds; the partitions note the answers or why there is none (blocking)."""
+        """Ask all leaders in parallel for bounds (blocking); each partition records its bounds or why it has none."""
         by_leader: dict[int, list[ClusterPartition]] = defaultdict(list)
         for one in partitions:
             leader = metadata.leader(one.name)

@@ -59,7 +59,7 @@ class PartitionServices(NamedTuple):
     leaders: Leaders
     windows: WindowCache
     production: Production | None
-    """None if partitions are read-only."""
+    """Appends to partitions; None if they are read-only."""
     cache: Cache | None
     """The disk cache of fetched records."""
     counts: EngineCounts
@@ -80,9 +80,9 @@ class ClusterPartition:
         ask_settings: Callable[[], TopicSettings],
         followed: Callable[[], None],
     ) -> None:
-        """Make the partition; `ask_settings` returns the topic's settings and may wait.
+        """Make the partition. `ask_settings` returns the topic's settings and may wait.
 
-        `followed` is called when the first listener is added, and when the bounds move to an unknown place.
+        `followed` is called when the first listener is added, and when the bounds change to unknown values.
         """
         leaders, windows, production, cache, self._engine_counts = services
         self._counts = self._engine_counts.topic(name.topic)
@@ -93,7 +93,7 @@ class ClusterPartition:
         """Why the bounds are unknown; None if they are known."""
         self.newest_timestamp: Timestamp = NO_TIMESTAMP
         self.told_until = 0.0
-        """Until when, by `time.monotonic`, the answer to an own append makes asking for bounds needless."""
+        """The time (`time.monotonic`) until which an append's answer makes a request for bounds unnecessary."""
         self._leaders = leaders
         self._kept = None
         if cache is not None:
@@ -116,10 +116,12 @@ class ClusterPartition:
         """Held while an answer is compared with the known bounds, because two answers may arrive at the same time."""
         self._gone = False
         self._denial: str | None = None
-        """Why every use is refused, while the user may not describe the topic."""
+        """Why every use is refused while the user may not describe the topic; None while the user may."""
         self.cuts: tuple[Offset, ...] = ()
         self._proven_end = Offset(0)
-        """The end of the records that the leader of the bounds' epoch provably has; no reader was shown more."""
+        """The end of the records that the leader of the bounds' epoch certainly has. Readers have seen no later
+        record.
+        """
 
     def __str__(self) -> str:
         return str(self.name)
@@ -152,7 +154,7 @@ class ClusterPartition:
             self.learn(ask_leader_for_bounds(self._leaders, self.name, self.topic_id))
 
     def note_silence(self, reason: str) -> None:
-        """Note why the bounds are still unknown, unless they are known by now."""
+        """Record why the bounds are still unknown, unless they have become known."""
         with self._learning:
             if self.unknown is not None:
                 self.unknown = reason
@@ -201,7 +203,7 @@ class ClusterPartition:
         )
 
     def check_in_sync(self) -> None:
-        """Do nothing: the broker checks this at the append."""
+        """Do nothing: the broker checks this at each append."""
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         size = len(batches)
@@ -242,7 +244,10 @@ class ClusterPartition:
         return self._reader.read(offset, max_bytes, isolation)
 
     def _at_hand(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched | None:
-        """Return batches that were fetched before, if any. Raises OffsetOutOfRangeError, PartitionGoneError."""
+        """Return batches that were fetched before; None if there are none.
+
+        Raises OffsetOutOfRangeError, PartitionGoneError.
+        """
         self._check_exists()
         bounds = self.bounds
         if offset < bounds.log_start_offset:
@@ -256,7 +261,7 @@ class ClusterPartition:
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        del max_bytes  # Not needed: the leader searches.
+        del max_bytes  # Not needed: the leader does the search.
         self._leaders.before_waiting()
         self._check_exists()
 
@@ -308,7 +313,7 @@ class ClusterPartition:
             self._producer.sync()
 
     def look_at_cache(self) -> None:
-        """Load the partition's cache, if there is one, and compare it with the leader (blocking)."""
+        """Load the partition's cache, if it has one, and compare it with the leader's log (blocking)."""
         if self._kept is not None:
             self._kept.check(self.bounds)
 
@@ -335,10 +340,10 @@ class ClusterPartition:
         return bool(self._listeners) and not self._gone
 
     def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None:
-        """Apply bounds from a leader's answer, and notify the listeners if they moved. Safe from any thread.
+        """Apply bounds from a leader's answer, and notify the listeners if they changed. Safe from any thread.
 
-        Answers of older leaders are dropped; the log of a new leader is first compared with the known one (blocking;
-        raises what `Leaders.ask` does). `proven` is False if the broker did not check its leader epoch.
+        Answers of older leaders are ignored. The log of a new leader is first compared with the known log (blocking;
+        raises the errors of `Leaders.ask`). `proven` is False if the broker did not check its leader epoch.
         """
         with self._learning:
             before, first = self.bounds, self.unknown is not None
@@ -357,7 +362,7 @@ class ClusterPartition:
             self._followed()
 
     def _compare(self, epoch: int) -> None:
-        """Ask the new leader how much of the log of leader epoch `epoch` it has, and follow it (blocking)."""
+        """Ask the new leader up to which offset it has the log of leader epoch `epoch`, and follow it (blocking)."""
 
         def attempt(leader: Leader) -> ListedOffset:
             ends = epoch_ends(
@@ -371,14 +376,16 @@ class ClusterPartition:
         bounds = self.bounds._replace(leader_epoch=shared.leader_epoch)
         if shared.offset < bounds.high_watermark:
             bounds = ask_leader_for_bounds(self._leaders, self.name, self.topic_id)
-        if bounds.leader_epoch == shared.leader_epoch:  # Otherwise yet another leader was elected meanwhile.
+        if (
+            bounds.leader_epoch == shared.leader_epoch
+        ):  # If the epochs differ, yet another leader was elected meanwhile.
             self.follow_leader(epoch, shared.offset, bounds)
 
     def follow_leader(self, epoch: int, shared: Offset, bounds: PartitionBounds) -> None:
-        """Switch to a new leader, which shares the log of leader epoch `epoch` below the offset `shared`.
+        """Switch to a new leader, whose log is the same as that of leader epoch `epoch` below the offset `shared`.
 
         If `shared` is below the known bounds, an unclean election lost records, and the new leader's bounds replace
-        them.
+        the known bounds.
         """
         with self._learning:
             before = self.bounds
@@ -388,14 +395,14 @@ class ClusterPartition:
                 self.cuts = (
                     *self.cuts,
                     shared,
-                )  # Set first, so that readers who see the new bounds also see the cut.
+                )  # Set this first, so that readers that see the new bounds also see the lost records' offset.
                 self._proven_end = shared
             lower = shared < before.high_watermark
             self.bounds = bounds if lower else before._replace(leader_epoch=bounds.leader_epoch)
         self._listeners.notify()
 
     def take(self, offset: Offset, fetched: FetchedPartition, leader_epoch: int) -> None:
-        """Apply a follower's fetch that began at `offset`: keep the batches for readers, and update the bounds."""
+        """Apply a follower thread's fetch from `offset`: keep the batches for readers, and update the bounds."""
         size, last_offset = find_end(fetched.records)
         if size and self.followed:
             batches = list(scan(fetched.records, 0, size))
@@ -431,7 +438,7 @@ class ClusterPartition:
         self._listeners.notify()
 
     def deny(self, reason: str | None) -> None:
-        """Refuse every use from now on for lack of permission; None allows it again."""
+        """Refuse every use from now on, for lack of permission; with None, allow it again."""
         self._denial = reason
         self._listeners.notify()
 
@@ -443,7 +450,7 @@ class ClusterPartition:
             raise NotAuthorizedError(self._denial)
 
     def _writable(self) -> PartitionProducer:
-        """Return the producer. Raises what `_check_exists` does, ReadOnlyError."""
+        """Return the producer. Raises ReadOnlyError, and the errors of `_check_exists`."""
         self._check_exists()
         if self._producer is None:
             raise ReadOnlyError(f"{self}: the cluster was opened read-only")

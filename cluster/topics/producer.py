@@ -1,13 +1,14 @@
-"""Appends batches to partitions of a cluster, exactly once each, however often a batch has to be sent.
+"""Appends batches to partitions of a cluster, exactly once, even if a batch has to be sent several times.
 
     append ─► a batch, with the next sequence number ─► its leader ─► its offset
                         ▲                                  │ no answer, or another broker leads now
                         └── the same bytes again ──────────┘
 
-A request has one batch of a partition, and brokers recognize a repeated batch by its producer id and sequence number
-(kafka-storage.md#sequences). If the fate of a batch stays unknown, the partition goes on with a new producer id, so
-that later batches are neither taken for repeats nor out of order. The producer id here replaces one that is already
-in a batch: the batch is a copy, and its original producer does not write here.
+A request contains one batch for a partition. Brokers recognize a repeated batch by its producer id and sequence
+number (kafka-storage.md#sequences). If it stays unknown whether a batch was appended, the partition continues with a
+new producer id. Then the leader takes later batches neither for repeats nor for batches out of order. A batch that
+was encoded elsewhere may have a producer id already. That id is replaced, because the batch is a copy, and its
+original producer does not write here.
 """
 
 from __future__ import annotations
@@ -57,32 +58,32 @@ from topicfs.storage.wire import Values
 ACKS_ALL = -1
 ACKS_LEADER = 1
 REPLICATION_SHARE = 0.8
-"""Share of an answer's time limit that a leader may wait for its replicas."""
+"""Share of a request's time limit that a leader may use to wait for its replicas."""
 MAX_PRODUCER_ID_ATTEMPTS = 3
 """How many producer ids to try before a leader's refusal of the sequence number is final."""
 MAX_SENT_BATCHES = 5
-"""Maximum number of unanswered batches: a broker recognizes this many repeated batches of a producer."""
+"""Maximum number of unanswered batches: for this many batches of a producer, a broker recognizes repeats."""
 PRODUCER_KNOWN_SECONDS = 600.0
-"""Time after an append for which its leader certainly knows the producer (`producer.id.expiration.ms` is a day)."""
+"""How long after an append its leader certainly knows the producer (default `producer.id.expiration.ms`: a day)."""
 ANSWER_VALID_SECONDS = 0.01
-"""How long an append's answer makes asking its leader for bounds needless: while appends continue, each brings new
-ones.
+"""How long an append's answer makes a request for bounds unnecessary: while appends continue, each answer brings new
+bounds.
 """
 
 _FROM_ZERO = bytes(8)
-"""The base offset in a sent batch; the leader assigns the real one."""
+"""The base offset in a sent batch. The leader replaces it by the real offset."""
 _FORGOTTEN = frozenset((OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, PRODUCER_FENCED))
-"""Errors after which the producer needs a new id: the leader lost or deleted what it knew of the producer, or knows
-more.
+"""Errors after which the producer needs a new id: the leader has lost or deleted its state of the producer, or the
+state is newer.
 """
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-"""Errors after which the batch may be in the log."""
+"""Errors that leave open whether the batch is in the log."""
 
 
 class Production(NamedTuple):
     ids: ProducerIds
     codec: Codec | None = None
-    """The codec of batches made here; None: the topic's."""
+    """The codec for batches encoded by this engine; None: the topic's codec."""
 
 
 class PartitionProducer:
@@ -98,7 +99,7 @@ class PartitionProducer:
         ask_config: Callable[[], TopicConfig],
         known: KnownBounds,
     ) -> None:
-        """Make the producer; `ask_config` returns the topic's settings and may wait."""
+        """Make the producer. `ask_config` returns the topic's settings and may wait."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._known = leaders, known
         self._ids, self._codec = production
@@ -107,20 +108,20 @@ class PartitionProducer:
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._remembered: tuple[ProducerIdentity | None, float] = (None, 0.0)
-        """The producer identity that the leader knows, and until when by `time.monotonic`."""
+        """The producer identity that the leader knows, and the time (`time.monotonic`) until which it certainly does."""
         self._appended_end = Offset(0)
-        """The exclusive end of the records appended here."""
+        """The exclusive end of the records that this producer appended."""
         self._alone = True
-        """True while no other producer seems to append: the answer to an append then gives the new bounds."""
+        """True while no other producer seems to append. The answer to an append then gives the new bounds."""
         self._sent = SentBatches(leaders, partition, topic_id)
 
     def append(self, batches: bytearray, *, durable: bool, encoded_here: bool = False) -> Appended:
         """Append batches (blocking); with `durable` wait for as many replicas as the topic requires.
 
-        Batches that were `encoded_here` are compressed first; others keep their producer's compression.
+        Batches that were `encoded_here` are compressed first; others keep the compression of their producer.
 
-        Raises InvalidRecordError and what else the leader refuses, PartlyAppendedError, PartitionOfflineError,
-        PartitionGoneError.
+        Raises InvalidRecordError and errors for other refusals of the leader, PartlyAppendedError,
+        PartitionOfflineError, PartitionGoneError.
         """
         batches, incoming = self._read(batches, encoded_here=encoded_here)
         with self._in_turn():
@@ -140,10 +141,10 @@ class PartitionProducer:
     def begin(
         self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
     ) -> SentAppend:
-        """Send batches after those sent earlier, without waiting for answers (blocking).
+        """Send batches after the batches sent earlier, without waiting for answers (blocking).
 
-        Sends nothing if `unless` returns True when its turn comes. Raises what `append` does for invalid batches; the
-        returned object raises later errors.
+        Calls `unless` right before sending, and sends nothing if it returns True. Raises the errors of `append` for
+        invalid batches. The returned object raises later errors.
         """
         batches, incoming = self._read(batches, encoded_here=encoded_here)
         begun = [SentBatch(batches, batch, durable=durable) for batch in incoming]
@@ -163,17 +164,17 @@ class PartitionProducer:
         return append
 
     def _make_room(self) -> None:
-        """Wait until another batch can be sent: for all sent ones if the connection is unusable, else for some."""
+        """Wait until another batch can be sent: if the connection is unusable, until all sent batches are answered."""
         if not self._sent.ready:
             self._end_sent()
         while len(self._sent) >= MAX_SENT_BATCHES:
             self._end_oldest()
 
     def _send(self, one: SentBatch) -> None:
-        """Send a batch with the next sequence number; if it cannot be sent now, append it.
+        """Send a batch with the next sequence number. If it cannot be sent now, append it.
 
-        A leader accepts any first sequence number from an unknown producer, so it could accept this batch after
-        refusing the one before. Therefore an unknown producer's batches are appended one by one.
+        A leader accepts any first sequence number from an unknown producer. It could therefore accept this batch
+        after it refused the previous batch. For this reason an unknown producer's batches are appended one by one.
         """
         self._number(one.batches, one.batch)
         one.sequence = self._next_sequence
@@ -188,9 +189,9 @@ class PartitionProducer:
             self._again([*self._sent.given_up(), one])
 
     def _end(self, begun: Sequence[SentBatch]) -> Appended:
-        """Return the result of batches that were sent. Raises what `append` does."""
+        """Return the result of batches that were sent. Raises the errors of `append`."""
         if any(one.outcome is None for one in begun):
-            # Wait without limit: only the answer tells the result of a batch that was sent.
+            # Wait without limit: only the answer shows the result of a batch that was sent.
             with self._turn:
                 while any(one.outcome is None for one in begun):
                     self._end_oldest()
@@ -210,7 +211,7 @@ class PartitionProducer:
         self._sent.close()
 
     def _end_oldest(self) -> None:
-        """Take the answer to the oldest sent batch; if it is not a success, append all unanswered batches again."""
+        """Take the answer to the oldest sent batch. If it is not a success, append all unanswered batches again."""
         answer: Produced | None = None
         with suppress(errors.ClusterError):
             one, said, leader = self._sent.answer()
@@ -223,17 +224,18 @@ class PartitionProducer:
         self._learn(answer, one.batch, durable=one.durable, more=bool(self._sent))
 
     def _again(self, batches: Sequence[SentBatch]) -> None:
-        """Append batches without a successful answer again: the same bytes, each after the answer to the last.
+        """Append the batches that have no successful answer again: the same bytes, each after the answer to the last.
 
-        If one fails, the following ones are dropped. The broker may still have appended them before it, so the
-        producer id is given up.
+        If a batch fails, the following batches are not sent again. The broker may have appended them from the first
+        attempt, so the producer id is given up.
         """
         self._next_sequence = batches[0].sequence
         for number, one in enumerate(batches):
             try:
                 one.outcome = self._append(one.batches, one.batch, durable=one.durable, doubtful=one.sent)
             except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the end is told
-                # Following batches may come from other files: they fail too, but not with this batch's error.
+                # The following batches may come from other files: they fail as well, but with a different
+                # error.
                 unavailable = isinstance(error, (errors.PartitionGoneError, errors.PartitionOfflineError))
                 because = errors.PartitionOfflineError(
                     f"{self._partition}: an append before this one failed: {error}"
@@ -284,7 +286,7 @@ class PartitionProducer:
             self._leaders.pause(pause, str(self._partition))
 
     def _compressed(self, batches: bytearray) -> bytearray:
-        """Return the batches compressed with the given codec or the topic's, so that the broker need not do it."""
+        """Return the batches compressed with the given or the topic's codec, so that the broker need not do it."""
         config = self._ask_config()
         codec, level = compression_of(config) if self._codec is None else (self._codec, None)
         if not codec:
@@ -295,7 +297,7 @@ class PartitionProducer:
     def _append(
         self, batches: bytearray, batch: Incoming, *, durable: bool, doubtful: bool = False
     ) -> Produced:
-        """Append one batch with the next sequence number; `doubtful`: it may already be in the log."""
+        """Append one batch with the next sequence number. `doubtful`: the batch may already be in the log."""
         records = batch.last_offset - batch.base_offset + 1
         for _ in range(MAX_PRODUCER_ID_ATTEMPTS):
             self._number(batches, batch)
@@ -395,12 +397,12 @@ class PartitionProducer:
             return None
         try:
             found = bounds_of(answer, leader.node, [self._partition], LATEST)[self._partition]
-        except MalformedAnswerError:  # Ignore it: the batch is in the log.
+        except MalformedAnswerError:  # Ignore the error: the batch is in the log.
             return None
         return None if found.error else found.offset
 
     def _ask_bounds(self) -> None:
-        """Ask the leader once for the bounds, after an append whose answer did not give them."""
+        """Ask the leader for the bounds, once, because the answer to an append did not give them."""
         leader = self._leaders.metadata.leader(self._partition)
         with suppress(errors.StorageError):
             found = ask_bounds(
@@ -410,7 +412,7 @@ class PartitionProducer:
                 self._known.learn(found)
 
     def _learn(self, answer: Produced, batch: Incoming, *, durable: bool, more: bool = False) -> None:
-        """Derive the bounds from an append's answer, so that its records are readable; unless `more` follow."""
+        """Unless `more` batches follow: derive the bounds from an append's answer, so that its records are readable."""
         self._remembered = (self._identity, time.monotonic() + PRODUCER_KNOWN_SECONDS)
         if answer.error or answer.base_offset < 0:
             self._known.moved()
@@ -437,9 +439,9 @@ class PartitionProducer:
             answer.append_time if stamped else Timestamp(batch.max_timestamp),
             time.monotonic() + ANSWER_VALID_SECONDS if durable and adjoins else 0.0,
         )
-        if stable or self._known.unknown is None:  # Otherwise nothing is known about earlier records.
+        if stable or self._known.unknown is None:  # If neither holds, nothing is known about earlier records.
             bounds = PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch)
-            with suppress(errors.StorageError):  # The batch is in the log, even if other requests fail.
+            with suppress(errors.StorageError):  # The batch is in the log, even if later requests fail.
                 self._known.learn(bounds, proven=False)
         if stable < end:
             self._known.moved()

@@ -1,4 +1,4 @@
-"""The producer id of an engine, by which a broker recognizes repeated batches together with their sequence numbers."""
+"""The producer id of an engine. A broker recognizes repeated batches by this id and their sequence numbers."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ProducerIds:
             return self._current
 
     def give_up(self, identity: ProducerIdentity) -> None:
-        """Stop using `identity`, because the fate of its last batch is unknown."""
+        """Stop using `identity`, because it is unknown whether its last batch was appended."""
         with self._lock:
             if self._current == identity:
                 self._current = None
 
     def _ask(self) -> ProducerIdentity:
-        """Ask any broker; retry while it has no ids yet."""
+        """Ask any broker for an id; retry while no ids are available yet."""
         leaders = self._leaders
         deadline, backoff = time.monotonic() + leaders.timeout_seconds, Backoff()
         asked = {
@@ -71,7 +71,7 @@ class ProducerIds:
 
 
 def _refusal(code: int) -> StorageError:
-    """Return the exception for a refused producer id."""
+    """Return the exception for a producer id that was refused with `code`."""
     error = error_of(code, "a producer's id")
     if isinstance(error, NotAuthorizedError):
         return NotAuthorizedError(

@@ -1,4 +1,4 @@
-"""Reads of partitions: from fetched windows, else from the cache or the leader, with read-ahead for sequential readers.
+"""Reads partitions: from fetched windows, else from the cache or the leader, with read-ahead for sequential readers.
 
     read ─► a window that holds the offset ─► a part of it; meanwhile the next window is fetched
                     │ none
@@ -8,7 +8,7 @@
                     ▼
             fetched from the leader ─► kept as a window, and in the cache
 
-A partition keeps at most two windows, and the size of all partitions' windows is bounded.
+A partition keeps at most two windows, and the total size of all windows is limited.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from topicfs.storage.errors import OffsetOutOfRangeError, PartitionOfflineError,
 from topicfs.storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 
 FIRST_WINDOW_BYTES = 1 << 18
-"""First window of a sequential reader; each next one is twice as large."""
+"""Size of a sequential reader's first window. Each following window is twice as large."""
 LARGEST_WINDOW_BYTES = 4 << 20
 WINDOW_CACHE_BYTES = 64 << 20
-"""Maximum size of all partitions' windows; those of the least recently read partition go first."""
+"""Maximum size of all partitions' windows. The windows of the least recently read partition are dropped first."""
 FETCH_AHEAD_THREADS = 4
 """Number of threads for read-ahead."""
 
@@ -44,13 +44,13 @@ class WindowCache:
     def __init__(self, kept_bytes: int = WINDOW_CACHE_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._readers: OrderedDict[PartitionReader, int] = OrderedDict()
-        """The size of each reader's windows, least recently used reader first."""
+        """The size of each reader's windows, the least recently used reader first."""
         self._bytes = 0
         self._lock = threading.Lock()
         self.threads = ThreadPoolExecutor(FETCH_AHEAD_THREADS, thread_name_prefix="read ahead")
 
     def note(self, reader: PartitionReader, size: int) -> None:
-        """Note that a reader was used now, and the size of its windows."""
+        """Record that a reader was used just now, and the size of its windows."""
         with self._lock:
             self._bytes += size - self._readers.pop(reader, 0)
             self._readers[reader] = size
@@ -79,24 +79,24 @@ class PartitionReader:
         known: KnownBounds,
         kept: ReadThroughCache | None = None,
     ) -> None:
-        """Make the reader; with `kept` fetched batches also go to the disk cache."""
+        """Make the reader. With `kept`, fetched batches are also stored in the disk cache."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._cache, self._known = leaders, cache, known
         self._kept = kept
         self._windows: tuple[FetchedBatches, ...] = ()
         self._latest: tuple[FetchedBatches, ...] = ()
-        """Windows with the records appended last, if the partition is followed."""
+        """Windows with the most recently appended records, if the partition has listeners."""
         self._ahead: Future[None] | None = None
-        """The read-ahead under way, or the last one."""
+        """The read-ahead in progress, or the last one."""
         self._goes_on_at = Offset(-1)
-        """Where the last read ended; a read from there is sequential."""
+        """Where the last read ended. A read that starts at this offset is sequential."""
         self._window_bytes = 0
         self._lock = threading.Lock()
 
     def at_hand(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
     ) -> Fetched | None:
-        """Return batches that were fetched before; None if there are none, or another leader may have others."""
+        """Return batches that were fetched before; None if there are none, or if the present leader's may differ."""
         for window in (*self._windows, *self._latest):
             if (
                 window.offset <= offset < window.next_offset
@@ -115,7 +115,7 @@ class PartitionReader:
         return None
 
     def read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
-        """Return batches from the leader (blocking). Raises OffsetOutOfRangeError, and what `Leaders.ask` does."""
+        """Return batches from the leader (blocking). Raises OffsetOutOfRangeError, and the errors of `Leaders.ask`."""
         with self._lock:
             grown = max(2 * self._window_bytes, FIRST_WINDOW_BYTES) if offset == self._goes_on_at else 0
             self._window_bytes = min(grown, LARGEST_WINDOW_BYTES)
@@ -128,11 +128,11 @@ class PartitionReader:
         return found
 
     def wait_for_ahead(self) -> None:
-        """Wait for the read-ahead under way, if any, even if it fails."""
+        """Wait for the read-ahead in progress, if any, even if it fails."""
         ahead = self._ahead
         if (
             ahead is not None and not ahead.cancel()
-        ):  # Cancel it if it has not started, because all threads may be waiting for other brokers.
+        ):  # Cancel a read-ahead that has not started, because all threads may be waiting for other brokers.
             with suppress(StorageError, CancelledError):
                 ahead.result()
 
@@ -141,14 +141,14 @@ class PartitionReader:
         self._windows = self._latest = ()
 
     def take(self, window: FetchedBatches) -> None:
-        """Keep just appended records, which readers usually want at once."""
+        """Keep records that were just appended, because readers usually want them next."""
         self._latest = (*self._latest[-1:], window)
         self._note()
 
     def _fetch_ahead(
         self, window: FetchedBatches, offset: Offset, isolation: Isolation, known: PartitionBounds
     ) -> None:
-        """Read ahead after a window that is read sequentially, unless the next records are there or on their way."""
+        """Read ahead after a window that is read sequentially, unless the next records are fetched or being fetched."""
         end = known.visible_end(isolation)
         if offset != self._goes_on_at or self._windows[-1:] != (window,) or window.next_offset >= end:
             return
@@ -199,7 +199,7 @@ class PartitionReader:
         if not answer.records and bounds.visible_end(isolation) <= offset < known.bounds.visible_end(
             isolation
         ):
-            # A new leader may not know its high watermark yet: this is not the end of the log.
+            # A new leader may not know its high watermark yet: its answer does not show the end of the log.
             self._ask_bounds()
             if offset < known.bounds.visible_end(isolation):
                 if not tries:
@@ -238,7 +238,7 @@ class PartitionReader:
                 raise UnreachableError(f"{self._partition}: the answer does not mention it")
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
-        """Return the error with the present bounds, which the refusal lacks."""
+        """Return the error for `offset`, with the present bounds, which the leader's answer lacks."""
         bounds = self._ask_bounds()
         return OffsetOutOfRangeError(
             offset, bounds.log_start_offset, bounds.high_watermark, str(self._partition)

@@ -1,11 +1,11 @@
-"""Batches of one partition that are sent before earlier ones are answered.
+"""Batches of one partition that are sent before earlier batches are answered.
 
     begin ─► batch 1 ─► ┐                 ┌─► answer 1 ─► end
     begin ─► batch 2 ─► ┼─► one broker ─► ┼─► answer 2 ─► end
     begin ─► batch 3 ─► ┘                 └─► answer 3 ─► end
 
-A broker handles the requests of a connection in order. Any error ends the connection: the producer then sends all
-unanswered batches again, with their sequence numbers.
+A broker handles the requests of a connection in order. After any error the connection is not used again: the producer
+sends all unanswered batches again, with the same sequence numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from topicfs.storage.validation.batches import Incoming
 from topicfs.storage.wire import Values
 
 FIRST_VERSION_BY_ID = 13
-"""First version of Produce with topic ids, with which a batch never goes to a recreated topic of the same name."""
+"""First version of Produce with topic ids. With an id, a batch is never appended to a recreated topic of the same
+name.
+"""
 
 
 class Produced(NamedTuple):
@@ -39,19 +41,19 @@ class Produced(NamedTuple):
     log_start_offset: Offset = Offset(0)
     leader_epoch: int = -1
     last_stable_offset: Offset | None = None
-    """The last stable offset after the append; None if it was not requested or not answered."""
+    """The last stable offset after the append; None if it was not requested or not reported."""
     message: str | None = None
 
 
 class SentBatch:
-    """A batch that may be sent before earlier ones are answered, and its outcome."""
+    """A batch that may be sent before earlier batches are answered, and its outcome."""
 
     __slots__ = ("batch", "batches", "durable", "outcome", "sent", "sequence")
 
     def __init__(self, batches: bytearray, batch: Incoming, *, durable: bool) -> None:
         self.batches, self.batch, self.durable = batches, batch, durable
         self.sequence = 0
-        """The sequence number of its first record."""
+        """The sequence number of the batch's first record."""
         self.sent = False
         """True if the batch may be in the log."""
         self.outcome: Produced | Exception | None = None
@@ -75,11 +77,11 @@ class SentAppend:
 
     @property
     def failed(self) -> bool:
-        """True if one of the batches is not in the log, or may not be."""
+        """True if one of the batches is not in the log, or if that is unknown."""
         return any(isinstance(one.outcome, Exception) for one in self._begun)
 
     def end(self) -> Appended:
-        """Wait until the batches are in the log (blocking). Raises what an append does."""
+        """Wait until the batches are in the log (blocking). Raises the errors of an append."""
         appended = self._end(self._begun)
         self._then(appended)
         return appended
@@ -100,15 +102,20 @@ class SentBatches:
 
     @property
     def ready(self) -> bool:
-        """True if another batch can be sent at once."""
+        """True if another batch can be sent now."""
         connection = self._connection
         return connection is not None and connection.ready
 
     def send(self, one: SentBatch, request: Callable[[bool], Values]) -> bool:
-        """Send a batch (blocking); `request` gets whether to name topics by id. Returns whether the batch was sent."""
+        """Send a batch (blocking); return whether it was sent.
+
+        `request` is called with whether to name topics by id, and returns the request.
+        """
         try:
             connection = self._connection or self._connect()
-            if not connection.ready:  # Do not use it: its session is over, or the client is throttled.
+            if (
+                not connection.ready
+            ):  # Do not use the connection: its session is over, or the client is throttled.
                 return False
             by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
             one.sent = True
@@ -126,7 +133,7 @@ class SentBatches:
             return one, self._connection.end(sent), self._leader
 
     def ended(self) -> None:
-        """Remove the oldest batch; return the connection when no batch is left."""
+        """Remove the oldest batch. If no batch is left, return the connection to its pool."""
         self._batches.popleft()
         if not self._batches:
             self.close()

@@ -17,15 +17,15 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import PartitionOfflineError
 
 SETTINGS_CACHE_SECONDS = 2.0
-"""How long the cluster's settings are used without asking again."""
+"""How long settings from the cluster are used before it is asked again."""
 STALE_SETTINGS_SECONDS = 60.0
-"""How long appends use old settings while new ones are requested: settings rarely change, and appends should not
+"""How long appends use old settings while new settings are requested: settings rarely change, and appends should not
 wait.
 """
 
 
 class ClusterTopic:
-    """See `storage.engine.Topic`. A topic that was deleted and created again is another object, with another id."""
+    """See `storage.engine.Topic`. If a topic is deleted and recreated, the new topic is a new object."""
 
     def __init__(self, metadata: TopicMetadata, leaders: Leaders, threads: ThreadPoolExecutor) -> None:
         """Make the topic; `threads` run requests in the background."""
@@ -33,7 +33,7 @@ class ClusterTopic:
         self.topic_id = metadata.topic_id
         self.internal = metadata.internal
         self.known: Mapping[int, ClusterPartition] = {}
-        """The known partitions by number, ascending; replaced as a whole."""
+        """The known partitions by number, ascending. The mapping is replaced as a whole."""
         self._leaders = leaders
         self._settings: TopicSettings | None = None
         self._settings_until = 0.0
@@ -65,7 +65,7 @@ class ClusterTopic:
         return self.known.values()
 
     def wait_for_settings(self, changes: Mapping[str, str | None]) -> None:
-        """Wait, up to a limit, until brokers report changed settings (blocking): some report values differently."""
+        """Wait, up to a limit, until brokers report changed settings (blocking). Some format values differently."""
         deadline, backoff = time.monotonic() + SETTINGS_CACHE_SECONDS, Backoff()
         while time.monotonic() < deadline:
             self._settings_until = 0.0
@@ -94,7 +94,7 @@ class ClusterTopic:
         return self._settings
 
     def _last_settings(self) -> TopicSettings:
-        """Return the present settings, or the last known ones: an append should depend only on its leader."""
+        """Return the present settings, or else the last known settings: an append should depend only on its leader."""
         try:
             return self._ask_settings()
         except PartitionOfflineError:
@@ -103,7 +103,7 @@ class ClusterTopic:
             return self._settings
 
     def _ask_settings(self) -> TopicSettings:
-        """Ask once if settings are known, else until there is an answer or the time limit."""
+        """Ask once if settings are known. Otherwise ask until there is an answer or the time limit is reached."""
         deadline, backoff = time.monotonic() + self._leaders.timeout_seconds, Backoff()
         while True:
             try:

@@ -1,8 +1,8 @@
 """The threads that keep a cluster's catalog up to date: they ask for metadata, and for partitions' bounds.
 
-watcher     one thread: the topics and their leaders
-followers   a thread per broker: changed bounds and new records of partitions with listeners, at once
-sweepers    a thread per broker: the bounds of all its partitions, from time to time
+watcher one thread: the topics and their leaders followers a thread per broker: changed bounds and new records of
+partitions with listeners, without delay sweepers a thread per broker: the bounds of all its partitions, from time to
+time
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from topicfs.storage.model import Isolation, TopicPartition
 WATCH_POLL_MS = 500
 """How long a broker may wait for new records before it answers."""
 SHORTEST_PAUSE_SECONDS = 0.002
-"""Minimum pause before the next request, so that a busy partition does not use a whole CPU."""
+"""Minimum pause before the next request, so that following a busy partition does not use a whole CPU."""
 NO_NEWS_PAUSE_SECONDS = 0.01
-"""The same after an answer without changes; own appends are known from their answers."""
+"""Minimum pause after an answer without changes. Appends by this engine are known from their own answers."""
 WATCH_ANSWER_BYTES = 1 << 20
 WATCH_PARTITION_BYTES = 1 << 14
-"""Maximum size of new records fetched with a partition's bounds, because a reader usually wants them."""
+"""Maximum size of new records fetched together with a partition's bounds, because a reader usually wants them."""
 FIRST_PERIOD_SECONDS = 0.05
-"""First interval after an event; each following one is twice as long."""
+"""First interval after an event. Each following interval is twice as long."""
 PERIOD_SECONDS = 1.0
-"""Longest interval, when nothing happens."""
+"""Longest interval, which applies while nothing happens."""
 PAUSE_FACTOR = 20
-"""The pause after a request, as a multiple of its duration: large clusters take at most a twentieth of a CPU."""
+"""The pause after a request, as a multiple of the request's duration: a thread uses at most 1/20 of a CPU."""
 DENIED_SECONDS = 60.0
-"""Time after which a partition that the client may not read is tried again."""
+"""Time after which a partition that the client may not read is requested again."""
 
 
 class Round(NamedTuple):
     rest_seconds: float
     """Pause before the next round."""
     refused: bool
-    """True if the broker rejected a partition, which may have another leader."""
+    """True if the broker rejected a partition, which may have a new leader."""
     moved: bool = True
-    """True if known bounds have moved."""
+    """True if known bounds have changed."""
 
 
 class BoundsWatcher:
@@ -58,19 +58,19 @@ class BoundsWatcher:
     def __init__(
         self, leaders: Leaders, catalog: Catalog, node: int, *, sweeps: bool, partition_bytes: int
     ) -> None:
-        """Make the watcher: for all partitions with `sweeps`, else for those with listeners."""
+        """Make the watcher: with `sweeps` for all partitions of the broker, else for its partitions with listeners."""
         self._leaders, self._catalog, self._node = leaders, catalog, node
         self._sweeps, self._partition_bytes = sweeps, partition_bytes
         self._session = FetchSession(leaders.brokers, node, Isolation.READ_UNCOMMITTED)
         self._partitions: dict[TopicPartition, ClusterPartition] = {}
         self._wanted: dict[TopicPartition, FetchPartition] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        """Leader epochs of the partitions."""
+        """Leader epochs of the watched partitions."""
         self._refused: set[TopicPartition] = set()
         self._denied: dict[TopicPartition, float] = {}
-        """Partitions that the client may not read, and when each is tried again."""
+        """Partitions that the client may not read, and when each is requested again."""
         self._told: set[TopicPartition] = set()
-        """Partitions that were left out of the last round."""
+        """Partitions that were left out of the last round, because the bounds were known from an append's answer."""
         self._metadata: Metadata | None = None
         self._generation = -1
 
@@ -96,7 +96,7 @@ class BoundsWatcher:
         return bool(self._partitions)
 
     def _stays(self, metadata: Metadata, generation: int) -> bool:
-        """Return whether newer metadata keeps the same choice: choosing among thousands of partitions is slow."""
+        """Return whether the same partitions remain chosen under newer metadata: choosing among thousands is slow."""
         before = self._metadata
         return (
             before is not None
@@ -108,12 +108,12 @@ class BoundsWatcher:
         )
 
     def round(self, *, wait_ms: int) -> Round:
-        """Fetch changes and apply them to the partitions (blocking). Raises what `FetchSession.fetch` does."""
+        """Fetch changes and apply them to the partitions (blocking). Raises the errors of `FetchSession.fetch`."""
         wanted = self._untold()
         told = len(wanted) < len(self._wanted)
         if not wanted:
             return Round(ANSWER_VALID_SECONDS if told else FIRST_PERIOD_SECONDS, refused=False, moved=False)
-        if told:  # The others are asked for soon.
+        if told:  # The other partitions are requested soon.
             wait_ms = min(wait_ms, int(ANSWER_VALID_SECONDS * 1000))
         answer = self._session.fetch(
             wanted, max_bytes=WATCH_ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS
@@ -137,10 +137,10 @@ class BoundsWatcher:
         return Round(0.0, refused, moved)
 
     def _untold(self) -> list[FetchPartition]:
-        """Return the partitions to fetch, without those whose bounds the answer to an append has just told.
+        """Return the partitions to fetch, leaving out those whose bounds are known from the answer to a recent append.
 
-        A fetch would return the batches that were just appended here; the next one starts after them. Partitions with
-        a new leader are left out until `ask_for_bounds` has compared it with the last one.
+        A fetch would return the batches that were just appended here; the next fetch starts after them. Partitions
+        with a new leader are left out until `ask_for_bounds` has compared its log with the known log.
         """
         if self._sweeps:
             return [one for name, one in self._wanted.items() if self._has_current_epoch(name)]
@@ -160,8 +160,9 @@ class BoundsWatcher:
     def ask_for_bounds(self) -> None:
         """Ask for bounds that fetches do not return (blocking).
 
-        These are the bounds of partitions that may not be fetched or were rejected, of those with a new leader, and
-        of those with open transactions: a fetch session does not report a last stable offset that moves alone.
+        These are the bounds of partitions that may not be fetched or were rejected, of partitions with a new leader,
+        and of partitions with open transactions: a fetch session does not report a change of only the last stable
+        offset.
         """
         asked = {
             name: self._epochs[name]

@@ -1,7 +1,7 @@
 """The group coordinator of one partition of `__consumer_offsets`: joins, syncs, heartbeats, leaves, and deletion.
 
-It has no thread, disk or clock. Its owner passes it requests, due timers and the results of its writes. It checks
-each request in Kafka's order (kafka-coordinators.md#requests).
+It uses no thread, disk or clock: its owner passes it the requests, the timers that are due and the results of its
+writes. It checks each request in Kafka's order (kafka-coordinators.md#requests).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GroupCoordinator:
         return self.groups.get(name)
 
     def new_group(self, name: str) -> Group:
-        """Make a group in memory only: the first record that the coordinator writes for it makes it durable."""
+        """Make a group in memory only. The first record that the coordinator writes for the group makes it durable."""
         group = self.groups[name] = Group(name=name, state_since=self.phases.now)
         self.phases.changed(group)
         return group
@@ -161,7 +161,7 @@ class GroupCoordinator:
         self, group: Group, generation: int, assignments: Mapping[str, bytes], code: Code, _offset: Offset
     ) -> None:
         if group.state is not COMPLETING or group.generation != generation:
-            return  # Another member joined meanwhile, so the rebalance starts again.
+            return  # Another member joined while the record was being written, so the rebalance starts again.
         if code is not Code.NONE:
             self.phases.answer_syncs(group, code)
             write = self.phases.rebalance(
@@ -181,7 +181,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_name: str, member_id: str, generation: int, instance_id: str | None = None
     ) -> Code:
-        """Restart a member's session timer; the answer asks it to rejoin if a rebalance has begun."""
+        """Restart a member's session timer. The answer asks the member to rejoin if a rebalance has begun."""
         try:
             group = self._checked(group_name, member_id, instance_id, generation)
         except RequestError as error:
@@ -263,7 +263,7 @@ class GroupCoordinator:
     # Creation and deletion.
 
     def create(self, name: str, reply: Callable[[Code], None]) -> Write | None:
-        """Create a group without members, as its first member would; do nothing if it exists."""
+        """Create a group without members. Do nothing if the group exists."""
         if name in self.groups:
             reply(Code.NONE)
             return None
@@ -277,7 +277,7 @@ class GroupCoordinator:
         return Write((group.record({}),), written)
 
     def check_deletable(self, name: str) -> Group:
-        """Return a group if it may be deleted. Raises RequestError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Return a group that may be deleted. Raises RequestError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self.groups.get(name)
         if group is None or group.state is DEAD:
             raise RequestError(Code.GROUP_ID_NOT_FOUND)
@@ -324,7 +324,7 @@ class GroupCoordinator:
         return writes
 
     def remove_all(self, names: Iterable[str], reason: str) -> list[Write]:
-        """Remove all members of groups whose process ended or is about to end."""
+        """Remove all members of the named groups, because their process has ended or is about to end."""
         writes = []
         for name in names:
             group = self.groups.get(name)
@@ -342,7 +342,7 @@ class GroupCoordinator:
         return writes
 
     def unload(self) -> None:
-        """Stop serving: waiting members get NOT_COORDINATOR, and look for the new coordinator."""
+        """Stop serving: answer waiting members with NOT_COORDINATOR, so that they look for the new coordinator."""
         self.timers.cancel_all()
         for group in list(self.groups.values()):
             group.move_to(DEAD, self.phases.now)

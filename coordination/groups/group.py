@@ -45,11 +45,11 @@ class GroupMember:
     heartbeats: bool = True
     assignment: bytes = b""
     is_new: bool = False
-    """True until the member's first join is answered."""
+    """True until the member's first join has been answered."""
     join_reply: requests.JoinReply | None = None
-    """The reply to a join; it is called when the join phase ends."""
+    """The reply to a waiting join, called when the join phase ends; None if no join is waiting."""
     sync_reply: requests.SyncReply | None = None
-    """The reply to a sync; it is called when the member's assignment is known."""
+    """The reply to a waiting sync, called when the member's assignment is known; None if no sync is waiting."""
 
     @property
     def offers(self) -> frozenset[str]:
@@ -60,14 +60,14 @@ class GroupMember:
         return next((one.metadata for one in self.protocols if one.name == protocol), b"")
 
     def wait_for_join(self, reply: requests.JoinReply) -> None:
-        """Keep the reply to a join; end the wait of an earlier one, which the client has given up."""
+        """Keep the reply to a join. An earlier join that is still waiting is ended: its client has given up on it."""
         if self.heartbeats:
             code = requests.Code.REBALANCE_IN_PROGRESS
             self.answer_join(requests.JoinAnswer(code=code, member_id=self.member_id))
         self.join_reply = reply
 
     def wait_for_sync(self, reply: requests.SyncReply) -> None:
-        """Keep the reply to a sync, as `wait_for_join` does."""
+        """Keep the reply to a sync. An earlier sync that is still waiting is ended, as in `wait_for_join`."""
         if self.heartbeats:
             self.answer_sync(requests.SyncAnswer(requests.Code.REBALANCE_IN_PROGRESS))
         self.sync_reply = reply
@@ -78,7 +78,7 @@ class GroupMember:
             reply(answer)
 
     def answer_sync(self, answer: requests.SyncAnswer) -> bool:
-        """Answer the member's waiting sync; return whether there was one."""
+        """Answer the member's waiting sync. Return False if no sync is waiting."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is not None:
             reply(answer)
@@ -86,13 +86,13 @@ class GroupMember:
 
     @property
     def waits(self) -> bool:
-        """True if the member has a join or sync waiting, which proves that it lives; False for a new member."""
+        """True if a join or sync of the member waits, which proves that the member is alive; False for a new member."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Group:
-    """A group in memory. It writes nothing: its callers decide what is written, and when."""
+    """A group in memory. The class writes nothing to the log: its callers decide what is written, and when."""
 
     name: str
     state_since: Timestamp
@@ -105,17 +105,17 @@ class Group:
     leader: str | None = None
     members: dict[str, GroupMember] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
-    """Member ids that were given out, and with which nobody has joined yet."""
+    """Member ids that the coordinator has given out and that no member has joined with yet."""
     pending_sync: set[str] = field(default_factory=set)
-    """Members of this generation that have not asked for their assignment yet."""
+    """Ids of members of this generation that have not asked for their assignment yet."""
     static: dict[str, str] = field(default_factory=dict)
     """The member id of each static member, by instance id."""
     member_added: bool = False
     """True if a member joined during the initial delay."""
     subscribed: frozenset[str] | None = None
-    """The topics of all members; None if they are unknown, or the members are not consumers."""
+    """The topics that all members together subscribe to; None if unknown, or if the members are not consumers."""
     _common: frozenset[str] | None = None
-    """The assignors that all members offer; None: to be computed."""
+    """The assignors that all members offer; None if not computed yet."""
     _late: str | None = None
     """The member that `all_joined` last found missing."""
 
@@ -142,7 +142,7 @@ class Group:
             self.static[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> GroupMember | None:
-        """Remove a member, or a given-out id. If the leader leaves, the first remaining member becomes the leader."""
+        """Remove a member, or an id that was only given out. If the leader is removed, the first other member leads."""
         self.pending.discard(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -156,7 +156,7 @@ class Group:
         return member
 
     def replace_static(self, instance_id: str, old_id: str, new_id: str) -> GroupMember:
-        """Move a static member to a new id, with its assignment and leadership; requests of the old id are fenced."""
+        """Move a static member to a new id, with its assignment and leadership; later requests of `old_id` fail."""
         member = self.members.pop(old_id)
         member.answer_join(requests.JoinAnswer(code=requests.Code.FENCED_INSTANCE_ID, member_id=old_id))
         member.answer_sync(requests.SyncAnswer(requests.Code.FENCED_INSTANCE_ID))
@@ -203,7 +203,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Return whether a joined member leads. The first joined one replaces a leader that has not joined."""
+        """Return whether a joined member leads. If the leader has not joined, the first joined member replaces it."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_reply is not None:
@@ -218,7 +218,7 @@ class Group:
         return iter(hash_map_order(self.members))
 
     def joined_members(self) -> tuple[requests.JoinedMember, ...]:
-        """Return all members in the form that the leader receives."""
+        """Return all members in the form that the leader's join answer contains."""
         return tuple(
             requests.JoinedMember(
                 one, self.members[one].instance_id, self.members[one].metadata(self.protocol)
@@ -236,7 +236,7 @@ class Group:
         return self._common
 
     def set_protocols(self, member: GroupMember, protocols: tuple[requests.Protocol, ...]) -> None:
-        """Replace the assignors that a member offers."""
+        """Replace the assignors that `member` offers."""
         before, member.protocols = member.offers, protocols
         if member.offers != before:
             self._common = None
@@ -249,7 +249,7 @@ class Group:
         return protocol_type == self.protocol_type and bool(names & self.common_protocols())
 
     def select_protocol(self) -> str:
-        """Return the assignor with the most votes; a tie is decided by the order of a Java HashMap."""
+        """Return the assignor with the most votes. On a tie the first in the iteration order of a Java HashMap wins."""
         candidates = self.common_protocols()
         votes = Counter(
             next(one.name for one in member.protocols if one.name in candidates)
@@ -285,7 +285,7 @@ class Group:
         return self.subscribed is not None and topic in self.subscribed
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> requests.KeyValue:
-        """Return the group's record; `assignments` replaces the members' own assignments."""
+        """Return the group's record. `assignments`, if given, replaces the assignments stored in the members."""
         members = [self.members[one] for one in self.in_map_order()]
         return write_group(
             self.name,
@@ -315,7 +315,7 @@ class Group:
 
     @classmethod
     def from_record(cls, name: str, fields: Mapping[str, object]) -> Group:
-        """Return the group that a record describes: Stable if it has members, else Empty."""
+        """Return the group that a record's `fields` describe: in state Stable if it has members, else Empty."""
         stamp = fields.get("currentStateTimestamp", NO_TIMESTAMP)
         assert isinstance(stamp, int)
         group = cls(name=name, state_since=Timestamp(stamp))

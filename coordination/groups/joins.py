@@ -1,4 +1,4 @@
-"""Joins of a group: by new members, by known members, and by static members that return after a restart.
+"""Handles joins: by new members, by known members, and by static members that return after a restart.
 
 Rules and the order of the checks: kafka-coordinators.md#join.
 """
@@ -23,9 +23,9 @@ from topicfs.coordination.groups.requests import (
 from topicfs.storage.model import Offset
 
 VERSION_WITH_MEMBER_ID = 4
-"""Since this version of the request a new member first gets an id, and rejoins with it."""
+"""From this version of the request on, a new member first gets an id, and rejoins with it."""
 VERSION_WITH_SKIPPED_ASSIGNMENT = 9
-"""Since this version a returning static leader gets all members, and is told to skip the assignment."""
+"""From this version on, a returning static leader gets the list of all members and is told to skip the assignment."""
 
 
 class Joins:
@@ -141,7 +141,7 @@ class Joins:
         return self._update(group, member, request, reply, reason)
 
     def _reason_to_rebalance(self, group: Group, member: GroupMember, request: JoinRequest) -> str | None:
-        """Return why a rejoining member makes the group rebalance; None: it gets its present join answer again."""
+        """Return why a rejoining member makes the group rebalance. None: the member gets its last join answer again."""
         if group.state is PREPARING:
             return f"Member {member.member_id} joining during {group.state.value}"
         if group.state is STABLE and group.leader == member.member_id:
@@ -160,7 +160,7 @@ class Joins:
     def _replace(
         self, group: Group, request: JoinRequest, reply: JoinReply, old_id: str, new_id: str
     ) -> Write | None:
-        """Give a returning static member its former place under a new id."""
+        """Let a returning static member take its former place under `new_id`."""
         assert request.instance_id is not None
         old_leader = group.leader
         member = group.replace_static(request.instance_id, old_id, new_id)
@@ -222,8 +222,8 @@ class Joins:
             skips = group.leader == new_id
             member.answer_join(replace(answer, member_id=new_id, skip_assignment=skips))
         else:
-            # An older client does not know skip_assignment: if it sees the old leader's id, it does not assign
-            # either.
+            # Clients of older versions do not know skip_assignment. Seeing the old leader's id makes them
+            # skip the assignment as well.
             member.answer_join(replace(answer, member_id=new_id, leader=old_leader or "", members=()))
 
 

@@ -1,7 +1,7 @@
 """The positions of groups: commits and transactions, fetches, deletion, expiry (kafka-coordinators.md#positions).
 
-Each change returns the records to write, and changes memory only once they are in the log. So no reader gets a
-position that a crash could take back, and a failed append changes nothing.
+Each change returns the records to write. The change takes effect in memory only after these records are in the log.
+Therefore a reader never gets a position that a crash could undo, and a failed append changes nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from topicfs.storage.model import (
 NO_TOPIC_ID = uuid.UUID(int=0)
 NEVER = -1
 VERSION_WITHOUT_GROUP = 9
-"""Since this version of the request a member's commit to an unknown group gets GROUP_ID_NOT_FOUND, not
-ILLEGAL_GENERATION.
+"""From this version of the request on, a member's commit to an unknown group fails with GROUP_ID_NOT_FOUND; before,
+with ILLEGAL_GENERATION.
 """
 
 TopicIds = Callable[[TopicPartition], uuid.UUID | None]
-"""Returns the id of a partition's topic, 0 if the topic has no id; None if the partition does not exist."""
+"""Returns the id of a partition's topic: 0 if the topic has no id, None if the partition does not exist."""
 
 
 class StoredOffset(NamedTuple):
-    """A committed position, and the offset of its record."""
+    """A committed position, and the offset of the record that stores it."""
 
     position: CommittedOffset
     record_offset: Offset
@@ -64,7 +64,7 @@ class OffsetStore:
     # Queries.
 
     def committed(self, group: str) -> Mapping[TopicPartition, StoredOffset]:
-        """Return a group's positions, without those in a deleted topic of the same name."""
+        """Return a group's positions, leaving out positions in a deleted topic whose name is in use again."""
         return self._of_present_topics(self._committed.get(group, {}))
 
     def _of_present_topics(self, own: Own) -> Own:
@@ -75,7 +75,7 @@ class OffsetStore:
         }
 
     def known(self) -> dict[str, dict[TopicPartition, Offset]]:
-        """Return the positions of all groups now. Safe from any thread: each copy below is one atomic step."""
+        """Return the present positions of all groups. Safe from any thread: each copy below is one atomic step."""
         found = {group: own.copy() for group, own in self._committed.copy().items()}
         return {
             group: {
@@ -86,19 +86,20 @@ class OffsetStore:
         }
 
     def groups(self) -> Collection[str]:
-        """The groups that have positions, also in open transactions."""
+        """The groups that have positions, including positions in open transactions."""
         return self._committed.keys() | {group for own in self._pending.values() for group in own}
 
     def pending(self, group: str) -> Iterator[tuple[ProducerId, TopicPartition, StoredOffset]]:
-        """Yield a group's positions in open transactions, with the id of each producer."""
+        """Yield a group's positions in open transactions, each with the id of its producer."""
         for producer_id, groups in self._pending.items():
             for partition, stored in groups.get(group, {}).items():
                 yield producer_id, partition, stored
 
     def fetch(self, group: str, partition: TopicPartition, *, require_stable: bool) -> StoredOffset | None:
-        """Return a group's position; None if it has none, or only one in a deleted topic of that name.
+        """Return a group's position. None if it has no position, or only a position in a deleted topic of that name.
 
-        With `require_stable` raises RequestError (UNSTABLE_OFFSET_COMMIT) while an open transaction may move it.
+        If `require_stable` is set and an open transaction may still change the position, raises RequestError
+        (UNSTABLE_OFFSET_COMMIT).
         """
         if require_stable and self._is_pending(group, partition):
             raise RequestError(Code.UNSTABLE_OFFSET_COMMIT)
@@ -121,7 +122,7 @@ class OffsetStore:
         *,
         producer_id: ProducerId = NO_PRODUCER_ID,
     ) -> Write | None:
-        """Commit positions; with `producer_id`, as a part of that producer's transaction."""
+        """Commit positions. If `producer_id` is given, the commit is part of that producer's open transaction."""
         try:
             check_commit(group, request, transactional=producer_id != NO_PRODUCER_ID)
         except RequestError as error:
@@ -169,7 +170,7 @@ class OffsetStore:
     def take(
         self, position: CommittedOffset, record_offset: Offset, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> None:
-        """Store a position whose record is in the log."""
+        """Apply a position whose record is in the log."""
         if producer_id == NO_PRODUCER_ID:
             own = self._committed.setdefault(position.group, {})
         else:
@@ -177,7 +178,10 @@ class OffsetStore:
         own[TopicPartition(position.topic, position.partition)] = StoredOffset(position, record_offset)
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> list[str]:
-        """End a producer's transaction: keep its positions if `committed`, unless newer; return its groups."""
+        """End a producer's transaction; return the groups that have positions in it.
+
+        If `committed`, each position takes effect, unless the group has a newer one for the partition.
+        """
         groups = self._pending.pop(producer_id, {})
         if committed:
             for group, positions in groups.items():
@@ -211,13 +215,13 @@ class OffsetStore:
         return self._tombstones([(group.name, one) for one in gone], lambda: reply(codes), reply)
 
     def places(self, group: str) -> list[TopicPartition]:
-        """Return the partitions in which a group has a position, also one of an open transaction."""
+        """Return the partitions in which a group has a position, including positions in open transactions."""
         return sorted(
             {*self._committed.get(group, ()), *(partition for _, partition, _ in self.pending(group))}
         )
 
     def forget(self, group: str, partition: TopicPartition | None = None) -> None:
-        """Forget a position whose tombstone is in the log, or all positions of a group."""
+        """Drop a position whose tombstone is in the log. Without `partition`, drop all positions of the group."""
         for own in (self._committed, *self._pending.values()):
             if partition is None:
                 own.pop(group, None)
@@ -228,7 +232,7 @@ class OffsetStore:
         self._pending = {pid: groups for pid, groups in self._pending.items() if groups}
 
     def topics_deleted(self, topics: Mapping[str, uuid.UUID]) -> list[Write]:
-        """Delete the positions in deleted topics; `topics` has their ids."""
+        """Delete the positions in deleted topics. `topics` maps the topics' names to their ids."""
         gone: dict[str, list[TopicPartition]] = {}
         for group in self.groups():
             for partition in self.places(group):
@@ -240,7 +244,7 @@ class OffsetStore:
         return [write for write in writes if write is not None]
 
     def without_topic_id(self, topic: str) -> dict[str, list[TopicPartition]]:
-        """Return each group's partitions of `topic` whose position has no topic id, also in open transactions."""
+        """Return, by group, the partitions of `topic` whose position lacks a topic id, including open transactions."""
         found: dict[str, set[TopicPartition]] = {}
         for groups in (self._committed, *self._pending.values()):
             for group, own in groups.items():
@@ -267,7 +271,7 @@ class OffsetStore:
     def tombstones(
         self, group: str, partitions: Collection[TopicPartition], done: Callable[[Code], None]
     ) -> Write | None:
-        """Delete positions in any state of the group."""
+        """Delete positions, whatever state the group is in."""
         return self._tombstones([(group, one) for one in partitions], lambda: done(Code.NONE), done)
 
     def _is_expired(self, group: Group, position: CommittedOffset, now: Timestamp) -> bool:
@@ -308,7 +312,7 @@ def check_commit(group: Group | None, request: OffsetCommitRequest, *, transacti
     """Raise RequestError if a group does not accept a commit (kafka-coordinators.md#positions)."""
     if group is None:
         if request.generation < 0:
-            return  # A consumer without membership that only keeps its positions here: its commit creates the group.
+            return  # A consumer that is not a member stores its positions in the group.
         raise RequestError(
             Code.GROUP_ID_NOT_FOUND if request.version >= VERSION_WITHOUT_GROUP else Code.ILLEGAL_GENERATION
         )
@@ -327,5 +331,5 @@ def check_commit(group: Group | None, request: OffsetCommitRequest, *, transacti
 
 
 def _same_topic(known: uuid.UUID, now: uuid.UUID | None) -> bool:
-    """Return whether `known` and `now` are the same topic; records of old brokers and of transactions have no id."""
+    """Return whether `known` and `now` are the same topic. Records of old brokers and of transactions lack an id."""
     return now is None or NO_TOPIC_ID in (known, now) or known == now

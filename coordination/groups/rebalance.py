@@ -4,7 +4,7 @@
                │  ▲    all members wait, or join-g rings     the leader's assignment is in the log
                └──┘    members come, go, or change, at any time: back to PreparingRebalance
 
-Rules: kafka-coordinators.md#rebalance, after Kafka's GroupMetadataManager.
+Rules: kafka-coordinators.md#rebalance. Source: Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from topicfs.coordination.groups.timers import Timers
 from topicfs.storage.model import Offset, Timestamp
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member may wait for the answer to its first join: until then it cannot send heartbeats."""
+"""How long a new member may wait for the answer to its first join. Until that answer it cannot send heartbeats."""
 RETRY_MS = 1000
-"""The shortest join phase that follows one in which nobody joined: clients may ask for 0, and for less."""
+"""The shortest join phase after a join phase in which nobody joined: clients may ask for a timeout of 0 or less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class RebalancePhases:
     # Start of the join phase.
 
     def rebalance(self, group: Group, reason: str) -> Write | None:
-        """Begin a rebalance; if the group is already in its join phase, end that phase if all members joined."""
+        """Begin a rebalance. If the group is already in its join phase, end that phase once all members have joined."""
         if group.in_state(STABLE, COMPLETING, EMPTY):
             return self.prepare(group, reason)
         return self.end_join_phase_if_all_joined(group)
@@ -92,7 +92,7 @@ class RebalancePhases:
         return None
 
     def _wait_for_members(self, group: Group, delay: int, remaining: int) -> None:
-        """Wait the initial delay, so that members that start one after another share one rebalance."""
+        """Wait the initial delay, so that members that start one after another are handled in a single rebalance."""
 
         def over() -> Write | None:
             if group.state is not PREPARING:
@@ -121,7 +121,7 @@ class RebalancePhases:
         return None
 
     def end_join_phase(self, group: Group) -> Write | None:
-        """End the join phase with the members that joined; remove dynamic members that did not."""
+        """End the join phase with the members that joined. Remove the dynamic members that did not join."""
         self.timers.cancel(join_timer(group))
         group.member_added = False
         late = [one for one in group.members.values() if one.join_reply is None and one.instance_id is None]
@@ -184,7 +184,7 @@ class RebalancePhases:
     # The assignment.
 
     def synced(self, group: Group, member_id: str) -> None:
-        """Note that a member has asked for its assignment."""
+        """Record that a member has asked for its assignment."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self.timers.cancel(sync_timer(group))

@@ -1,8 +1,8 @@
-"""The requests to a group coordinator, its answers, and the records it writes, as values.
+"""The requests to a group coordinator, its answers, and the records it writes, as Python values.
 
-Requests and answers have Kafka's names and fields, not its bytes. Each request comes with a `reply`, which is called
-once, perhaps later. Records that must be in the log first are a `Write`: the coordinator's runner appends them and
-then calls `written`.
+Requests and answers have Kafka's field names, but are not encoded. Each request comes with a `reply` function, which
+is called once, perhaps later. A `Write` has records that must be in the log before the change takes effect: the
+coordinator's runner appends them and then calls `written`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Code(IntEnum):
-    """Kafka's error codes, as far as a group coordinator uses them."""
+    """The Kafka error codes that a group coordinator uses."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -51,11 +51,11 @@ class Write(NamedTuple):
 
     records: tuple[KeyValue, ...]
     written: Callable[[Code, Offset], None]
-    """Called with NONE and the offset of the first record, or with an error code: then nothing was appended."""
+    """Called with NONE and the offset of the first record. If nothing was appended, called with an error code."""
 
 
 class Protocol(NamedTuple):
-    """An assignor that a member offers, with the metadata that the leader gets for it."""
+    """An assignor that a member offers, and the metadata that the leader receives for this assignor."""
 
     name: str
     metadata: bytes
@@ -67,9 +67,9 @@ class JoinRequest:
 
     group: str
     member_id: str = ""
-    """Empty if the member has no id yet."""
+    """The member's id; empty if it has none yet."""
     proposed_id: str = ""
-    """The id for a new member of this process; empty: the coordinator generates one."""
+    """The id for a new member of this process; if empty, the coordinator generates an id."""
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = "/127.0.0.1"
@@ -83,11 +83,11 @@ class JoinRequest:
     """Version of Kafka's request: since 4 a new member first gets an id, since 9 assigning may be skipped."""
     reason: str = ""
     heartbeats: bool = True
-    """False: this process knows when the member ends, so no session timer is needed."""
+    """False if this process knows when the member ends, so that the member needs no session timer."""
 
 
 class JoinedMember(NamedTuple):
-    """A member, in the form that the leader receives."""
+    """A member in the form that the leader's join answer contains."""
 
     member_id: str
     instance_id: str | None
@@ -106,7 +106,7 @@ class JoinAnswer:
     leader: str = ""
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()
-    """All members if the answer goes to the leader, else empty."""
+    """All members in the leader's answer; empty in the answers to other members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class SyncAnswer(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A leaving member; a static one may be named by its instance id alone."""
+    """A member that leaves. A static member may be named by its instance id alone."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -148,7 +148,7 @@ class OffsetCommitRequest:
     member_id: str = ""
     instance_id: str | None = None
     generation: int = -1
-    """-1: the commit comes from no member."""
+    """The member's generation; -1 if the commit does not come from a member."""
     retention_ms: int | None = None
     version: int = 10
 
@@ -156,7 +156,7 @@ class OffsetCommitRequest:
 JoinReply: TypeAlias = Callable[[JoinAnswer], None]
 SyncReply: TypeAlias = Callable[[SyncAnswer], None]
 CommitReply: TypeAlias = Callable[[Code | Mapping[TopicPartition, Code]], None]
-"""One code for all partitions, or one for each."""
+"""Called with one code for all partitions, or with a code for each partition."""
 
 
 class RequestError(Exception):

@@ -1,4 +1,4 @@
-"""Named timers: each runs an action at a time, unless it is set again or cancelled before."""
+"""Named timers: each runs an action at a given time, unless it is set again or cancelled before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Action = Callable[[], Write | None]
 
 
 class Timers:
-    """Timers of one coordinator. Setting a name again replaces its timer."""
+    """The timers of one coordinator. Setting a timer whose name exists replaces that timer."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -28,7 +28,7 @@ class Timers:
         self._set[name] = due, number, action
         heapq.heappush(self._heap, (due, number, name))
         if len(self._heap) > 4 * len(self._set) + 64:
-            # Drop replaced entries, so that timers that are set again and again do not fill the memory.
+            # Drop replaced entries, so that timers that are set many times do not fill the memory.
             self._heap = [(at, n, key) for key, (at, n, _) in self._set.items()]
             heapq.heapify(self._heap)
 
@@ -43,7 +43,7 @@ class Timers:
         return name in self._set
 
     def next_due(self) -> Timestamp | None:
-        """Return when the next timer is due; None without timers."""
+        """Return when the next timer is due; None if no timer is set."""
         while self._heap:
             due, number, name = self._heap[0]
             if self._set.get(name, (0, -1))[1] == number:

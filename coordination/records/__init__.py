@@ -1,1 +1,1 @@
-"""The records of Kafka's coordinators, the consumers' embedded protocol, and the partition assignors."""
+"""The record formats of Kafka's coordinators, the consumers' embedded protocol, and the partition assignors."""

@@ -1,6 +1,6 @@
 """The assignors of Kafka's classic consumer groups, as pure functions (kafka-coordinators.md#assignors).
 
-After Kafka's RangeAssignor, RoundRobinAssignor and AbstractStickyAssignor. Topics that do not exist are ignored.
+Source: Kafka's RangeAssignor, RoundRobinAssignor and AbstractStickyAssignor. Topics that do not exist are ignored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribedMember:
-    """A member of a group, as the assignors see it."""
+    """A member of a group, as the assignors receive it."""
 
     member_id: str
     topics: frozenset[str]
     instance_id: str | None = None
     """group.instance.id of a static member."""
     owned: tuple[TopicPartition, ...] = ()
-    """The partitions it held before; only the sticky assignors use them."""
+    """The partitions that the member held before; only the sticky assignors use them."""
     generation: int = -1
     """The generation in which the member held `owned`."""
 
@@ -49,7 +49,7 @@ def assign_ranges(members: Sequence[SubscribedMember], partitions: Mapping[str, 
 
 
 def assign_round_robin(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Assign all partitions in order of topic and number to the members in turn, skipping members not subscribed."""
+    """Assign all partitions, by topic and number, to the members in turn; members that do not subscribe are skipped."""
     assignment: Assignment = {member.member_id: [] for member in members}
     circle = sorted(members, key=lambda m: m.order)
     turn = 0
@@ -62,7 +62,7 @@ def assign_round_robin(members: Sequence[SubscribedMember], partitions: Mapping[
 
 
 def assign_sticky(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Assign the partitions evenly, and let as many as possible stay with their members."""
+    """Assign the partitions evenly, keeping as many as possible with the members that hold them."""
     if not members:
         return {}
     everything = _all_partitions(members, partitions)
@@ -73,7 +73,7 @@ def assign_sticky(members: Sequence[SubscribedMember], partitions: Mapping[str, 
 
 
 def assign_cooperative(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Return the sticky assignment without partitions that another member still owns and has to give up first."""
+    """Return the sticky assignment, leaving out partitions that another member still owns and has to give up first."""
     owner = {
         partition: member_id
         for member_id, claimed in _valid_claims(members, _all_partitions(members, partitions)).items()
@@ -99,7 +99,11 @@ def _all_partitions(
 def _valid_claims(
     members: Sequence[SubscribedMember], everything: Sequence[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """Return the partitions that each member owns: the newest claim wins; two claims of one generation cancel out."""
+    """Return the partitions that each member owns.
+
+    If several members claim a partition, the newest generation wins; claims of the same generation cancel each other
+    out.
+    """
     exist = set(everything)
     claims: dict[TopicPartition, list[SubscribedMember]] = {}
     for member in members:
@@ -122,7 +126,7 @@ def _assign_equal(
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Assign partitions if all members have the same topics: members' counts differ by at most one."""
+    """Assign partitions to members that all have the same topics; the members' counts differ by at most one."""
     minimum, over = divmod(len(everything), len(members))
     assignment: Assignment = {}
     for member_id in sorted(owned):
@@ -136,7 +140,7 @@ def _assign_equal(
 
 
 def _deal_out(unassigned: Sequence[TopicPartition], assignment: Assignment, *, minimum: int) -> None:
-    """Fill up members below the minimum in turn, then give one more to members at the minimum."""
+    """Give partitions in turn to members below the minimum, then one more to members that have the minimum."""
     below = [member_id for member_id in sorted(assignment) if len(assignment[member_id]) < minimum]
     turn = 0
     rest = iter(unassigned)
@@ -158,7 +162,7 @@ def _assign_unequal(
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Assign each partition to its least loaded subscriber, then move partitions until no move evens out the loads."""
+    """Assign each partition to its least loaded subscriber, then move partitions until the loads are even."""
     previous = {p: member_id for member_id, claimed in owned.items() for p in claimed}
     subscribers = {
         topic: sorted(m.member_id for m in members if topic in m.topics)

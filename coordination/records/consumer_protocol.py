@@ -1,4 +1,4 @@
-"""The consumers' embedded protocol in a classic group: their subscriptions, and their assignments.
+"""The consumers' embedded protocol in a classic group: members' subscriptions and assignments.
 
     subscription   int16 version · topics[] · user data · v1: owned partitions[] · v2: generation · v3: rack
     assignment     int16 version · {topic, int32 partitions[]}[] · user data
@@ -28,7 +28,7 @@ ASSIGNMENT = Schema(
 
 
 def read_versioned(schema: Schema, data: bytes) -> Values:
-    """Return the fields. Data of a newer version is read as the newest known one, as Kafka's clients do."""
+    """Return the fields of `data`. An unknown, newer version is read as the newest known one, as Kafka's clients do."""
     version, rest = number_and_rest(data)
     return schema.read(rest, min(version, NEWEST_VERSION))
 

@@ -44,14 +44,14 @@ GROUP_METADATA_VALUE = Schema(
 
 NEWEST_OFFSET_COMMIT_VERSION = 4
 NEWEST_GROUP_VERSION = 3
-"""The version that brokers write, and this module as well; version 4 can be read, too."""
+"""The version that brokers and this module write. Version 4 can be read as well."""
 
 MAX_KEY_STRING_BYTES = 32_767
 """The longest string that a record's key can hold."""
 
 
 def fits_key(text: str) -> bool:
-    """Return whether a record's key, or a field of a group's record, can hold a string."""
+    """Return whether a string fits into a record's key, or into a field of a group's record."""
     return len(text.encode(errors="surrogatepass")) <= MAX_KEY_STRING_BYTES
 
 
@@ -82,7 +82,10 @@ class CommittedOffset(NamedTuple):
 
 
 def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
-    """Return the record's key and value: version 4, or 1 with an expiry time, which later versions lack."""
+    """Return the record's key and value: in version 4, or in version 1 if the position has an expiry time.
+
+    Versions after 1 have no field for the expiry time.
+    """
     version = NEWEST_OFFSET_COMMIT_VERSION if position.expire_timestamp < 0 else 1
     value: dict[str, Any] = {
         "offset": position.offset,
@@ -104,7 +107,7 @@ def write_offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def read_key(key: bytes) -> tuple[int, Values] | None:
-    """Return the record type and the fields; None for another protocol's type. Raises CorruptBatchError."""
+    """Return a key's record type and fields; None for a type of another protocol. Raises CorruptBatchError."""
     record_type, rest = number_and_rest(key)
     if record_type in OFFSET_COMMIT_TYPES:
         return record_type, OFFSET_COMMIT_KEY.read(rest, record_type)
@@ -114,7 +117,7 @@ def read_key(key: bytes) -> tuple[int, Values] | None:
 
 
 def read_value(record_type: int, value: bytes) -> tuple[int, Values]:
-    """Return the version and the fields of the value of a record of type `record_type`. Raises CorruptBatchError."""
+    """Return the version and the fields of a value; `record_type` is the type in its key. Raises CorruptBatchError."""
     schema = GROUP_METADATA_VALUE if record_type == GROUP_TYPE else OFFSET_COMMIT_VALUE
     version, rest = version_and_rest(value, schema)
     return version, schema.read(rest, version)

@@ -1,7 +1,7 @@
 """Records of share groups in `__consumer_offsets`. Source: kafka-coordinators.md#share-group-records.
 
-Records of members (10, 13 and 14) are not written: a member is an open file of this process, and ends with it. The
-records of a broker's members are deleted together with the group.
+topicfs does not write the records of members (types 10, 13 and 14), because a member here is an open file of this
+process and ends with the process. A broker's records of members are deleted together with the group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = 0
 
 
 class GroupRecord(IntEnum):
-    """The types of share groups' records, which stand first in a key."""
+    """The types of share groups' records; a key begins with its type."""
 
     MEMBER = 10
     EPOCH = 11
@@ -30,8 +30,8 @@ class GroupRecord(IntEnum):
 
 
 OTHER_GROUPS = frozenset({0, 1, 2, 3, 17})
-"""Record types of other groups: positions, and classic, consumer and streams groups. A group with one of them owns
-its name.
+"""Record types of other kinds of groups: positions, and classic, consumer and streams groups. A group with such a
+record owns its name.
 """
 
 _OF_MEMBERS = frozenset({GroupRecord.MEMBER, GroupRecord.MEMBER_TARGET, GroupRecord.MEMBER_CURRENT})
@@ -58,7 +58,7 @@ TOPICS_VALUE = Schema(
 
 
 class GroupTopic(NamedTuple):
-    """The partitions of a topic in which a group has a state, or is about to have one."""
+    """The partitions of a topic in which a group has a state, or is about to get one."""
 
     name: str
     partitions: frozenset[int]
@@ -86,7 +86,7 @@ def write_group_key(key: GroupRecordKey) -> bytes:
 
 
 def read_group_key(key: bytes) -> GroupRecordKey | None:
-    """Return the key; None if it belongs to another kind of group. Raises CorruptBatchError."""
+    """Return the key's fields; None if the key belongs to another kind of group. Raises CorruptBatchError."""
     number, rest = number_and_rest(key)
     if number not in GroupRecord._value2member_map_:
         return None
@@ -98,7 +98,7 @@ def read_group_key(key: bytes) -> GroupRecordKey | None:
 
 
 def other_group(key: bytes) -> str | None:
-    """Return the name in a key of another kind of group; None for other keys. Raises CorruptBatchError."""
+    """Return the group name in a key of another kind of group; None for other keys. Raises CorruptBatchError."""
     number, rest = number_and_rest(key)
     if number not in OTHER_GROUPS:
         return None
@@ -113,13 +113,13 @@ def write_epoch(epoch: int, metadata_hash: int) -> bytes:
 
 
 def read_epoch(value: bytes) -> tuple[int, int]:
-    """Return the epoch and the hash. Raises CorruptBatchError, also for another version."""
+    """Return the epoch and the hash in `value`. Raises CorruptBatchError, including for an unknown version."""
     fields = EPOCH_VALUE.read(version_and_rest(value, EPOCH_VALUE)[1], VERSION)
     return fields["epoch"], fields["metadataHash"]
 
 
 def write_topics(topics: GroupTopics) -> bytes:
-    """Return the value with a group's topics, in the order of their ids."""
+    """Return the encoded topics of a group, in the order of their ids."""
     fields = {
         "initializingTopics": _partition_fields(topics.initializing),
         "initializedTopics": _partition_fields(topics.initialized),
@@ -132,7 +132,7 @@ def write_topics(topics: GroupTopics) -> bytes:
 
 
 def read_topics(value: bytes) -> GroupTopics:
-    """Return the topics in a record's value. Raises CorruptBatchError, also for another version."""
+    """Return the topics in a record's value. Raises CorruptBatchError, including for an unknown version."""
     fields = TOPICS_VALUE.read(version_and_rest(value, TOPICS_VALUE)[1], VERSION)
     return GroupTopics(
         _topics_of(fields["initializingTopics"]),

@@ -1,6 +1,7 @@
 """Records of `__share_group_state`: the states of share groups (kafka-coordinators.md#share-state-records).
 
-A snapshot has the whole state of a group in a partition, an update its changes since; a null snapshot deletes it.
+A snapshot contains the whole state of a group in a partition, an update the changes since the snapshot. A null
+snapshot deletes the state.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from topicfs.coordination.records.group_records import number_and_rest, version_
 from topicfs.storage.wire import Schema, parse_fields
 
 NO_START = -1
-"""Start offset before a group's first session in a partition; in an update: unchanged."""
+"""Start offset of a group that has had no session in the partition yet. In an update: the start offset is unchanged."""
 NO_COUNT = -1
 
 VERSION = 0
 
 
 class RecordType(IntEnum):
-    """The record types, which stand first in a key."""
+    """The record types; a key begins with its type."""
 
     SNAPSHOT = 0
     UPDATE = 1
@@ -33,7 +34,7 @@ STATE_KEY = Schema(
     versions=range(1),
     fields=parse_fields("groupId string, topicId uuid, partition int32"),
 )
-"""Keys are never written with flexible fields, even if their values are."""
+"""Keys never use the flexible encoding, even if their values do."""
 _BATCH = "firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16"
 _BATCH_NAMES = tuple(each.name for each in parse_fields(_BATCH))
 
@@ -66,11 +67,11 @@ class SharePartitionKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Adjacent records in one state. The fields sort in Kafka's order, except that Kafka puts count before state."""
+    """Adjacent records in the same state. The fields sort as in Kafka, where however count comes before state."""
 
     first: int
     last: int
-    """Inclusive."""
+    """The last offset, inclusive."""
     state: int
     deliveries: int
 
@@ -84,10 +85,10 @@ class ShareState(NamedTuple):
     start_offset: int
     create_timestamp: int
     write_timestamp: int
-    """Differs from `create_timestamp` in a snapshot that replaces a cold one."""
+    """Later than `create_timestamp` only in a snapshot that replaces an old, unchanged one."""
     batches: tuple[StateBatch, ...] = ()
     complete_count: int = NO_COUNT
-    """Number of records after the start offset that are done."""
+    """Number of finished records at or after the start offset."""
 
 
 class ShareUpdate(NamedTuple):
@@ -100,7 +101,7 @@ class ShareUpdate(NamedTuple):
     complete_count: int = NO_COUNT
 
 
-@lru_cache(maxsize=4096)  # A queue writes the same key again and again.
+@lru_cache(maxsize=4096)  # A queue writes the same key many times.
 def write_state_key(key: SharePartitionKey, record_type: RecordType) -> bytes:
     fields = {"groupId": key.group, "topicId": key.topic_id, "partition": key.partition}
     return with_number(record_type, STATE_KEY.write(fields, VERSION))
@@ -124,17 +125,17 @@ def write_update(update: ShareUpdate) -> bytes:
 
 
 def read_snapshot(value: bytes) -> ShareState:
-    """Return the state in a snapshot. Raises CorruptBatchError, also for another version."""
+    """Return the state in a snapshot. Raises CorruptBatchError, including for an unknown version."""
     return ShareState(*_read(SNAPSHOT_VALUE, value))
 
 
 def read_update(value: bytes) -> ShareUpdate:
-    """Return the changes in an update. Raises CorruptBatchError, also for another version."""
+    """Return the changes in an update. Raises CorruptBatchError, including for an unknown version."""
     return ShareUpdate(*_read(UPDATE_VALUE, value))
 
 
 def _write(schema: Schema, one: ShareState | ShareUpdate) -> bytes:
-    """Encode a state or update, whose fields and batches have the order of `schema`."""
+    """Encode a state or an update; the fields and batches of `one` are in the order of `schema`."""
     fields = dict(zip(_names(schema), one, strict=True))
     fields["stateBatches"] = [dict(zip(_BATCH_NAMES, batch, strict=True)) for batch in one.batches]
     return with_number(VERSION, schema.write(fields, VERSION))

@@ -31,5 +31,5 @@ TRANSACTION_VALUE = Schema(
 
 
 def status_name(status: int) -> str:
-    """Return a status under the name that Kafka's tools print."""
+    """Return the name of a transaction's status as Kafka's tools print it."""
     return STATUSES[status] if 0 <= status < len(STATUSES) else f"Unknown({status})"

@@ -4,6 +4,6 @@
     session.acknowledge ─►                        records.SharePartition ─► state.StateStore: `__share_group_state`
     the first session, the last one's end ─► memberships: records of `__consumer_offsets`
 
-`groups` is the engine's `share_groups` (the protocol in `coordination.share_groups`), `group` one group with its
-sessions, `queue` one partition in a group. Rules: kafka-coordinators.md#share-groups.
+`groups` implements the engine's `share_groups` (the protocol in `coordination.share_groups`). `group` is one group
+with its sessions, `queue` one partition in a group. Rules: kafka-coordinators.md#share-groups.
 """

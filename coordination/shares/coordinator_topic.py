@@ -1,4 +1,4 @@
-"""An internal topic of Kafka, as a coordinator uses it: created on first use, replayed from the start, appended to."""
+"""An internal topic of Kafka as a coordinator uses it: creates it on first use, replays it, and appends to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CoordinatorTopic:
         return self.name in self._engine.topics()
 
     def numbers(self) -> Sequence[int]:
-        """Return the numbers of its partitions; empty if the topic does not exist yet."""
+        """Return the numbers of the topic's partitions; empty if the topic does not exist yet."""
         return tuple(self._engine.topic(self.name).partitions()) if self.exists else ()
 
     def make(self) -> None:
@@ -48,7 +48,7 @@ class CoordinatorTopic:
                 return
 
     def number_of(self, name: str) -> int:
-        """Return the partition for a coordinator's key `name`. Raises UnknownTopicError if the topic does not exist."""
+        """Return the partition number for the key `name`. Raises UnknownTopicError if the topic does not exist."""
         numbers = self.numbers()
         if not numbers:
             raise UnknownTopicError(f"{self.name}: no such topic")
@@ -64,7 +64,10 @@ def _partition_of(name: str, partitions: int) -> int:
 
 
 def replay(partition: Partition, take: Take) -> None:
-    """Pass each record with a key to `take`, without aborted ones (CorruptionError, PartitionOfflineError)."""
+    """Pass each record with a key to `take`, except those of aborted transactions.
+
+    Raises CorruptionError, PartitionOfflineError.
+    """
     offset = partition.log_start_offset
     while True:
         fetched = partition.read(offset, max_bytes=COORDINATOR_READ_BYTES, isolation=Isolation.READ_COMMITTED)
@@ -84,6 +87,6 @@ def replay(partition: Partition, take: Take) -> None:
 
 
 def append(partition: Partition, records: Sequence[TopicRecord], now: Timestamp) -> Offset:
-    """Append records as one batch; return the offset of the first. Raises as `Partition.append`."""
+    """Append records as one batch; return the offset of the first record. Raises the errors of `Partition.append`."""
     batch = encode([Record(Offset(at), now, one.key, one.value) for at, one in enumerate(records)])
     return partition.append(batch, encoded_here=True).base_offset

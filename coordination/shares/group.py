@@ -49,7 +49,7 @@ from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
 
 class QueueSession:
-    """A member of a group, and the records that it holds. The group does the work, under its lock."""
+    """A member of a group, with the records that it holds. The group does the work, under its lock."""
 
     def __init__(
         self, group: QueueGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp
@@ -291,7 +291,7 @@ class QueueGroup:
         self._notify()
 
     def expire(self, now: Timestamp) -> None:
-        """End overdue leases; a duty, so that waiting sessions notice."""
+        """End overdue leases, and notify waiting sessions. The engine calls this regularly."""
         with self._lock:
             ended = self._expire(now)
         if ended:
@@ -319,7 +319,7 @@ class QueueGroup:
             self._services.journal.reject(noted)
 
     def topics_changed(self) -> None:
-        """Look at the topics again on the next call: some were created, deleted or reopened."""
+        """Look up the topics again at the next call, because some were created, deleted or reopened."""
         with self._lock:
             self._queues.topics_changed()
         self._notify()
@@ -385,7 +385,7 @@ class QueueGroup:
         return sorted(shown)
 
     def _is_rejected(self, topic: Topic, key: RejectedKey) -> bool:
-        """Return whether a noted record was really rejected: a crash may have come between the note and the state."""
+        """Return whether a noted record was really rejected: a crash may have come before its state was stored."""
         partition = topic.partitions().get(key.partition)
         machine = self._queues.machine(topic, key.partition)
         if partition is None or machine is None or key.offset < partition.log_start_offset:

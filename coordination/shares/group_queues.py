@@ -1,4 +1,4 @@
-"""The queues of a share group, one per partition, loaded on first use. Each caller holds the group's lock."""
+"""The queues of a share group, one per partition, loaded on first use. Callers must hold the group's lock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QueuesServices(NamedTuple):
     settings: Callable[[], ShareGroupSettings]
     note_given_up: NoteGivenUp
     records_came: Callable[[], None]
-    """Called after a partition got records, or its log start moved."""
+    """Called after records were appended to a partition, or its log start moved."""
 
 
 class GroupQueues:
@@ -38,12 +38,12 @@ class GroupQueues:
         self._services = services
         self._queues: dict[TopicPartition, tuple[Queue, Cancel]] = {}
         self._by_topic: dict[str, list[Queue]] = {}
-        """Each topic's queues, as of the last change of topics."""
+        """The queues of each topic, valid until the topics change."""
         known = services.memberships.find(group)
         self.epoch = 0 if known is None else known.epoch
 
     def loaded(self) -> Sequence[Queue]:
-        """Return the queues that are loaded."""
+        """Return the queues that have been loaded."""
         return [queue for queue, _ in self._queues.values()]
 
     def find(self, partition: TopicPartition) -> Queue | None:
@@ -55,7 +55,7 @@ class GroupQueues:
         return queue
 
     def of_topic(self, name: str) -> list[Queue]:
-        """Return the queues of a topic, loading or creating them. Raises UnknownTopicError, and as writes do."""
+        """Return the queues of a topic, loading or creating them. Raises UnknownTopicError, and write errors."""
         found = self._by_topic.get(name)
         if found is None:
             topic = self._services.engine.topic(name)
@@ -83,7 +83,7 @@ class GroupQueues:
         return SharePartitionKey(self._group, decode_id(topic.topic_id), number)
 
     def initialize(self, topic: Topic) -> None:
-        """Start the group in new partitions: note them as initializing, store their states, note them as done."""
+        """Start the group in new partitions: mark them as initializing, store their states, mark them as done."""
         memberships, store = self._services.memberships, self._services.store
         known = memberships.find(self._group)
         topics = GroupTopics() if known is None else known.topics
@@ -107,7 +107,7 @@ class GroupQueues:
         self.epoch = epoch
 
     def machine(self, topic: Topic, number: int) -> SharePartition | None:
-        """Return the state of a partition without writing anything; None if the group has none there."""
+        """Return the state of a partition without writing anything; None if the group has no state there."""
         key = self.key(topic, number)
         loaded = self.find(TopicPartition(topic.name, number))
         if loaded is not None and loaded.key == key:
@@ -120,11 +120,11 @@ class GroupQueues:
         return machine
 
     def topics_changed(self) -> None:
-        """Look at the topics again on the next call: some were created, deleted or reopened."""
+        """Look up the topics again at the next call, because some were created, deleted or reopened."""
         self._by_topic.clear()
 
     def drop(self, chosen: Callable[[TopicPartition], bool]) -> None:
-        """Unload queues; their stored states remain."""
+        """Unload the queues of the `chosen` partitions; their stored states remain."""
         for name in [one for one in self._queues if chosen(one)]:
             self._queues.pop(name)[1]()
         self._by_topic.clear()

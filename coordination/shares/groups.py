@@ -32,7 +32,7 @@ class QueueGroups:
     unavailable: str | None = None
 
     def __init__(self, engine: LogEngine, files: FileSystem, places: JournalPlaces, clock: Clock) -> None:
-        """Make the groups; `places` are the directories of the journal."""
+        """Make the share groups; `places` are the directories that hold the journal."""
         self._engine = engine
         self._files = files
         self._places = places
@@ -107,7 +107,7 @@ class QueueGroups:
         return journal
 
     def places_changed(self) -> None:
-        """Write the journal to a directory that serves again (blocking). Raises OSError."""
+        """Write the journal to a directory that is online again (blocking). Raises OSError."""
         services = self._services
         if services is not None:
             with services.journal_lock:
@@ -120,7 +120,7 @@ class QueueGroups:
     def adopt(
         self, name: str, epoch: int, topics: GroupTopics, states: Mapping[SharePartitionKey, ShareState]
     ) -> int:
-        """Take over a group from another coordinator; return the number of partitions that had no state here."""
+        """Take over a group from another coordinator. Return the number of partitions in which it had no state here."""
         with self._lock:
             self.group(name)
             services = self._opened()
@@ -161,7 +161,7 @@ class QueueGroups:
             services.store.maintain(now)
 
     def close(self) -> None:
-        """End all sessions, which gives back the records they hold."""
+        """End all sessions, which releases the records that they hold."""
         self._cancel()
         for group in list(self._groups.values()):
             group.end_sessions()

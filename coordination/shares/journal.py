@@ -6,12 +6,13 @@
     {"group": "billing", "id": "…", "partition": 0, "offset": 42}                       no longer rejected
     {"revision": 7}                                                     the revision of this copy
 
-Each line is a JSON object; of several lines about one thing the last counts, and a line torn by a crash does not
-count. A broker ignores the file: it stores settings of groups elsewhere, and has no dead letters. A rejected record
-is written here before its state is stored, so that none is missing; its state decides whether it *is* rejected.
-Beyond MAX_REJECTED records the oldest are dropped. The file is rewritten when most of its lines no longer count.
-Each of several directories has a copy. Each change goes to all directories that serve, with a higher revision. So the
-copy in a directory that was away is known to be old, and is replaced later.
+Each line is a JSON object. If several lines have the same key, the last counts. A line torn by a crash is ignored. A
+broker ignores the file: it stores settings of groups elsewhere, and has no dead letters. A rejected record is written
+here before its state is stored, so that no rejected record is missing here; its stored state decides whether it *is*
+rejected. Beyond MAX_REJECTED records the oldest are dropped. The file is rewritten when most of its lines are
+outdated. Each of several directories has a copy. Each change is written to all directories that are online, with a
+higher revision. The lower revision of a copy in a directory that was offline shows that the copy is outdated, and it
+is replaced later.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class RejectedKey(NamedTuple):
 
 
 class RejectedRecord(NamedTuple):
-    """A rejected record: why, by whom, and when."""
+    """A rejected record: why and when it was rejected, and by which holder."""
 
     topic: str
     time: Timestamp
@@ -55,14 +56,14 @@ class JournalPlaces(Protocol):
     """The directories that hold the file."""
 
     def directories(self) -> Sequence[Path]:
-        """Return the directories that serve now."""
+        """Return the directories that are online now."""
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Handle an error in one directory after the change was written to another."""
+        """Handle an error in one directory. The change was written to another directory."""
 
 
 class EachDirectory:
-    """All serving directories of an engine; one with an outdated copy gets a complete one at the next change."""
+    """All directories of an engine that are online. An outdated copy is replaced at the next change."""
 
     def __init__(self, directories: Callable[[], Sequence[Path]]) -> None:
         self.directories = directories
@@ -74,16 +75,16 @@ class EachDirectory:
 class _Copy(NamedTuple):
     revision: int
     line_count: int
-    """Number of all lines, including those with revisions."""
+    """Number of lines in the file, including lines with revisions."""
     lines: Sequence[Mapping[str, Any]]
-    """The valid lines, without those with revisions."""
+    """The valid lines, except lines with revisions."""
 
 
 class QueueJournal:
-    """See the module. Calls come one at a time."""
+    """See the module. Callers must serialize their calls."""
 
     def __init__(self, files: FileSystem, places: JournalPlaces) -> None:
-        """Read the newest copy (blocking; OSError), skipping invalid lines."""
+        """Read the newest copy (blocking), skipping invalid lines. Raises OSError."""
         self._files = files
         self._places = places
         self.settings: dict[str, dict[str, str]] = {}
@@ -92,7 +93,7 @@ class QueueJournal:
         newest = max(copies.values(), key=lambda one: (one.revision, one.line_count), default=_Copy(0, 0, ()))
         self._lines, self._revision = newest.line_count, newest.revision
         self._current = {one for one, copy in copies.items() if copy == newest}
-        """The directories whose copy is complete."""
+        """The directories whose copy is the newest."""
         for line in newest.lines:
             self._replay(line)
 
@@ -129,7 +130,7 @@ class QueueJournal:
         if settings:
             self.settings[group] = settings
 
-    # Changes. They are in the file when the call returns; after OSError nothing has changed.
+    # Changes. They are in the file when the call returns. After OSError nothing has changed.
 
     def set(self, group: str, settings: Mapping[str, str]) -> None:
         self._append([{"group": group, "settings": dict(settings)}])
@@ -155,7 +156,7 @@ class QueueJournal:
             self.set(group, {})
 
     def update_copies(self) -> None:
-        """Write a complete copy to serving directories without the newest one (blocking). Raises OSError."""
+        """Write a complete copy to each online directory that lacks the newest one (blocking). Raises OSError."""
         if set(self._places.directories()) - self._current:
             self._write_each(b"")
 
@@ -173,7 +174,7 @@ class QueueJournal:
         self._lines += len(lines)
 
     def _write_each(self, added: bytes) -> None:
-        """Append lines to complete copies, and rewrite the others; OSError if no directory took them."""
+        """Append lines to complete copies, and rewrite the other copies. Raises OSError if no directory was written."""
         places = self._places.directories()
         self._current &= set(places)
         written = set()

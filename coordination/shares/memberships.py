@@ -1,6 +1,6 @@
 """The records of share groups in `__consumer_offsets`, as in a broker (kafka-coordinators.md#share-group-records).
 
-Only epochs and topics are stored, because the members of this process end with it.
+Only epochs and topics are stored. Members are not, because they end with this process.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class KnownGroup:
 
     epoch: int = 0
     metadata_hash: int = 0
-    """0, so that a broker computes the hash."""
+    """The hash of the topics' metadata; 0 makes a broker compute it."""
     topics: GroupTopics = field(default_factory=GroupTopics)
     keys: set[GroupRecordKey] = field(default_factory=set)
-    """The keys of the group's records, for its deletion."""
+    """The keys of the group's records, needed to delete the group."""
 
 
 class GroupRecords:
@@ -51,7 +51,7 @@ class GroupRecords:
     def __init__(self) -> None:
         self.groups: dict[str, KnownGroup] = {}
         self._others: dict[str, set[bytes]] = {}
-        """The keys of records of other kinds of groups, by group."""
+        """The keys of records that belong to other kinds of groups, by group."""
 
     def is_other(self, group: str) -> bool:
         return group in self._others
@@ -71,7 +71,7 @@ class GroupRecords:
         try:
             group = other_group(record.key)
         except CorruptBatchError:
-            return  # The coordinator of that kind of group reports it.
+            return  # The coordinator of that kind of group reports the error.
         if group is None:
             return
         if record.value is not None:
@@ -130,19 +130,22 @@ class Memberships:
             return self._of(group).groups.get(group) if self._topic.exists else None
 
     def is_other(self, group: str) -> bool:
-        """Return whether a group of another kind has the name in the log now. Raises as `find`."""
+        """Return whether a group of another kind has the name in the log now. Raises the errors of `find`."""
         with self._lock:
             if not self._topic.exists:
                 return False
             number = self._topic.number_of(group)
             shard = self._shard(number)
             if group not in shard.groups:
-                # Other coordinators write to this partition, too: read it again.
+                # Other coordinators write to this partition as well: read it again.
                 shard = self._shards[number] = _Shard(shard.partition)
             return shard.is_other(group)
 
     def put(self, group: str, epoch: int, topics: GroupTopics | None = None) -> None:
-        """Store a group's epoch and given topics in one append (PartitionOfflineError, ReadOnlyError, OSError)."""
+        """Store a group's epoch and, if given, its topics, in one append.
+
+        Raises PartitionOfflineError, ReadOnlyError, OSError.
+        """
         with self._lock:
             self._topic.make()
             shard = self._of(group)
@@ -157,7 +160,7 @@ class Memberships:
             self._append(shard, records)
 
     def delete(self, group: str) -> None:
-        """Delete all records of a group, its members' first, as a broker does. Raises as `put`."""
+        """Delete all records of a group, those of its members first, as a broker does. Raises the errors of `put`."""
         with self._lock:
             known = self.find(group)
             if known is not None:

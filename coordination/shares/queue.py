@@ -1,4 +1,4 @@
-"""One partition of a share group: the state machine (`records`) over its log and its stored state (`state`)."""
+"""One partition of a share group: combines the state machine (`records`), the log and the stored state (`state`)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RecordReader:
         self._kept: OrderedDict[Offset, tuple[FetchedBatch, Columns | None]] = OrderedDict()
 
     def fetch(self, offset: Offset, isolation: Isolation, *, most: int) -> Sequence[FetchedBatch]:
-        """Return the batches from the one that contains `offset`; empty at the end of what readers may see.
+        """Return the batches from the one that contains `offset`; empty at the end of the visible log.
 
         Raises OffsetOutOfRangeError, CorruptionError, PartitionOfflineError, OSError.
         """
@@ -88,7 +88,7 @@ class RecordReader:
         ]
 
     def decode(self, batch: FetchedBatch) -> Columns | None:
-        """Return the records of a batch; None for control batches and aborted ones. Raises CorruptionError."""
+        """Return the records of a batch; None if it is a control batch or was aborted. Raises CorruptionError."""
         if batch.is_control or batch.is_hidden:
             return None
         kept = self._kept.get(batch.base)
@@ -113,7 +113,7 @@ class RecordReader:
 
 
 def find(columns: Columns, offset: Offset) -> int | None:
-    """Return the index of the record at `offset`; None if there is no record."""
+    """Return the index of the record at `offset`; None if `columns` has no record there."""
     index = columns.find(offset)
     return index if index < len(columns) and columns.offsets[index] == offset else None
 
@@ -128,7 +128,7 @@ class GivenUp(NamedTuple):
 
 
 NoteGivenUp = Callable[["Queue", Sequence[GivenUp]], None]
-"""Notes rejected records before their state is written. Raises OSError."""
+"""Records rejections in the journal before their state is written. Raises OSError."""
 
 
 class QueueServices(NamedTuple):
@@ -143,7 +143,7 @@ class Queue:
     def __init__(
         self, key: SharePartitionKey, partition: Partition, services: QueueServices, now: Timestamp
     ) -> None:
-        """Continue from the stored state. Raises StorageError if there is none, OSError."""
+        """Continue from the stored state. Raises OSError, and StorageError if no state is stored."""
         self.key = key
         self.partition = partition
         self._services = services
@@ -153,7 +153,7 @@ class Queue:
         known = store.peek(key)
         if known is None:
             raise StorageError(f"group {key.group}: has no state in {self.name}")
-        # The owner of the directory is the leader, even if a later leader of another cluster wrote the state.
+        # The owner of the directory is the leader, even if a leader of another cluster wrote the state.
         self._leader_epoch = max(partition.offsets().leader_epoch, known.leader_epoch)
         state = store.read(key, self._leader_epoch) or known
         self._state_epoch = state.state_epoch
@@ -177,7 +177,7 @@ class Queue:
         return Isolation(self._services.settings().share_isolation_level)
 
     def _load(self, state: ShareState, now: Timestamp) -> None:
-        """Load the stored state, limited to the log end: a machine crash may have cut off records."""
+        """Load the stored state, limited to the log end: after a machine crash, the log may lack its last records."""
         start = state.start_offset
         if start == NO_START:
             reset = self._services.settings().share_auto_offset_reset
@@ -197,7 +197,10 @@ class Queue:
     # Delivery.
 
     def take(self, member_id: str, most: int, now: Timestamp) -> list[Leased]:
-        """Lease up to `most` records, giving back unreadable ones (CorruptionError, PartitionOfflineError, OSError)."""
+        """Lease up to `most` records; unreadable records are released.
+
+        Raises CorruptionError, PartitionOfflineError, OSError.
+        """
         machine = self.machine
         while True:
             self._follow_log()
@@ -238,7 +241,7 @@ class Queue:
         fetched: Sequence[FetchedBatch],
         now: Timestamp,
     ) -> list[Leased]:
-        """Return the acquired records; an offset without a record is acknowledged as a gap."""
+        """Return the acquired records. An offset that has no record is acknowledged as a gap."""
         leased: list[Leased] = []
         gaps: list[AckBatch] = []
         lease_end = Timestamp(now + self._services.settings().share_record_lock_duration_ms)
@@ -270,14 +273,17 @@ class Queue:
         return Leased(record_name, columns, index, batch.data, deliveries, lease_end)
 
     def _give_back(self, member_id: str, acquired: Sequence[Acquired], now: Timestamp) -> None:
-        """Release records that cannot be read; like others, they are delivered again up to the limit."""
+        """Release records that cannot be read. Like all released records, they are delivered again up to the limit."""
         acks = [AckBatch(one.first, one.last, (Acknowledgement.RELEASE,)) for one in acquired]
         self._apply(member_id, acks, now)
 
     # Answers.
 
     def acknowledge(self, member_id: str, words: Mapping[Offset, Acknowledgement], now: Timestamp) -> None:
-        """Apply a member's answers to records that it holds. Raises RecordNotHeldError, and as `StateStore.write`."""
+        """Apply a member's acknowledgements to the records that it holds.
+
+        Raises RecordNotHeldError, and the errors of `StateStore.write`.
+        """
         acks = [AckBatch(offset, offset, (word,)) for offset, word in sorted(words.items())]
         for offset in words:
             held = self.machine.holder(offset)
@@ -296,7 +302,7 @@ class Queue:
         self._write(change, now, given_up=self._given_up(change, member_id, rejected))
 
     def expire(self, now: Timestamp) -> list[tuple[Offset, str]]:
-        """End overdue leases, even if that cannot be written; return their records with the former holders."""
+        """End overdue leases, even if the change cannot be written. Return their records with the former holders."""
         next_end = self.machine.next_lease_end
         if next_end is None or now < next_end:
             return []
@@ -317,7 +323,7 @@ class Queue:
         return [(offset, member) for offset, member in holders.items() if self.machine.holder(offset) is None]
 
     def release(self, member_id: str, now: Timestamp) -> bool:
-        """Give back all that a member holds, even if that cannot be written; return whether it held any."""
+        """Release all records that a member holds, even if the change cannot be written. Return whether it held any."""
         change = self.machine.release(member_id)
         if not change:
             return False

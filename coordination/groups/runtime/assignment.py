@@ -80,14 +80,14 @@ def assign(
 
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions of an assignment, none for empty bytes. Raises CorruptBatchError."""
+    """Return the partitions of an encoded assignment; empty bytes have none. Raises CorruptBatchError."""
     if not data:
         return frozenset()
     return frozenset(_flat(read_versioned(ASSIGNMENT, data)["assignedPartitions"]))
 
 
 def read_topics(data: bytes) -> tuple[str, ...]:
-    """Return the topics of a subscription, ascending; none if it cannot be decoded."""
+    """Return the topics of an encoded subscription, ascending; empty if the subscription cannot be decoded."""
     try:
         return tuple(sorted(read_versioned(SUBSCRIPTION, data)["topics"]))
     except CorruptBatchError:

@@ -1,7 +1,7 @@
-"""The group requests of Kafka clients, handed to the coordinators of an engine.
+"""Passes the group requests of Kafka clients to the coordinators of an engine.
 
-A member of this process ends with its file. A Kafka client is another program, so heartbeats keep its membership. Both
-are members of the same groups.
+A member in this process ends with the file that it opened. A Kafka client is another program, so its membership needs
+heartbeats. Both kinds of members can belong to the same group.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from topicfs.storage.model import TopicPartition
 
 T = TypeVar("T")
 _ID_SUFFIX = f"-{uuid.UUID(int=0)}"
-"""What the coordinator appends to a client id or an instance id for a member id, by its length."""
+"""Stands for the suffix that the coordinator appends to a client id or instance id to form a member id: same length."""
 Fetched: TypeAlias = Mapping[TopicPartition, StoredOffset | Code]
 LeaveReply: TypeAlias = Callable[[list[Code]], None]
 
@@ -42,8 +42,8 @@ LeaveReply: TypeAlias = Callable[[list[Code]], None]
 class ClientRequests:
     """Group requests of Kafka clients.
 
-    Each method returns at once. The coordinator's thread calls `reply`, or the caller's if that thread has ended. A
-    reply to a join or a sync may take as long as a rebalance.
+    Each method returns without waiting. `reply` is called in the coordinator's thread, or in the caller's thread if
+    the coordinator's has ended. The reply to a join or a sync may take as long as a rebalance.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -69,7 +69,7 @@ class ClientRequests:
             self._submit(request.group, ask, refuse, creates=True)
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Get a member's assignment; the leader brings the assignments of all members."""
+        """Get a member's assignment. The leader's request contains the assignments of all members."""
         self._submit(
             request.group,
             self._change(lambda shard: shard.coordinator.sync(request, reply)),
@@ -92,7 +92,7 @@ class ClientRequests:
         self._submit(group, self._change(ask), reply)
 
     def leave(self, group: str, leaving: Collection[LeavingMember], reply: LeaveReply) -> None:
-        """Remove members; the reply has a code for each of them."""
+        """Remove members. The reply has a code for each member."""
         self._submit(
             group,
             self._change(
@@ -102,7 +102,7 @@ class ClientRequests:
         )
 
     def commit(self, request: OffsetCommitRequest, reply: CommitReply) -> None:
-        """Commit positions. A commit that names no member creates its group."""
+        """Commit positions. A commit that names no member creates the group if it is missing."""
 
         def ask(shard: Shard) -> Write | None:
             if self._runner.is_other(request.group):
@@ -120,10 +120,10 @@ class ClientRequests:
         *,
         require_stable: bool,
     ) -> None:
-        """Return the positions of a group; `partitions` None: in all partitions.
+        """Reply with a group's positions in `partitions`, or in all partitions if that is None.
 
-        A partition without a position is left out. With `require_stable`, one that a transaction may move has the code
-        UNSTABLE_OFFSET_COMMIT.
+        A partition without a position is left out. With `require_stable`, a partition whose position an open
+        transaction may change gets the code UNSTABLE_OFFSET_COMMIT.
         """
 
         def ask(shard: Shard) -> None:
@@ -164,7 +164,7 @@ class ClientRequests:
         self._submit(group, ask, reply, without_topic=lambda: reply(Code.GROUP_ID_NOT_FOUND))
 
     def list(self, show: Callable[[Group], T], reply: Callable[[list[T] | Code], None]) -> None:
-        """Reply with what `show` returns for each group that is served."""
+        """Reply with what `show` returns for each group that this engine serves."""
 
         def ask() -> None:
             shards = [one for one in self._runner.shards.values() if one.state is ShardState.ACTIVE]
@@ -190,7 +190,10 @@ class ClientRequests:
         creates: bool = False,
         without_topic: Callable[[], None] | None = None,
     ) -> None:
-        """Have the group's shard answer; `without_topic` answers while no topic keeps groups."""
+        """Have the group's shard answer the request.
+
+        If the topic `__consumer_offsets` does not exist, call `without_topic` instead.
+        """
 
         def run() -> None:
             shard = self._runner.shard_of(group, to_write=creates)
@@ -223,7 +226,7 @@ class ClientRequests:
 
 
 def _fits_record(request: JoinRequest) -> bool:
-    """Return whether the member fits into its group's record: a string of it that does not would fail each rebalance."""
+    """Return whether the member fits into its group's record. A string that is too long would fail each rebalance."""
     member_id = f"{request.instance_id or request.client_id}{_ID_SUFFIX}"
     return all(map(fits_key, (member_id, request.protocol_type, *(one.name for one in request.protocols))))
 

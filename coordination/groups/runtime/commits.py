@@ -1,4 +1,4 @@
-"""A member's commits that wait to be written, and the errors that stand for Kafka's error codes."""
+"""A member's commits that wait to be written, and the exceptions for Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Commit(NamedTuple):
             self.future.set_exception(error)
 
     def answer(self, failures: Mapping[TopicPartition, Exception]) -> None:
-        """Complete the call's future; it fails if one of the call's partitions has an error."""
+        """Complete the call's future. The future fails if one of the call's partitions is in `failures`."""
         error = next((failures[one] for one in self.positions if one in failures), None)
         if error is not None:
             self.fail(error)
@@ -45,7 +45,7 @@ class Commits:
             return bool(self._calls)
 
     def add(self, call: Commit) -> bool:
-        """Add a call; return whether no other call was waiting."""
+        """Add a call. Return whether it is the only waiting call."""
         with self._lock:
             self._calls.append(call)
             return len(self._calls) == 1
@@ -53,9 +53,10 @@ class Commits:
     def take(
         self, is_held: Callable[[TopicPartition, Position], bool], group: str
     ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
-        """Take all calls, and the last position that they have for each partition.
+        """Take all waiting calls; return them with the last position given for each partition.
 
-        A call fails if the member does not hold one of its partitions, or the partition's topic was replaced.
+        A call fails if the member does not hold one of the call's partitions, or if the partition's topic was
+        replaced.
         """
         with self._lock:
             calls, self._calls = self._calls, []
@@ -71,7 +72,7 @@ class Commits:
         return good, positions
 
     def put_back(self, calls: list[Commit]) -> None:
-        """Put calls back before those that arrived meanwhile."""
+        """Put calls back, before the calls that arrived meanwhile."""
         with self._lock:
             self._calls = [*calls, *self._calls]
 

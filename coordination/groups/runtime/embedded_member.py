@@ -1,6 +1,6 @@
-"""A member's coordinator in this process: passes requests to the shard of its group, in the runner's thread.
+"""A member's coordinator in this process: passes the member's requests to its group's shard, in the runner's thread.
 
-Nobody has to send heartbeats: the opener of the member ends it, and the runner reports rebalances.
+No heartbeats are needed: the program that opened the member ends it, and the runner announces rebalances.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EmbeddedCoordinator:
         self._runner.post(action)
 
     def break_off(self) -> None:
-        """Do nothing: the runner's thread never waits for other members."""
+        """Do nothing: the runner's thread never waits for other members of a group."""
 
     def rebalance(self) -> None:
         """Rejoin if a rebalance waits for this member."""

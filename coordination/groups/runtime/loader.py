@@ -33,12 +33,12 @@ LOAD_BUFFER_BYTES = 5 << 20
 
 @dataclass(slots=True)
 class OtherGroups:
-    """Groups of newer protocols, by the keys of their records. Queues are not among them: see `Runner.is_other`."""
+    """The groups that use newer protocols, found by their records' keys. Queues are excluded: see `Runner.is_other`."""
 
     keys: dict[str, set[bytes]] = field(default_factory=dict)
 
     def take(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record whose key begins with the group's name."""
+        """Apply a record. Its key begins with the group's name."""
         group = _first_string(key)
         if group is None:
             return
@@ -72,7 +72,7 @@ class GroupLoader:
     unknown_types: set[int] = field(default_factory=set)
 
     def load(self, partition: Partition) -> LoadedGroups:
-        """Read the whole partition (blocking). Raises CorruptBatchError and other StorageError, OSError."""
+        """Read the whole partition (blocking). Raises StorageError (CorruptBatchError and others), OSError."""
         offset, size = partition.log_start_offset, 0
         while not self.stop():
             fetched = partition.read(
@@ -129,7 +129,7 @@ class GroupLoader:
 
 
 def _first_string(key: bytes) -> str | None:
-    """Return the text that follows a key's type; None if there is none."""
+    """Return the string that follows the type in a key; None if the key has no string there."""
     size = int.from_bytes(key[2:4], "big", signed=True)
     content = key[4 : 4 + size]
     if size < 0 or len(content) < size:

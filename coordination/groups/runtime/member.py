@@ -4,9 +4,10 @@
                                   │  ▲
                   commits, partitions given up, new topics
 
-With cooperative-sticky a member keeps its partitions while it rejoins, and gives up only those that move to others.
-With the other assignors it first gives up everything. All methods but those of `coordination.membership.Membership`
-run in the thread of the member's coordinator.
+With the assignor cooperative-sticky, a member keeps its partitions while it rejoins, and gives up only partitions
+that move to other members. With the other assignors, it gives up all partitions before it rejoins. The methods of
+`coordination.membership.Membership` may be called from any thread; all others run in the thread of the member's
+coordinator.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from topicfs.storage.model import TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 UNSTABLE_RETRY_MS = 100
-"""Kafka's retry.backoff.ms: the interval for checking whether a transaction still holds a position open."""
+"""Interval for checking whether an open transaction may still change a position: Kafka's retry.backoff.ms."""
 
 
 class KnownTopics(Protocol):
@@ -44,7 +45,7 @@ class KnownTopics(Protocol):
         ...
 
     def id_of(self, topic: str) -> str | None:
-        """Return the present id of a topic, None if it has none. A deleted and recreated topic has another id."""
+        """Return the present id of a topic, or None. A topic that was deleted and recreated has a new id."""
         ...
 
     def matching(self, wanted: membership.Subscription) -> frozenset[str]:
@@ -57,13 +58,13 @@ class TakenCommits(NamedTuple):
 
     positions: Mapping[TopicPartition, membership.Position]
     answered: Callable[[Mapping[TopicPartition, Exception] | None], None]
-    """Takes the errors by partition; None if a rebalance is under way and the member has to commit later."""
+    """Called with the errors by partition; with None if a rebalance is under way and the member has to commit later."""
 
 
 class MemberCoordinator(Protocol):
     """A member's connection to the coordinator of its group.
 
-    If a request fails, the coordinator ends the member (`LocalMember.end`) or repeats the request later
+    After a failed request the coordinator ends the member (`LocalMember.end`) or repeats the request later
     (`LocalMember.retry`).
     """
 
@@ -72,14 +73,16 @@ class MemberCoordinator(Protocol):
     timers: Timers
     """The member's timers; their actions run in the member's thread."""
     rejoins_early: bool
-    """True if a cooperative member rejoins each time it gives up partitions, not once after all of them."""
+    """True if a cooperative member rejoins after each `give_up`; False if it rejoins after it gave up all wanted
+    partitions.
+    """
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` in the member's thread; safe from any thread. Raises GroupError if that thread has ended."""
         ...
 
     def break_off(self) -> None:
-        """Stop waiting for other members, because this one leaves; safe from any thread."""
+        """Stop waiting for other members, because this member leaves. Safe from any thread."""
         ...
 
     def join(self, offered: requests.Protocol, max_poll_interval_ms: int | None) -> None:
@@ -87,21 +90,21 @@ class MemberCoordinator(Protocol):
         ...
 
     def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes]) -> None:
-        """Ask for the assignment; a leader also sends all assignments. The answer goes to `LocalMember.synced`."""
+        """Ask for the assignment; a leader also sends all assignments. `LocalMember.synced` gets the answer."""
         ...
 
     def fetch(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, membership.CommittedPosition], frozenset[TopicPartition]]:
-        """Return the group's positions, and the partitions whose position an open transaction may still move."""
+        """Return the group's positions, and the partitions whose position an open transaction may still change."""
         ...
 
     def commit_soon(self, *, at_once: bool = False) -> None:
-        """Commit `LocalMember.take_commits()`, together with others' commits of the next moments unless `at_once`."""
+        """Commit `LocalMember.take_commits()` shortly, with other members' commits; without delay if `at_once`."""
         ...
 
     def commit_now(self) -> None:
-        """Commit what `LocalMember.take_commits` returns, before this method returns."""
+        """Commit `LocalMember.take_commits()` before returning."""
         ...
 
     def leave(self) -> None:
@@ -130,7 +133,7 @@ class LocalMember:
         self.generation = -1
         self.ended = False
         self.rejoins = True
-        """True until the member holds the assignment of the newest generation it knows of."""
+        """True until the member has the assignment of the newest generation that it knows."""
         self._coordinator = coordinator
         self._known_topics = coordinator.topics
         self._wanted = wanted
@@ -141,15 +144,17 @@ class LocalMember:
         self._joining = self._again = self._leaves = False
         self._left: Future[None] = Future()
         self._given: frozenset[TopicPartition] = frozenset()
-        """Partitions that the reader gave up, and that the member still holds."""
+        """Partitions that the reader has given up, but the member still holds."""
         self._assignor = ""
         self._topics: frozenset[str] = frozenset()
         self._assigned_over: Mapping[str, int] = {}
-        """If this member leads: the number of partitions of each topic that any member wants."""
+        """If this member leads: the partition counts of all topics that any member subscribes to."""
         self._previous: frozenset[TopicPartition] = frozenset()
         """The partitions that an eager member held last: a sticky assignor returns them if it can."""
         self._unready: frozenset[TopicPartition] = frozenset()
-        """Assigned partitions that are not held yet: an open transaction may still move their position."""
+        """Assigned partitions that the member does not hold yet, because an open transaction may still change their
+        position.
+        """
 
     # Safe from any thread.
 
@@ -194,18 +199,18 @@ class LocalMember:
 
     @property
     def leaving(self) -> Future[None] | None:
-        """The future of the leaving; None if nobody has called `leave`."""
+        """The future that completes when the member has left; None if `leave` has not been called."""
         return self._left if self._leaves else None
 
     @property
     def stable_generation(self) -> int:
-        """The generation of the member's present partitions; -1 while it joins or has to join."""
+        """The generation of the member's present partitions; -1 while the member joins or has to join."""
         return -1 if self.rejoins else self._held.generation
 
     # Joining.
 
     def rejoin(self) -> None:
-        """Join now; an eager member first asks the reader for all its partitions."""
+        """Join now. An eager member first asks the reader to give up all its partitions."""
         if self.ended:
             return
         self.rejoins = True
@@ -256,7 +261,7 @@ class LocalMember:
             self.rejoin()
 
     def retry(self) -> None:
-        """Repeat the request that the coordinator could not complete."""
+        """Repeat the request that failed."""
         if self.ended:
             return
         self._joining = False
@@ -273,12 +278,12 @@ class LocalMember:
         self.member_id, self.generation, self.rejoins = "", -1, True
         self._previous = self._unready = self._given = frozenset()
         self._hold(membership.MemberPartitions())
-        self.take_commits()  # Waiting commits fail: the next holders start at the last committed positions.
+        self.take_commits()  # Waiting commits fail: new holders start at the last committed positions.
 
-    # Partitions that it holds.
+    # Held partitions.
 
     def _adopt(self, assigned: frozenset[TopicPartition]) -> None:
-        """Hold the assigned partitions, and ask the reader to give up the others."""
+        """Hold the assigned partitions, and ask the reader to give up all others."""
         held = self._held
         new = assigned - held.partitions
         ids = {topic: self._known_topics.id_of(topic) for topic in {one.topic for one in new}}
@@ -331,7 +336,7 @@ class LocalMember:
         self._limit_patience()
         same = before.partitions == held.partitions and before.wanted_back == held.wanted_back
         if same and held.lost is None and before.generation >= 0:
-            return  # Only the generation changed: the group's listeners are called, not the member's.
+            return  # Only the generation has changed: call the group's listeners, but not the member's.
         try:
             self._listener()
         except Exception:  # the listener is called again after the next change
@@ -348,7 +353,7 @@ class LocalMember:
     # Created and deleted topics.
 
     def look_at_topics(self) -> None:
-        """Apply changes of topics: drop the partitions of deleted ones, and rejoin for new ones."""
+        """Apply created and deleted topics: drop the partitions of deleted topics, and rejoin for new topics."""
         if self.ended:
             return
         made_again = self._drop_deleted()
@@ -356,7 +361,7 @@ class LocalMember:
             self.rejoin()
 
     def _drop_deleted(self) -> bool:
-        """Drop the partitions of deleted topics; return whether one of these topics was created again."""
+        """Drop the partitions of deleted topics. Return whether one of these topics exists again, under a new id."""
         now, held = self._known_topics.id_of, self._held
         gone = {one for one in held.partitions if now(one.topic) != held.topic_ids.get(one.topic)}
         if gone:
@@ -366,7 +371,7 @@ class LocalMember:
         return any(now(one.topic) is not None for one in gone)
 
     def _topics_differ(self) -> bool:
-        """Return whether the subscription now matches other topics, or a wanted topic has another partition count."""
+        """Return whether the subscription now matches different topics, or a wanted topic's partition count changed."""
         counts = self._known_topics.partition_counts()
         return self._known_topics.matching(self._wanted) != self._topics or any(
             counts.get(topic, 0) != number for topic, number in self._assigned_over.items()
@@ -400,7 +405,7 @@ class LocalMember:
 
     def _committed(self, calls: list[Commit], errors: Mapping[TopicPartition, Exception] | None) -> None:
         if errors is None:
-            self._commits.put_back(calls)  # Commit again after the assignment.
+            self._commits.put_back(calls)  # Repeat the commits after the assignment.
             return
         for call in calls:
             call.answer(errors)

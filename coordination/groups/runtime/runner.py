@@ -1,8 +1,7 @@
-"""The single thread that serves an engine's groups: requests, timers and appends, one after another.
+"""The single thread that serves an engine's groups: it runs requests, timers and appends one after another.
 
-Other threads pass it actions with `post`, which does not wait, or `call`, which waits for the result. The first of
-these calls starts the thread, which then reads `__consumer_offsets`: an engine whose groups are not used pays nothing
-for them.
+Other threads pass it actions: `post` does not wait, `call` waits for the result. The first action starts the thread,
+which then reads `__consumer_offsets`. An engine whose groups are not used therefore has no thread and reads nothing.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ _LOGGER = logging.getLogger(__name__)
 
 TOPIC = names.CONSUMER_OFFSETS
 COMMIT_SECONDS = 0.01
-"""How long a commit waits for other commits, to be appended with them."""
+"""How long a commit waits for other commits, so that one append writes them together."""
 JOIN_SECONDS = 0.003
-"""How long a rebalance waits for other members that join or leave, before members of this process rejoin."""
+"""How long members of this process wait before they rejoin, so that one rebalance covers several joins and leaves."""
 MAX_WAKEUPS = 50
-"""Upper limit of wakeups for both waits while requests keep coming."""
+"""Number of wakeups after which both waits end, even if requests keep coming."""
 MAX_LINGER_MS = 1000
-"""Upper limit for the wait before a rebalance, however long the rebalances of large groups take."""
+"""Upper limit of the wait before a rebalance, even if the rebalances of a large group take longer."""
 CLOSED = "the groups are closed"
 
 
@@ -65,14 +64,14 @@ class EmbeddedMember(Protocol):
 
 
 class _Known(NamedTuple):
-    """The id and partition count that a topic had when the runner last looked."""
+    """The id and partition count of a topic when the runner last looked."""
 
     topic_id: uuid.UUID
     partitions: int
 
 
 class Linger:
-    """A wait for similar work: it ends after a quiet time, or after too many wakeups."""
+    """A wait for more work to combine: it ends after a quiet time, or after too many wakeups."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self.seconds = self._shortest = seconds
@@ -88,16 +87,16 @@ class Linger:
             self._wakeups, self._quiet_seconds, self._began = 0, 0.0, self._clock()
 
     def hurry(self) -> None:
-        """End the wait at the next check."""
+        """Let the next check end the wait."""
         self._wakeups = MAX_WAKEUPS
 
     def goes_by(self, milliseconds: int) -> None:
-        """Adapt the wait to work that took `milliseconds`, so that waiting takes about as long as working."""
+        """Make the wait last about as long as the last work, which took `milliseconds`."""
         self._least_ms = min(milliseconds, MAX_LINGER_MS)
         self.seconds = max(self._shortest, self._least_ms / 4000)
 
     def woken(self, quiet_seconds: float) -> None:
-        """Count a wakeup that followed `quiet_seconds` without work; 0 means that there was work."""
+        """Count a wakeup that came after `quiet_seconds` without work; 0 means that there was work."""
         if self._wakeups is None:
             return
         self._quiet_seconds = self._quiet_seconds + quiet_seconds if quiet_seconds else 0.0
@@ -111,7 +110,7 @@ class Linger:
         return self._wakeups is not None
 
     def take(self) -> bool:
-        """Return whether the wait is over, and if so, reset it."""
+        """Return whether the wait is over. If it is, reset it."""
         over = self._wakeups is not None and self._wakeups >= MAX_WAKEUPS
         if over:
             self._wakeups = None
@@ -126,7 +125,7 @@ class Runner:
     ) -> None:
         self.engine = engine
         self.read_only = engine.read_only or follows
-        """True also for a follower: it shows its leader's groups, and cannot change them."""
+        """True if the engine is read-only, or follows another engine, whose groups it shows but cannot change."""
         self.clock = clock
         self.limits = limits
         self.shards: dict[int, Shard] = {}
@@ -182,7 +181,7 @@ class Runner:
         return self._thread is not None
 
     def summary(self) -> GroupsSummary | None:
-        """Return the numbers of groups and members, perhaps slightly outdated; None before the first use."""
+        """Return the numbers of groups and members, perhaps slightly outdated; None if groups are not used yet."""
         shards = list(self.shards.values())
         if not shards:
             return None
@@ -196,13 +195,13 @@ class Runner:
         )
 
     def topics_changed(self) -> None:
-        """Apply created, deleted and grown topics; does nothing before the first use."""
+        """Apply created, deleted and grown topics. Do nothing if groups have not been used yet."""
         if self.started:
             with suppress(GroupError):
                 self.post(self._look_at_topics)
 
     def close(self) -> None:
-        """End all memberships, write that their groups are empty, and end the thread (blocking). Idempotent."""
+        """End all memberships, log that their groups are empty, and end the thread (blocking). Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -230,7 +229,7 @@ class Runner:
                 self._run_postponed()
 
     def _next(self) -> Iterable[Callable[[], None]]:
-        """Wait for an action or a timeout; return all actions that are waiting by then."""
+        """Wait for an action or a timeout. Return all actions that have arrived by then."""
         actions, timeout = [], self._timeout()
         try:
             actions.append(self._inbox.get(timeout=timeout))
@@ -273,7 +272,7 @@ class Runner:
             self.listeners.notify()
 
     def _rebalance(self) -> None:
-        """Let the members of this process rejoin the groups that rebalance: once for all members that came or went."""
+        """Let the members of this process rejoin their rebalancing groups: once for all members that joined or left."""
         began, preparing, self._preparing = self.clock(), self._preparing, {}
         for name, group in preparing.items():
             if group.state is PREPARING:
@@ -312,7 +311,7 @@ class Runner:
         self._changed[group.name] = group
 
     def commit_soon(self, member: EmbeddedMember, *, at_once: bool = False) -> None:
-        """Append a member's commits with others of the next milliseconds, or after the present action if `at_once`."""
+        """Append a member's commits with others of the next milliseconds; after the present action if `at_once`."""
         self._commit_linger.begin()
         if at_once:
             self._commit_linger.hurry()
@@ -330,9 +329,9 @@ class Runner:
     # The shards.
 
     def shard_of(self, group: str, *, to_write: bool = False) -> Shard | None:
-        """Return a group's shard; None if `__consumer_offsets` does not exist. With `to_write` the topic is created.
+        """Return a group's shard; None if `__consumer_offsets` does not exist. With `to_write`, create that topic.
 
-        Raises GroupError while the shard does not serve; with `to_write` also ReadOnlyError, OSError.
+        Raises GroupError if the shard is not serving; with `to_write` also ReadOnlyError, OSError.
         """
         if to_write:
             self.check_writable()
@@ -353,9 +352,10 @@ class Runner:
         return shard
 
     def is_other(self, group: str) -> bool:
-        """Return whether a queue or a group of a newer protocol has the name now; other threads change queues.
+        """Return whether a queue or a group of a newer protocol has the name now. Other threads change queues.
 
-        Raises as `shard_of`; CorruptionError if no group has the name and the records of queues cannot be read.
+        Raises as `shard_of`, and CorruptionError if no other group has the name and the records of queues cannot be
+        read.
         """
         shard = self.shard_of(group)
         if shard is not None and group in shard.others.keys:

@@ -1,4 +1,4 @@
-"""Implements `coordination.membership.Groups` for an engine that stores groups itself, over the runner's thread."""
+"""Implements `coordination.membership.Groups` for an engine that stores its groups, using the runner's thread."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 
 
 class GroupOverrides(Protocol):
-    """The store of settings of groups."""
+    """The store of the settings of groups."""
 
     def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
-        """Return a snapshot of the settings that were set for each group."""
+        """Return a snapshot of the settings of each group that differ from the defaults."""
 
     def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Replace a group's settings; empty ones remove its entry. On disk when it returns (OSError, ReadOnlyError)."""
+        """Replace a group's settings, on disk when the method returns; an empty mapping removes the group's entry.
+
+        Raises OSError, ReadOnlyError.
+        """
 
 
 class EmbeddedGroups:
@@ -54,7 +57,7 @@ class EmbeddedGroups:
         partitions: int,
         follows: bool = False,
     ) -> None:
-        """Make the service. `follows`: another engine leads the logs, so this one writes nothing."""
+        """Make the service. `follows`: another engine leads the logs, so this service writes nothing."""
         self._engine = engine
         self._overrides = overrides
         self._clock = clock
@@ -200,7 +203,8 @@ class EmbeddedGroups:
         """Commit positions that take effect when the producer's transaction is committed.
 
         The group's partition of `__consumer_offsets`, which `describe` names, becomes part of the transaction. Raises
-        NotAssignedError (no longer a member), ProducerFencedError, and as `set_positions`.
+        NotAssignedError if the committing consumer is no longer a member, ProducerFencedError, and the errors of
+        `set_positions`.
         """
         self._runner.check_writable()
         self._runner.call(lambda: self._commit_in_transaction(request, producer_id, producer_epoch))
@@ -228,8 +232,8 @@ class EmbeddedGroups:
     ) -> None:
         """Append a transaction's marker to partitions of `__consumer_offsets`, which applies or drops its positions.
 
-        Raises ProducerFencedError (also of an older coordinator), GroupError, OSError. The caller then repeats the
-        call: appending a marker twice does no harm.
+        Raises ProducerFencedError (also for an older coordinator epoch), GroupError, OSError. After an error the
+        caller repeats the call: appending a marker twice does no harm.
         """
         self._runner.check_writable()
         for number in partitions:
@@ -283,7 +287,7 @@ class EmbeddedGroups:
     # Settings.
 
     def config(self, group: str) -> GroupConfig:
-        """Return a group's settings, without invalid ones, which a newer version may have stored."""
+        """Return a group's settings. Stored settings that are invalid, perhaps from a newer version, are skipped."""
         config, _ = self._lenient(group)
         return config
 
@@ -339,24 +343,24 @@ class EmbeddedGroups:
     # For the engine.
 
     def load(self) -> None:
-        """Load the positions, if any (blocking), so that deleting a topic also deletes the positions in it."""
+        """Load the positions, if there are any (blocking). Then deleting a topic also deletes the positions in it."""
         if TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: None)
 
     def prepare_new_topic(self, name: str) -> None:
-        """Delete old positions that would apply to a new topic of this name (blocking). StorageError, OSError.
+        """Delete old positions that would apply to a new topic of this name (blocking). Raises StorageError, OSError.
 
         Transactions and older brokers commit positions without the topic's id. Such positions are deleted only after
-        their topic, because a topic whose deletion fails must keep them. If the process is killed or the disk fails
-        in between, the positions remain; this method deletes them before a new topic could take them over. It skips
-        partitions of `__consumer_offsets` that are not served.
+        the topic itself, because they must be kept if the deletion of the topic fails. If the process is killed or
+        the disk fails between the two deletions, the positions remain in the log. This method deletes them, so that a
+        new topic of the name does not inherit them. It skips partitions of `__consumer_offsets` that are not served.
         """
         if not is_internal(name) and TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: self._prepare_new_topic(name))
 
     def _prepare_new_topic(self, name: str) -> None:
         if name in self._engine.topics():
-            return  # The engine refuses to create it.
+            return  # The engine will refuse to create the topic.
         for shard in self._runner.shards.values():
             if shard.state is ShardState.ACTIVE:
                 for group, places in shard.offsets.without_topic_id(name).items():
@@ -366,7 +370,7 @@ class EmbeddedGroups:
                         raise error_of(codes[0], group, shard.cause)
 
     def expire(self, now: Timestamp) -> None:
-        """Delete positions and groups that have expired by `now` (blocking); a duty of the engine."""
+        """Delete the positions and groups that have expired by `now` (blocking). The engine calls this regularly."""
         if TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: self._expire(now))
 

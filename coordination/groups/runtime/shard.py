@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets`, and the coordinator of its groups.
 
-The shard appends the coordinator's writes as the partition's leader; a write takes effect only after its append. If
-an append fails, each of its writes gets the error and undoes its change in memory. All calls come from one thread.
+The shard appends the coordinator's writes as the partition's leader. A write takes effect only after its append. If
+an append fails, each write in it gets the error and undoes its change in memory. All calls come from one thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from topicfs.storage.producers.append import Origin
 _LOGGER = logging.getLogger(__name__)
 
 MAX_APPEND_BYTES = 512 << 10
-"""Approximate size of one append, well below the topic's max.message.bytes."""
+"""Approximate maximum size of one append, well below the topic's max.message.bytes."""
 MAX_TOMBSTONES = 1_000
 
 OWN = BatchStamp(base_sequence=0)
@@ -62,7 +62,7 @@ class ShardState(Enum):
 
 
 class _Named(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose lines begin like a broker's."""
+    """Adds the prefix of a broker's log lines."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         place: Any = self.extra
@@ -86,7 +86,7 @@ class Shard:
         self.clock = clock
         self.state = ShardState.LOADING
         self.reason = ""
-        """Why the shard does not serve; empty while it does."""
+        """Why the shard is not serving; empty if it is."""
         self.cause: Exception | None = None
         """The error of the last failed append."""
         self.log = _Named(_LOGGER, {"topic": partition.topic, "partition": partition.number})
@@ -100,7 +100,7 @@ class Shard:
     # Loading and unloading.
 
     def load(self, stop: Callable[[], bool]) -> None:
-        """Load the partition (blocking); if it cannot be read, the shard fails and keeps the reason."""
+        """Load the partition (blocking). If it cannot be read, the shard is marked as failed and keeps the reason."""
         begun = self.clock()
         try:
             loaded = GroupLoader(self.coordinator, self.offsets, self.others, stop).load(self.partition)
@@ -127,7 +127,7 @@ class Shard:
         self.state = ShardState.ACTIVE
 
     def begin(self, *, members_live: bool) -> None:
-        """Serve the loaded groups. With `members_live` False, first remove all members: their process has ended."""
+        """Start serving the loaded groups. If not `members_live`, first remove all members: their process ended."""
         if self.state is not ShardState.ACTIVE:
             return
         if members_live:
@@ -201,8 +201,8 @@ class Shard:
     ) -> None:
         """Append a producer's marker, and apply or drop its transaction's positions.
 
-        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError: nothing is changed
-        then.
+        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError. After an error
+        nothing has changed.
         """
         self.check()
         assert isinstance(self.partition, Log)
@@ -238,7 +238,7 @@ class Shard:
         written(code, offset)
 
     def delete_group(self, name: str) -> Code:
-        """Delete an empty group after all its positions; its own tombstone is the last. Raises RequestError."""
+        """Delete an empty group: first all its positions, then its own record. Raises RequestError."""
         self.coordinator.check_deletable(name)
         codes: list[Code] = []
         for chunk in _chunks(self.offsets.places(name)):
@@ -249,7 +249,7 @@ class Shard:
         return codes[-1]
 
     def expire(self, now: Timestamp) -> None:
-        """Delete expired positions, and groups that are left without members and positions."""
+        """Delete expired positions, and groups that then have neither members nor positions."""
         for group in list(self.coordinator.groups.values()):
             gone, none_left = self.offsets.expired(group, now)
             if gone:
@@ -260,7 +260,7 @@ class Shard:
                 self.append([self._group_gone(group.name, lambda _: None)])
 
     def _may_go(self, group: Group, now: Timestamp) -> bool:
-        """Return whether a group without positions may be deleted; one made by hand is kept for the retention time."""
+        """Return whether a group without positions may be deleted; a user's group is kept for the retention time."""
         if group.state is not EMPTY or group.members or group.pending:
             return False
         made = group.protocol_type is None and group.generation == 0
@@ -276,7 +276,7 @@ class Shard:
 
 
 def code_of(error: Exception) -> Code:
-    """Return the code with which a broker answers after this append error."""
+    """Return the error code with which a broker answers a request after this append error."""
     if isinstance(error, errors.RecordTooLargeError):
         return Code.UNKNOWN_SERVER_ERROR
     if isinstance(error, errors.NotEnoughReplicasError | errors.UnknownTopicError):

@@ -1,7 +1,7 @@
-"""The end of a lease: its member acknowledges the record or gives it back, or the lock expires.
+"""The end of a lease: its member acknowledges or releases the record, or the lock expires.
 
-Records are in transition until a change is written. The end of an expired lock is never undone, because another
-member may have the record by then.
+A record is in transition until its change is written. The expiry of a lock is never undone, because another member
+may have acquired the record by then.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCH
 class AckBatch(NamedTuple):
     first: int
     last: int
-    """Inclusive."""
+    """The last offset, inclusive."""
     types: tuple[int, ...]
-    """One type for all offsets, or one for each."""
+    """One type for all offsets, or one type for each offset."""
 
     def type_of(self, offset: int) -> int:
         return self.types[0] if len(self.types) == 1 else self.types[offset - self.first]
 
 
 class NotAcquiredError(ValueError):
-    """Records that were never handed out, or an unknown acknowledgement type (Kafka: INVALID_REQUEST)."""
+    """Raised for records that were never handed out, or an unknown acknowledgement type (Kafka: INVALID_REQUEST)."""
 
 
 class _Changed(NamedTuple):
-    """Adjacent records in one state that change together."""
+    """Adjacent records that change together from one state to another."""
 
     batch: InFlightBatch
     first: int
@@ -56,7 +56,7 @@ class _Changed(NamedTuple):
 
 
 class StateChange:
-    """Records in transition, and the states to be written for them."""
+    """Records in transition, and the states to write for them."""
 
     def __init__(self, window: PartitionState) -> None:
         self._window = window
@@ -77,7 +77,7 @@ class StateChange:
         self._note(_Changed(batch, first, last, delivery, delivery.state, delivery.count))
 
     def expire(self, batch: InFlightBatch, first: int, last: int, delivery: DeliveryState) -> None:
-        """End the lock of records at once; records below the start offset become Archived."""
+        """End the lock of records immediately; records below the start offset become Archived."""
         window = self._window
         delivery.expire(window.limits.deliveries, archive=last < window.start_offset)
         self._note(_Changed(batch, first, last, delivery, delivery.state, delivery.count))
@@ -114,9 +114,9 @@ class StateChange:
 
 
 def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-    """Begin to apply all acknowledgements, or none of them (RecordNotHeldError, NotAcquiredError).
+    """Begin to apply acknowledgements. After an error none of them is applied.
 
-    Renewed locks stay renewed in both cases.
+    Raises RecordNotHeldError, NotAcquiredError. Renewed locks stay renewed in any case.
     """
     request = _Acknowledging(window, member, now)
     try:
@@ -129,7 +129,7 @@ def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], n
 
 
 def release(window: PartitionState, member: str) -> StateChange:
-    """Begin to give back all that a member holds."""
+    """Begin to release all records that a member holds."""
     change = StateChange(window)
     for batch in window.batches:
         _split_at_start(window, batch)
@@ -142,7 +142,7 @@ def release(window: PartitionState, member: str) -> StateChange:
 
 
 def drop(window: PartitionState, member: str) -> StateChange:
-    """Give back all that a member holds at once, if the change cannot be written first."""
+    """Release all records that a member holds immediately, when the change cannot be written first."""
     change = StateChange(window)
     for batch in window.batches:
         _split_at_start(window, batch)
@@ -154,7 +154,7 @@ def drop(window: PartitionState, member: str) -> StateChange:
 
 
 def expire(window: PartitionState, now: int) -> StateChange:
-    """End overdue locks at once; the change is written later."""
+    """End overdue locks immediately; the change is written later."""
     change = StateChange(window)
     if window.next_lease_end is None or now < window.next_lease_end:
         return change

@@ -1,6 +1,6 @@
-"""Acquisition decides which of the fetched records a member gets: released ones first, then new ones.
+"""Decides which of the fetched records a member gets: released records first, then new records.
 
-Batches that were delivered often are split, to isolate a record that kills its readers
+Batches that were delivered often are split, to isolate a record that crashes its readers
 (kafka-coordinators.md#poison-records).
 """
 
@@ -20,7 +20,7 @@ class LogBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Adjacent records that a member got: first and last offset, both inclusive."""
+    """Adjacent records that a member acquired: first and last offset, both inclusive."""
 
     first: int
     last: int
@@ -32,15 +32,15 @@ class AcquireRequest(NamedTuple):
 
     member: str
     most: int
-    """Number of records wanted; without `exactly` a batch of the log is always given whole."""
+    """Number of records wanted. Unless `exactly` is set, each batch of the log is acquired as a whole."""
     fetch_offset: int
     """The offset that was requested from the log."""
     batches: Sequence[LogBatch]
-    """The fetched batches: adjacent, and not empty."""
+    """The fetched batches: adjacent, and at least one."""
     exactly: bool = False
-    """True: never more than `most` (Kafka's mode record_limit)."""
+    """True: never acquire more than `most` records (Kafka's mode record_limit)."""
     batch_size: int = 1 << 30
-    """Number of records that share one state; cuts are made only between batches of the log."""
+    """Number of records that share one state. Such groups of records are separated only between batches of the log."""
     aborted: Sequence[LogBatch] = ()
     """The fetched batches of aborted transactions, which become Archived."""
 
@@ -50,12 +50,12 @@ class _Enough(Exception):  # noqa: N818 (no error)
 
 
 def throttle_limit(limit: int) -> int:
-    """Return the number of deliveries from which on a batch is split."""
+    """Return the number of deliveries at which a batch is split."""
     return max(2, -(-limit // 2))
 
 
 def acquire(window: PartitionState, wanted: AcquireRequest, now: int) -> list[Acquired]:
-    """Acquire records for a member; empty if there are none for it."""
+    """Acquire records for a member; return an empty list if none are available for it."""
     if wanted.most <= 0 or not wanted.batches or wanted.batches[-1].last < window.start_offset:
         return []
     return _Acquisition(window, wanted, now).run()
@@ -93,7 +93,7 @@ class _Acquisition:
         return self._without_aborted() if self._result else []
 
     def _fit_into_bound(self) -> bool:
-        """Apply the limit of records between start and end; records delivered before are within it."""
+        """Apply the limit of records between start and end offset. It does not limit records delivered before."""
         window = self._window
         self._most = min(self._most, window.limits.max_locks - window.in_flight_records())
         if self._most <= 0 and self._wanted.fetch_offset <= window.end_offset:
@@ -102,7 +102,7 @@ class _Acquisition:
         return self._most > 0
 
     def _begin(self) -> int:
-        """Archive records that the log no longer has; return where the first batch begins in the state."""
+        """Archive records that the log no longer has; return the first offset to look at in the state."""
         window, base = self._window, self._first
         fetch_offset = self._wanted.fetch_offset
         if len(window.batches) and fetch_offset < base:
@@ -136,7 +136,7 @@ class _Acquisition:
     def _again_from(self, batch: InFlightBatch) -> None:
         throttled = self._is_throttled(batch)
         if throttled and self._acquired:
-            raise _Enough  # A split batch is given alone, by the next fetch.
+            raise _Enough  # A batch that must be split is acquired alone, by the next fetch.
         whole = batch.whole
         too_many = self._wanted.exactly and len(batch) > self._most - self._acquired
         if whole is not None and not whole.is_free:
@@ -160,7 +160,7 @@ class _Acquisition:
         return any(one.count >= limit and one.is_free for _, one in inside)
 
     def _some_of(self, batch: InFlightBatch) -> int:
-        """Acquire records one by one, fewer if one was delivered often; return their number."""
+        """Acquire records one by one, fewer if a record was delivered often. Return the number of acquired records."""
         given: list[Acquired] = []
         allowed: int | None = None
         throttle = throttle_limit(self._limit)
@@ -169,7 +169,7 @@ class _Acquisition:
             if not delivery.is_free:
                 continue
             if self._limit > 2 and delivery.count == self._limit - 1 and given:
-                break  # A record's last attempt is made alone.
+                break  # The last delivery of a record contains no other record.
             if allowed is None and delivery.count >= throttle:
                 allowed = max(1, len(batch) >> (delivery.count - throttle + 1))
             self._window.lease(delivery, self._wanted.member, self._now)
@@ -201,7 +201,7 @@ class _Acquisition:
         for one in given:
             self._put(one)
         if self._wanted.exactly and given[0].last - given[0].first + 1 > most:
-            # The other records of the batch stay available for others.
+            # The batch's other records stay available.
             given = [given[0]._replace(last=first + most - 1)]
             batch = window.batches.floor(first)
             assert batch is not None

@@ -1,4 +1,4 @@
-"""Adjacent records that were fetched together, with one state for all of them until some of them change."""
+"""Adjacent records that were fetched together and share one state until some of them change."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class InFlightBatch:
         self.first = first
         self.last = last
         self.whole: DeliveryState | None = delivery
-        """The state of all records; None once each has its own."""
+        """The state of all records; None once each record has its own state."""
         self.each: list[DeliveryState] | None = None
         self.max_delivered = delivery.count
-        """At least the delivery count of every record in the batch."""
+        """The largest delivery count of the batch's records, or a higher number."""
         self._done = 0
         self._free_from = 0
 
@@ -38,14 +38,17 @@ class InFlightBatch:
         return self.each
 
     def split_after(self, last: int) -> list[DeliveryState]:
-        """Give each record its own state; reset those after `last` to Available, uncounting their delivery."""
+        """Give each record its own state, and return the states.
+
+        Records after `last` become Available again, and their last delivery is not counted.
+        """
         each = self.split()
         for at in range(last - self.first + 1, len(each)):
             each[at] = DeliveryState(AVAILABLE, each[at].count - 1, NOBODY)
         return each
 
     def deliveries(self) -> list[DeliveryState]:
-        """Return the states: a single one if all records share it."""
+        """Return the states: a single one if all records share a state."""
         return self.each if self.each is not None else [self._whole()]
 
     def _whole(self) -> DeliveryState:
@@ -63,7 +66,7 @@ class InFlightBatch:
             yield offset, self.each[offset - self.first]
 
     def runs(self, wanted: Callable[[DeliveryState], bool]) -> Iterator[tuple[int, int, DeliveryState]]:
-        """Yield the first and last offset and the state of each run with a wanted state; split records one by one."""
+        """Yield each run in a wanted state: first offset, last offset, state. A split batch has runs of one record."""
         if self.each is None:
             if wanted(self._whole()):
                 yield self.first, self.last, self._whole()
@@ -85,16 +88,16 @@ class InFlightBatch:
         return None
 
     def free_from(self, offset: int) -> int:
-        """Return an offset from which to look for free records; none lie between `offset` and it."""
+        """Return the offset at which to search for free records: there are none between `offset` and it."""
         return max(offset, self.first + self._free_from) if self.each is not None else offset
 
     def freed(self, offset: int, count: int) -> None:
-        """Note that a record can be acquired (again)."""
+        """Record that the record at `offset` can be acquired (again)."""
         self._free_from = min(self._free_from, max(0, offset - self.first))
         self.max_delivered = max(self.max_delivered, count)
 
     def done_prefix(self) -> int:
-        """Return how many of the first records are in a final state that is written."""
+        """Return how many records at the start of the batch are in a final state that has been written."""
         if self.each is None:
             return len(self) if self._whole().is_done else 0
         each, at = self.each, self._done
@@ -124,7 +127,7 @@ class InFlightBatches:
             yield self._by_first[first]
 
     def put(self, batch: InFlightBatch) -> None:
-        """Add a batch, replacing one that begins at the same offset."""
+        """Add a batch, replacing a batch that begins at the same offset."""
         if batch.first not in self._by_first:
             self._firsts.insert(bisect_right(self._firsts, batch.first), batch.first)
         self._by_first[batch.first] = batch

@@ -1,4 +1,4 @@
-"""The state of a share partition: batches between start offset (first not done) and end offset (last acquired).
+"""The state of a share partition: its batches from the start offset (first not done) to the end offset (last acquired).
 
 After a load, the *gap window* covers the holes between batches until they are fetched
 (kafka-coordinators.md#share-groups).
@@ -22,7 +22,7 @@ class Limits(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """Holes from `start` on; they are void once the end offset is no longer `end`."""
+    """Holes from `start` on. The window closes when the end offset is no longer `end`."""
 
     start: int
     end: int
@@ -38,10 +38,10 @@ class PartitionState:
         self.end_offset = 0
         self.complete_count = 0
         self.some_available = False
-        """True if a batch may hold Available records; False: fetch after the end."""
+        """True if a batch may have Available records. If False, fetch after the end offset."""
         self._gap: _Gap | None = None
         self.next_lease_end: int | None = None
-        """No lock ends before this time; None without locks."""
+        """No lock ends before this time; None if there are no locks."""
 
     @property
     def limits(self) -> Limits:
@@ -59,7 +59,7 @@ class PartitionState:
         return self.end_offset - self.start_offset + 1 if len(self.batches) else 0
 
     def next_fetch_offset(self) -> int:
-        """Return the offset to fetch next: the first hole, the first Available record, or the one after the end."""
+        """Return the offset to fetch next: the first hole, the first Available record, or the offset after the end."""
         behind = self.end_offset if self.is_empty else self.end_offset + 1
         if not self.some_available:
             return behind
@@ -83,7 +83,7 @@ class PartitionState:
         return None
 
     def can_acquire(self) -> bool:
-        """Return whether records can be acquired: records delivered before always, new ones within the limit."""
+        """Return whether records can be acquired: released records always, new records within the limit."""
         return (
             self.next_fetch_offset() != self.end_offset + 1
             or self.in_flight_records() < self.limits.max_locks
@@ -97,7 +97,7 @@ class PartitionState:
 
     @property
     def gap_start(self) -> int | None:
-        """The first offset of the gap window, even if it has closed; None without one."""
+        """The first offset of the gap window, even after it has closed; None if there was no window."""
         return None if self._gap is None else self._gap.start
 
     def open_gap(self, start: int) -> None:
@@ -129,7 +129,7 @@ class PartitionState:
         return max(0, last - max(self.start_offset, first) + 1)
 
     def advance(self) -> bool:
-        """Move the start offset over done records, and drop done batches; return whether anything moved."""
+        """Move the start offset past done records, and drop done batches. Return whether it moved."""
         if not self._start_is_done():
             return False
         last_done, counted = self._done_through()
@@ -160,14 +160,14 @@ class PartitionState:
             return False
         holder = self.batches.floor(self.start_offset)
         if holder is None:
-            # A hole at the start is either still to be fetched, or a natural hole of the log. (Kafka 4.3 does
-            # not distinguish them, and such a start offset never moves.)
+            # A hole at the start either has not been fetched yet, or is a natural hole of the log. (Kafka 4.3
+            # does not distinguish the two cases, and such a start offset never moves.)
             return not self.gap_is_open and self.batches.first.done_prefix() > 0
-        # After the batch comes a natural hole: the state of the batch's last record decides.
+        # A natural hole follows the batch: the state of the batch's last record decides.
         return holder.at(min(self.start_offset, holder.last)).is_done
 
     def _done_through(self) -> tuple[int | None, int]:
-        """Return the last offset of the leading done records, and how many of them are in `complete_count`."""
+        """Return the last offset of the leading done records, and how many of these are counted in `complete_count`."""
         last_done, counted = None, 0
         for batch in self.batches:
             if self.gap_is_open and self._gap is not None and batch.last >= self._gap.start:
@@ -189,7 +189,7 @@ class PartitionState:
         state: RecordState = AVAILABLE,
         counts: bool = True,
     ) -> bool:
-        """Archive the records in [first, end) that are in `state`, at once; return whether there were any."""
+        """Archive the records in [first, end) that are in `state`, immediately. Return whether there were any."""
         archived = False
         for batch in batches:
             if batch.first >= end:
@@ -212,7 +212,7 @@ class PartitionState:
         return archived
 
     def move_log_start(self, log_start_offset: int) -> None:
-        """Follow the log start: Available records below it become Archived, Acquired ones stay until acknowledged."""
+        """Follow the log start: Available records below it become Archived; Acquired ones stay until acknowledged."""
         if log_start_offset <= self.start_offset:
             return
         if not len(self.batches):

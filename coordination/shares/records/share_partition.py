@@ -1,4 +1,4 @@
-"""One partition in a share group: the state machine for its callers. It does no I/O; callers pass the time."""
+"""One partition in a share group: the interface of the state machine. It does no I/O; callers pass the time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HeldRecords(NamedTuple):
 
     first: int
     last: int
-    """Inclusive."""
+    """The last offset, inclusive."""
     member: str
     deliveries: int
     since: int
@@ -63,7 +63,7 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """The offset of the last record that was ever acquired (SPEO); the start offset if there is none."""
+        """The offset of the last record that was ever acquired (SPEO); the start offset if no record was."""
         return self._window.end_offset
 
     @property
@@ -84,7 +84,7 @@ class SharePartition:
         return self._window.next_fetch_offset()
 
     def can_acquire(self) -> bool:
-        """Return whether records can be acquired: records delivered before always, new ones within the limit."""
+        """Return whether records can be acquired: released records always, new records within the limit."""
         return self._window.can_acquire()
 
     def in_flight_records(self) -> int:
@@ -121,23 +121,26 @@ class SharePartition:
         return acquisition.acquire(self._window, wanted, now)
 
     def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-        """Begin to apply a member's acknowledgements, or none of them (RecordNotHeldError, NotAcquiredError)."""
+        """Begin to apply a member's acknowledgements. After an error none of them is applied.
+
+        Raises RecordNotHeldError, NotAcquiredError.
+        """
         return acknowledgement.acknowledge(self._window, member, acks, now)
 
     def release(self, member: str) -> StateChange:
-        """Begin to give back all that a member holds."""
+        """Begin to release all records that a member holds."""
         return acknowledgement.release(self._window, member)
 
     def expire(self, now: int) -> StateChange:
-        """End overdue locks at once. The caller writes the change, and commits it in any case."""
+        """End overdue locks immediately. The caller writes the change, and commits it even if the write fails."""
         return acknowledgement.expire(self._window, now)
 
     def drop(self, member: str) -> StateChange:
-        """Give back all that a member holds at once; the caller commits the change, which could not be written."""
+        """Release all records that a member holds, after writing this has failed. The caller commits the change."""
         return acknowledgement.drop(self._window, member)
 
     def advance(self) -> bool:
-        """Move the start offset over done records; return whether it moved."""
+        """Move the start offset past done records; return whether it moved."""
         return self._window.advance()
 
     def is_archived(self, offset: int) -> bool:

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 NOBODY = ""
-"""Stands for the member if nobody holds the record."""
+"""The holder of a record that nobody holds."""
 
 
 class RecordState(IntEnum):
@@ -33,7 +33,7 @@ ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 
 
 class _Before(NamedTuple):
-    """The state before a change that is not written yet."""
+    """The state before a change that has not been written yet."""
 
     state: RecordState
     member: str
@@ -60,7 +60,7 @@ class DeliveryState:
         self.since = since
         """When the record was acquired, in ms."""
         self.lease_end = lease_end
-        """When the lock ends, in ms; None without a lock."""
+        """When the lock ends, in ms; None if the record is not locked."""
         self._before: _Before | None = None
         self._archived = False
 
@@ -77,7 +77,7 @@ class DeliveryState:
 
     @property
     def is_done(self) -> bool:
-        """True if the state is final and written."""
+        """True if the state is final and has been written."""
         return self._before is None and self.state.is_final
 
     def copy(self) -> DeliveryState:
@@ -90,18 +90,18 @@ class DeliveryState:
         self.since, self.lease_end = now, lease_end
 
     def expire(self, limit: int, *, archive: bool) -> None:
-        """End the lock for good: Available, or Archived at the limit. A failed write does not undo it."""
+        """End the lock: the record becomes Available, or Archived at the limit. A failed write does not undo this."""
         assert self.state is ACQUIRED
         assert self._before is None
         self._give_up(archive or self.count >= limit)
 
     def archive(self) -> None:
-        """Become Archived at once, even in transition."""
+        """Become Archived immediately, even in transition."""
         self._archived = True
         self.state, self.member, self.lease_end = ARCHIVED, NOBODY, None
 
     def begin(self, state: RecordState, limit: int) -> None:
-        """Begin a change that is to be written; at the delivery limit Available becomes Archived."""
+        """Begin a change that is to be written. At the delivery limit, Archived replaces Available."""
         assert self.state is ACQUIRED
         assert self._before is None
         self._before = _Before(self.state, self.member, limit)
@@ -112,7 +112,7 @@ class DeliveryState:
         self._before, self.lease_end = None, None
 
     def undo(self, now: int) -> None:
-        """Undo a change that was not written: Acquired again; if the lock has ended meanwhile, the state after that."""
+        """Undo a change that was not written. The record is Acquired again, or expired if its lock has ended."""
         before, self._before = self._before, None
         assert before is not None
         if self._archived:

@@ -1,4 +1,4 @@
-"""One partition of `__share_group_state`: the state machine of Kafka's share coordinator, without I/O.
+"""One partition of `__share_group_state`: the state machine of Kafka's share coordinator. It does no I/O.
 
 A request returns a record to append. The state changes only when the appended record is replayed, as during loading.
 """
@@ -31,7 +31,7 @@ from topicfs.storage.model import Offset, Timestamp
 UPDATES_PER_SNAPSHOT = 500
 """share.coordinator.snapshot.update.records.per.snapshot."""
 COLD_AFTER_MS = 5 * 60 * 1000
-"""A partition with an older last snapshot gets a new one (share.coordinator.cold.partition.snapshot.interval.ms)."""
+"""A state whose last snapshot is older gets a new one (share.coordinator.cold.partition.snapshot.interval.ms)."""
 NO_EPOCH = -1
 
 
@@ -46,7 +46,7 @@ class NotInitializedError(StorageError):
 class StateRecord(NamedTuple):
     key: bytes
     value: bytes | None
-    """None for a tombstone."""
+    """The record's value; None for a tombstone."""
     about: SharePartitionKey
     content: ShareState | ShareUpdate | None
 
@@ -59,7 +59,7 @@ class StateWrite(NamedTuple):
     state_epoch: int
     leader_epoch: int
     start_offset: int
-    """-1: unchanged."""
+    """The new start offset; -1 if unchanged."""
     batches: tuple[StateBatch, ...]
     complete_count: int = NO_COUNT
 
@@ -129,7 +129,10 @@ class StateShard:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, now: Timestamp
     ) -> tuple[ShareState, StateRecord | None]:
-        """Return the state, and the record of a new leader epoch. Raises NotInitializedError, StateFencedError."""
+        """Return the state, and the record to append if `leader_epoch` is new.
+
+        Raises NotInitializedError, StateFencedError.
+        """
         known = self.state(key)
         newest = self._leader_epochs.get(key, NO_EPOCH)
         if leader_epoch in (NO_EPOCH, newest):
@@ -140,7 +143,7 @@ class StateShard:
         return known, self._changed(key, known, write, leader_epoch, now)
 
     def delete(self, key: SharePartitionKey) -> StateRecord | None:
-        """Return the tombstone; None if there is nothing to delete."""
+        """Return the tombstone of a state; None if there is no such state."""
         return _tombstone(key) if key in self._states else None
 
     def delete_topics(self, topic_ids: frozenset[uuid.UUID]) -> list[StateRecord]:
@@ -148,7 +151,7 @@ class StateShard:
         return [_tombstone(key) for key in self._states if key.topic_id in topic_ids]
 
     def snapshot_cold(self, now: Timestamp) -> list[StateRecord]:
-        """Return a new snapshot of each partition whose last one is old, which makes older records redundant."""
+        """Return a new snapshot of each state whose last snapshot is old. Older records are then redundant."""
         if all(one.create_timestamp != one.write_timestamp for one in self._states.values()):
             return []
         return [
@@ -195,7 +198,7 @@ class StateShard:
     # Appended records.
 
     def replay(self, record: TopicRecord, offset: Offset) -> None:
-        """Apply a record of the log, skipping other types. Raises CorruptBatchError."""
+        """Apply a record of the log, skipping records of other types. Raises CorruptBatchError."""
         found = read_state_key(record.key)
         if found is None:
             return
@@ -258,9 +261,10 @@ def _raise_to(epochs: dict[SharePartitionKey, int], key: SharePartitionKey, epoc
 def combine(
     known: Iterable[StateBatch], changed: Iterable[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
-    """Merge the batches of both from `start_offset` on (-1: all), by Kafka's steps, in order and without overlaps.
+    """Merge known and changed batches from `start_offset` on (-1: all), by Kafka's steps: ordered, no overlaps.
 
-    If a record has two states, the one with more deliveries counts, then the one with the higher number.
+    If a record has two states, the state with more deliveries counts; if these are equal, the state with the higher
+    number.
     """
     batches = [*known, *changed]
     if start_offset != NO_START:
@@ -275,7 +279,7 @@ def combine(
 
 
 def _merge(batches: list[StateBatch]) -> list[StateBatch]:
-    """Merge from left to right; pieces of two overlapping batches are sorted into the remaining ones."""
+    """Merge batches from left to right. The pieces of two overlapping batches are sorted into the remaining batches."""
     waiting = sorted({_order(one) for one in batches}, reverse=True)
     merged: list[StateBatch] = []
     before = _batch(waiting.pop())
@@ -294,7 +298,7 @@ def _merge(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 def _pieces(before: StateBatch, candidate: StateBatch) -> Iterable[StateBatch]:
-    """Split or join two batches that overlap, or that are adjacent and alike; `candidate` sorts after `before`."""
+    """Split or join two batches that overlap, or that are adjacent and in the same state; `candidate` sorts second."""
     if _rank(before) == _rank(candidate):
         return (before._replace(last=max(before.last, candidate.last)),)
     behind = candidate._replace(first=before.last + 1)

@@ -1,4 +1,4 @@
-"""Stores the states of share groups in `__share_group_state`: each partition is loaded on first use, then kept."""
+"""Stores the states of share groups in `__share_group_state`. A partition is loaded on first use, and stays loaded."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class StateStore:
         self._lock = RLock()
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Start or restart a group at an offset; creates the topic. Raises StateFencedError, and as `write`."""
+        """Start or restart a group at an offset; creates a missing topic. Raises StateFencedError, and as `write`."""
         with self._lock:
             self._topic.make()
             served = self._of(key)
             self._append(served, [served.shard.initialize(key, state_epoch, start_offset, self._clock())])
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState | None:
-        """Return a stored state or None, and write a leader's new epoch (StateFencedError, CorruptionError)."""
+        """Return a stored state or None; append a new `leader_epoch`. Raises StateFencedError, CorruptionError."""
         with self._lock:
             if not self._topic.exists:
                 return None
@@ -60,13 +60,16 @@ class StateStore:
             return self._of(key).shard.states.get(key) if self._topic.exists else None
 
     def write(self, key: SharePartitionKey, write: StateWrite) -> None:
-        """Append a changed state (NotInitializedError, StateFencedError, PartitionOfflineError, ReadOnlyError, OSError)."""
+        """Append a changed state.
+
+        Raises NotInitializedError, StateFencedError, PartitionOfflineError, ReadOnlyError, OSError.
+        """
         with self._lock:
             served = self._of(key)
             self._append(served, [served.shard.write(key, write, self._clock())])
 
     def delete(self, key: SharePartitionKey) -> None:
-        """Delete the state of a group in a partition. Raises as `write`."""
+        """Delete the state of a group in a partition. Raises the errors of `write`."""
         with self._lock:
             if not self._topic.exists:
                 return
@@ -76,7 +79,7 @@ class StateStore:
                 self._append(served, [record])
 
     def delete_topics(self, topic_ids: frozenset[uuid.UUID]) -> None:
-        """Delete the states in deleted topics. Raises as `write`."""
+        """Delete the states in deleted topics. Raises the errors of `write`."""
         with self._lock:
             for served in self._all():
                 records = served.shard.delete_topics(topic_ids)
@@ -84,13 +87,13 @@ class StateStore:
                     self._append(served, records)
 
     def states(self) -> Iterator[tuple[SharePartitionKey, ShareState]]:
-        """Yield a snapshot of all stored states. Raises CorruptionError, PartitionOfflineError."""
+        """Yield all states as stored at the time of the call. Raises CorruptionError, PartitionOfflineError."""
         with self._lock:
             found = [item for served in self._all() for item in served.shard.states.items()]
         yield from found
 
     def maintain(self, now: Timestamp) -> None:
-        """Snapshot states that have not changed for long, and delete redundant records. Raises as `write`."""
+        """Take snapshots of states unchanged for long, and delete redundant records. Raises the errors of `write`."""
         with self._lock:
             for served in list(self._served.values()):
                 records = served.shard.snapshot_cold(now)
@@ -101,7 +104,7 @@ class StateStore:
                     try:
                         served.partition.delete_records(before)
                     except PolicyViolationError:
-                        continue  # The topic is set to compact, which keeps it small as well.
+                        continue  # The topic has the policy compact, which also keeps it small.
 
     def _all(self) -> Iterator[_Served]:
         for number in self._topic.numbers():
