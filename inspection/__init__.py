@@ -1,1 +1,1 @@
-"""Inspection of the files on disk: `dump` prints them, `check` finds damage, `explain` lists the steps of a lookup."""
+"""Inspection of the files on disk: `dump` prints files, `check` finds damage, `explain` lists the steps of a lookup."""

@@ -1,4 +1,4 @@
-"""The steps of a lookup, reported by the search that readers use, and the record that it finds."""
+"""The steps of a lookup, reported by the search that readers use, and the record that the lookup finds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from topicfs.storage.segment.trace import LookupTrace, Step
 class ExplainedRecord:
     record: Record
     batch: BatchHeader
-    """Its position is that in the segment's file."""
+    """The batch's header. Its position is the position in the segment's file."""
     segment_base_offset: Offset
     index: int
     """The record's index in its batch, from 0."""
 
 
 class LeaderKnown(NamedTuple):
-    """The broker of a cluster that leads the partition, known without a request."""
+    """The broker of a cluster that leads the partition. Finding it needed no request."""
 
     broker: int
     server: str
@@ -71,7 +71,7 @@ def explain_timestamp(log: Log, timestamp: Timestamp, isolation: Isolation) -> L
 
 
 def record_at(log: Partition, offset: Offset) -> ExplainedRecord | None:
-    """Read the record at `offset`, or the next one in its batch; None for a batch without records (a marker)."""
+    """Read the record at `offset`, or the next record in its batch. None if the batch has no records (a marker)."""
     fetched = log.read(offset, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED)
     if not fetched.data:
         return None

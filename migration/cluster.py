@@ -24,7 +24,7 @@ PASSING_ERRORS = (
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_LEADER_EPOCH",
 )
-"""Temporary errors of a broker after its start, until it knows the leaders."""
+"""Errors of a broker that pass: after its start, until it knows the leaders."""
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _PATIENCE = {"request_timeout": BROKER_ANSWER_SECONDS}
 
@@ -44,7 +44,7 @@ class GroupPosition(NamedTuple):
 
 
 class Cluster(Protocol):
-    """A running cluster. Calls block and raise ClusterError."""
+    """A running cluster. Its methods block and raise ClusterError."""
 
     def cluster_id(self) -> str: ...
 
@@ -53,7 +53,7 @@ class Cluster(Protocol):
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
     ) -> TopicDescription:
-        """Create a topic with one replica per partition, all on the broker `node_id`; returns once brokers know it."""
+        """Create a topic with one replica per partition, all on the broker `node_id`; return once brokers know it."""
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None: ...
 
@@ -61,14 +61,14 @@ class Cluster(Protocol):
         """Return each partition's offsets, from log start to log end."""
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return a group's positions in those partitions that have one."""
+        """Return a group's positions; partitions without a position are left out."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
-        """Set a group's positions; a cluster refuses this while the group has members."""
+        """Set a group's positions. A cluster refuses this if the group has members."""
 
 
 class KafkaCluster:
-    """A cluster reached through librdkafka, whose Python package is an optional extra."""
+    """A cluster reached through librdkafka. Its Python package is an optional extra."""
 
     def __init__(self, bootstrap_server: str, settings: Mapping[str, str] | None = None) -> None:
         """Connect with librdkafka's `settings`. Raises ClusterError if the client library is not installed."""
@@ -108,7 +108,7 @@ class KafkaCluster:
         )
         self._answer(self._admin.create_topics([topic], **_PATIENCE)[name])
         deadline = time.monotonic() + BROKER_ANSWER_SECONDS
-        # The controller has created it, but brokers learn of it a moment later.
+        # The controller has created the topic; brokers learn of it a moment later.
         while (found := self.find_topic(name)) is None or found.partitions < partitions:
             if time.monotonic() > deadline:
                 raise ClusterError(
@@ -155,9 +155,9 @@ class KafkaCluster:
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         if not partitions:
             return {}
-        # Use a consumer that joins no group. The admin client's call for this crashes: librdkafka looks up a
-        # member's state if the broker is not the group's coordinator (yet), and ends the process (its issue
-        # 5040).
+        # Use a consumer that joins no group. The admin client's call for this crashes: if the broker is not
+        # (yet) the group's coordinator, librdkafka looks up the state of a missing member and ends the
+        # process (librdkafka issue 5040).
         reader = self._kafka.Consumer(
             {
                 **self._options,
@@ -181,8 +181,8 @@ class KafkaCluster:
         }
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
-        # Leader epochs are left out: those of another cluster have no meaning here, and would make consumers
-        # wait.
+        # Leave out leader epochs: epochs of another cluster have no meaning in this one, and would make
+        # consumers wait.
         places = [
             self._kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
             for partition, position in positions.items()
@@ -220,7 +220,7 @@ class KafkaCluster:
 
 
 def _without_errors(kafka: Any, places: Sequence[Any]) -> Sequence[Any]:
-    """Return the same partitions. Raises KafkaException if one of them has no answer."""
+    """Return `places`. Raises KafkaException if one of them has an error."""
     for place in places:
         if place.error is not None:
             raise kafka.KafkaException(place.error)
@@ -228,6 +228,6 @@ def _without_errors(kafka: Any, places: Sequence[Any]) -> Sequence[Any]:
 
 
 def id_text(unique: Any) -> str:
-    """Format librdkafka's Uuid as Kafka does; its own text uses another alphabet (`+` and `/`)."""
+    """Format librdkafka's Uuid as Kafka does. Its own text uses another alphabet (`+` and `/`)."""
     halves = unique.get_most_significant_bits(), unique.get_least_significant_bits()
     return encode_id(UUID(bytes=struct.pack(">qq", *halves)))

@@ -1,7 +1,7 @@
 """The handover: moves topics of a data directory to a broker.
 
 A broker renames a directory whose topic is unknown to its cluster to `…-stray`, and only the cluster assigns topic
-ids. So there are three phases, each of which can be repeated:
+ids. Therefore there are three phases, each of which can be repeated:
 
     prepare    the broker runs    it creates the topics with their settings; we note their ids; groups get the
                                       positions that they have here
@@ -10,7 +10,8 @@ ids. So there are three phases, each of which can be repeated:
 
 The first and the last phase also set the positions of share groups.
 
-The data directory stays as it is, except for the journal and, if it was not closed cleanly, recovery.
+The data directory is not changed, except that the journal is written, and logs that were not closed cleanly are
+recovered.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from topicfs.storage.model import Isolation, Offset, PartitionOffsets, TopicPart
 
 @dataclass(frozen=True, slots=True)
 class OwnTopic:
-    """A topic of the data directory, with a closed log."""
+    """A topic of the data directory, whose logs are closed."""
 
     name: str
     topic_id: str
@@ -86,7 +87,7 @@ class Handover:
         with_open_transactions: bool = False,
         share_groups: ShareGroupCluster | None = None,
     ) -> None:
-        """Set up the handover; `report` gets a line for each step (CorruptionError, StorageError, OSError)."""
+        """Set up the handover; `report` gets a line for each step. Raises CorruptionError, StorageError, OSError."""
         self._files = files or NativeFileSystem()
         self._data = [directory.absolute() for directory in data]
         self._log_dirs = [directory.absolute() for directory in log_dirs]
@@ -112,7 +113,10 @@ class Handover:
     # While the broker runs.
 
     def prepare(self, cluster: Cluster) -> None:
-        """Let the cluster create the topics (ClusterError, OSError). StorageError if one of them has records there."""
+        """Let the cluster create the topics.
+
+        Raises ClusterError, OSError, and StorageError if a topic has records in the cluster.
+        """
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(
@@ -127,7 +131,7 @@ class Handover:
                 f"{self._journal_dir / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
                 f"remove that file to begin one to {cluster_id}"
             )
-        for topic in own:  # Refuse before anything is created or changed.
+        for topic in own:  # Check all before anything is created or changed.
             self._find_topic(cluster, topic, journal.topics.get(topic.name))
         for topic in own:
             found = self._prepare_topic(cluster, topic, journal.topics.get(topic.name))
@@ -139,7 +143,10 @@ class Handover:
     def _find_topic(
         self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
     ) -> TopicDescription | None:
-        """Return the cluster's topic of that name, None without one. StorageError if it does not fit or has records."""
+        """Return the cluster's topic of that name, or None.
+
+        Raises StorageError if that topic does not fit, or has records.
+        """
         found = cluster.find_topic(topic.name)
         if found is None:
             return None
@@ -175,7 +182,7 @@ class Handover:
         return found
 
     def verify(self, cluster: Cluster) -> None:
-        """Check that the cluster serves all records. Raises ClusterError; StorageError with the first difference."""
+        """Check that the cluster serves all records. Raises ClusterError, and StorageError for the first difference."""
         journal = self._journal
         assert journal is not None, "asked for by `placed`"
         topics = [topic for topic in self._own_topics() if self._is_noted(topic)]
@@ -222,7 +229,7 @@ class Handover:
     # While the broker is stopped.
 
     def place(self) -> None:
-        """Put each waiting partition in place (blocking; DirectoryLockedError, StorageError, OSError)."""
+        """Put each waiting partition in place (blocking). Raises DirectoryLockedError, StorageError, OSError."""
         journal = self._journal
         assert journal is not None, "asked for by `prepared`"
         topics = {topic.name: topic for topic in self._own_topics()}
@@ -233,7 +240,7 @@ class Handover:
             self._check_transactions(topics.values())
             data_dirs = find_partitions(self._files, self._data)
             copies = [self._copy_of(journal, topics, data_dirs, one) for one in journal.waiting()]
-            for copy in copies:  # Refuse before anything is written.
+            for copy in copies:  # Check all before anything is written.
                 is_in_place(self._files, copy)
             for copy in copies:
                 offsets = topics[copy.partition.topic].offsets[copy.partition.partition]
@@ -261,7 +268,7 @@ class Handover:
             return found[0]
         noted = journal.places.get(str(partition))
         if noted in self._log_dirs:
-            # Interrupted between two renames: the broker had only an empty log there.
+            # An earlier run was interrupted between two renames; the broker had only an empty log.
             assert noted is not None, "None is no log directory"
             return noted
         raise StorageError(
@@ -276,7 +283,10 @@ class Handover:
         data_dirs: Mapping[TopicPartition, Path],
         partition: TopicPartition,
     ) -> PartitionCopy:
-        """Return the copy to make. StorageError if the partition is missing here or there, or of another topic."""
+        """Return the copy to make.
+
+        Raises StorageError if the source or the target lacks the partition, or has it for another topic.
+        """
         topic = topics.get(partition.topic)
         if topic is None or partition.partition not in topic.offsets:
             raise StorageError(
@@ -308,7 +318,7 @@ class Handover:
     def _lines(
         self, partition: TopicPartition, data_dir: Path, offsets: PartitionOffsets
     ) -> dict[str, Offset | None]:
-        """Return the partition's lines in the broker's checkpoints: the whole log is on disk and committed."""
+        """Return the partition's lines for the broker's checkpoints: the whole log is on disk and committed."""
         source = data_dir / names.partition_directory(partition)
         inside = offsets.log_start_offset > first_base_offset(self._files, source)
         return {
@@ -330,7 +340,7 @@ class Handover:
             return [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
 
     def _find_journal(self) -> Path:
-        """Return the directory that has the journal; the first one for a new handover."""
+        """Return the directory with the journal; the first directory for a new handover."""
         with_journal = (one for one in self._data if self._files.exists(one / names.HANDOVER))
         return next(with_journal, self._data[0])
 
@@ -366,7 +376,7 @@ class Handover:
 
 
 def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> tuple[str, int]:
-    """Return the ids of cluster and node. StorageError unless all are log directories of one broker."""
+    """Return the ids of cluster and node. Raises StorageError unless all log directories belong to one broker."""
     found = set()
     for directory in log_dirs:
         meta = read_meta_properties(files, directory)
@@ -381,7 +391,7 @@ def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> tuple[str, int]:
 
 
 def _closed_topic(topic: Topic) -> OwnTopic:
-    """Return a topic's offsets and settings. StorageError if a partition is offline or missing."""
+    """Return a topic's offsets and settings. Raises StorageError if a partition is offline or missing."""
     offsets = {}
     for number, partition in topic.partitions().items():
         status = partition.status()

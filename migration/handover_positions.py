@@ -1,6 +1,6 @@
 """Commits the positions of groups in the new cluster: after it has the topics, and again after it serves all records.
 
-A group whose position has changed since the handover has continued in the cluster, and keeps that position.
+If a group's position in the cluster has changed since the handover, the group has continued there and keeps it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ class PositionCommitter:
     note: Note
 
     def commit(self, journal: HandoverJournal, positions: Iterable[CommittedOffset]) -> HandoverJournal:
-        """Commit positions of groups that have not moved on there (blocking; ClusterError, also if one has members)."""
+        """Commit positions of groups that have not continued in the cluster (blocking).
+
+        Raises ClusterError, also if a group has members.
+        """
         ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.partition))
         for group, own in groupby(ordered, key=lambda one: one.group):
             wanted = {
@@ -56,7 +59,7 @@ class PositionCommitter:
             if not left:
                 self.report(f"group {group}: has the same position as here")
             return journal
-        # Note them first: after an interruption in between, they are still known to be set by the handover.
+        # Record them first: after an interruption, they are then known to be set by the handover.
         journal = self.note(
             journal.with_positions(group, {each: one.offset for each, one in missing.items()})
         )

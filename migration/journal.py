@@ -1,12 +1,12 @@
-"""The journal of a handover: a text file in the data directory, with which an interrupted handover continues.
+"""The journal of a handover: a text file in the data directory, from which an interrupted handover continues.
 
     topicfs.handover:  {"version": 1, "cluster_id": "_uqHDrtZRiWyQpGqbURDug",
                         "topics": {"orders": {"topic_id": "1EvPSKI_SvihSIy3lMKMvg", "partitions": 2}},
                         "places": {"orders-0": "/var/lib/kafka/data"}, "placed": ["orders-0"],
                         "positions": {"billing": {"orders-0": 12}}}
 
-`topics` lists the cluster's topics with their ids there. `places` has the log directory for each partition, noted
-before anything is changed there; `placed` lists the partitions that are in place. `positions` has the positions that
+`topics` lists the topics with their ids in the cluster. `places` has the log directory of each partition, recorded
+before that directory is changed. `placed` lists the partitions that are in place. `positions` has the positions that
 the handover set: a group with another position in the cluster has continued there.
 """
 
@@ -39,10 +39,10 @@ class HandoverJournal:
     places: Mapping[str, Path] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
     positions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The offsets given to the cluster, by group and partition."""
+    """The offsets that were set in the cluster, by group and partition."""
 
     def with_topic(self, name: str, topic: JournalTopic) -> HandoverJournal:
-        """Add a topic; forget which partitions of a former topic of that name were placed."""
+        """Add a topic. Forget which partitions of an earlier topic of that name were placed."""
         if self.topics.get(name) == topic:
             return self
         former = (
@@ -100,7 +100,7 @@ def encode_journal(journal: HandoverJournal) -> bytes:
 
 
 def decode_journal(data: bytes, *, file: Path) -> HandoverJournal:
-    """Parse the file; raises CorruptionError."""
+    """Parse the file. Raises CorruptionError."""
     try:
         content = json.loads(data)
         if content["version"] != VERSION:
@@ -123,11 +123,11 @@ def decode_journal(data: bytes, *, file: Path) -> HandoverJournal:
 
 
 def read_journal(files: FileSystem, directory: Path) -> HandoverJournal | None:
-    """Read a data directory's journal; None without a handover. Raises CorruptionError, OSError."""
+    """Read a data directory's journal; None if there is none. Raises CorruptionError, OSError."""
     path = directory / names.HANDOVER
     return decode_journal(files.read_bytes(path), file=path) if files.exists(path) else None
 
 
 def write_journal(files: FileSystem, directory: Path, journal: HandoverJournal) -> None:
-    """Replace a data directory's journal atomically (OSError; blocking)."""
+    """Replace a data directory's journal atomically (blocking). Raises OSError."""
     write_atomically(files, directory / names.HANDOVER, encode_journal(journal))

@@ -5,11 +5,11 @@
     3  <topic>-<p>/                  what was there (nothing but an empty log) is renamed to another …-delete
     4  <topic>-<p>/                  the copy is renamed, the directory above flushed
 
-If a broker or this engine starts between the steps, it removes `-delete` directories, so that an interrupted copy is
-never taken for a partition (kafka-storage.md#names).
+If a broker or this engine starts between the steps, it removes `-delete` directories. Therefore an interrupted copy
+is never taken for a partition (kafka-storage.md#names).
 
-Leader epochs are lowered if another leader continues: a broker that has led a partition in epoch 3 must not find
-batches of epoch 7, because consumers remember the highest epoch they saw and would consider the broker's answers
+Leader epochs are lowered if the new leader's epoch is lower. A broker that has led a partition in epoch 3 must not
+find batches of epoch 7, because consumers remember the highest epoch they saw and would consider the broker's answers
 outdated. The epoch of a batch is outside its checksum and can be changed in place (kafka-storage.md#batch-header,
 kafka-storage.md#moving-partitions).
 """
@@ -37,7 +37,7 @@ _EPOCH = Struct(">i")
 
 
 def lower_epochs(entries: Entries, highest: int) -> Entries:
-    """Return `entries` limited to epoch `highest`; of several that become equal the first is kept."""
+    """Return `entries` limited to epoch `highest`. Of several entries that become equal, the first is kept."""
     lowered: list[EpochEntry] = []
     for entry in entries:
         epoch = min(entry.epoch, highest)
@@ -68,22 +68,25 @@ _INDEXES = (names.SegmentFileKind.OFFSET_INDEX, names.SegmentFileKind.TIME_INDEX
 class PartitionCopy:
     partition: TopicPartition
     source: Path
-    """The source directory, which is only read."""
+    """The source directory. It is only read."""
     target: Path
     """The final directory, in a locked data directory."""
     topic_id: str
     highest_epoch: int | None = None
-    """Limit for the leader epochs of batches; None: unchanged."""
+    """Limit for the leader epochs of batches; None if they stay unchanged."""
     link: bool = False
-    """True: use hard links for closed segments' logs if the file system can."""
+    """True: hard-link the logs of closed segments, if the file system can."""
     recovered: bool = True
-    """True if the source was closed cleanly. If not, the indexes of its last segment are left out, to be rebuilt."""
+    """True if the source was closed cleanly. If not, the indexes of its last segment are not copied, but rebuilt."""
     lines: Lines = field(default_factory=dict)
-    """The partition's lines in the target's checkpoint files. A partition that is already in place keeps its lines."""
+    """The partition's lines for the target's checkpoint files. A partition that is already in place keeps its lines."""
 
 
 def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the partition is in place. StorageError if other records are there; CorruptionError, OSError."""
+    """Return whether the partition is in place.
+
+    Raises StorageError if the target has other records, CorruptionError, OSError.
+    """
     if not files.exists(copy.target):
         return False
     if same_logs(files, copy):
@@ -97,13 +100,14 @@ def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Put the partition in place, on disk; False if it was there already. Raises as `is_in_place` (blocking)."""
+    """Put the partition in place, on disk (blocking). Return False if it was in place. Raises as `is_in_place`."""
     if is_in_place(files, copy):
         return False
     staged = copy.target.with_name(names.marked_directory(copy.partition, names.DirectoryMark.DELETE))
     try:
         _stage(files, copy, staged)
-        # Before the partition itself: a start in between must not find the records without their log start.
+        # Before the partition is: if a program starts in between, it must not find records without a log
+        # start.
         write_lines(files, copy.target.parent, copy.partition, copy.lines)
     except (OSError, StorageError):
         with suppress(OSError):
@@ -114,7 +118,7 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the target has the source's logs, with lowered epochs, or up to a damaged batch of the source."""
+    """Return whether the target has the source's logs, with lowered epochs, perhaps only up to a damaged batch."""
     wanted, present = (
         [name for name in _live_names(files, directory) if name.endswith(names.SegmentFileKind.LOG.value)]
         for directory in (copy.source, copy.target)
@@ -156,7 +160,7 @@ def first_base_offset(files: FileSystem, directory: Path) -> int:
 
 
 def _live_names(files: FileSystem, directory: Path) -> list[str]:
-    """Return a segment's files except deleted ones; files of an interrupted compaction are included, for recovery."""
+    """Return a segment's files except deleted ones. Files of an interrupted compaction are included, for recovery."""
     found = []
     for entry in files.list_directory(directory):
         parsed = None if entry.is_directory else names.parse_segment_file(entry.name)
@@ -170,10 +174,10 @@ def _segment_files(file_names: Iterable[str]) -> list[names.SegmentFileName]:
 
 
 def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
-    """Copy everything into a directory that a broker or engine would remove at a start."""
+    """Copy everything into a directory that a broker or engine would remove when it starts."""
     files.make_directory(staged)
     wanted = _live_names(files, copy.source)
-    # Decide by the logs: a cleanly closed log also has a snapshot after its last segment.
+    # Decide by the logs: a cleanly closed log has a snapshot after its last segment as well.
     logs = [name for name in wanted if name.endswith(names.SegmentFileKind.LOG.value)]
     last = max((file.base_offset for file in _segment_files(logs)), default=0)
     for name in wanted:
@@ -183,7 +187,7 @@ def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
             continue
         _copy_file(files, copy, name, staged, sealed=not active)
     _copy_epochs(files, copy, staged)
-    # Last, because it flushes the names of all files.
+    # Copy this last, because copying it flushes the names of all files.
     write_topic_id(files, staged, copy.topic_id)
 
 
@@ -225,7 +229,7 @@ def _equal(
 def _content(
     files: FileSystem, path: Path, highest_epoch: int | None, size: int | None = None
 ) -> Iterator[bytes | bytearray]:
-    """Yield a file's bytes (or the first `size`) in pieces: whole batches of a log whose epochs are lowered."""
+    """Yield the content, or the first `size` bytes, in pieces. If epochs are lowered, the pieces are whole batches."""
     reader = files.open(path, read_only=True)
     size = reader.size() if size is None else size
     if highest_epoch is None:

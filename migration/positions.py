@@ -1,8 +1,9 @@
 """Reads groups' committed positions and state records from the files of `__consumer_offsets`.
 
-A group's newest position in a partition counts; a null value removes it. Positions in a transaction count once it is
-committed (kafka-coordinators.md#group-records). A takeover copies the state records. A cluster accepts no such
-records from clients, so a handed-over group has only positions until its first member joins.
+A group's newest position in a partition counts; a null value removes the position. Positions in a transaction count
+once the transaction is committed (kafka-coordinators.md#group-records). A takeover copies the state records. A
+cluster accepts no state records from clients, so a group that is handed over has only positions until its first
+member joins.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TOPIC = names.CONSUMER_OFFSETS
 RECORDS_A_BATCH = 500
 
 _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
-"""States of files that are read; they include the new segments of an interrupted compaction, which repeat records."""
+"""States of files that are read. They include the new segments of an interrupted compaction, which repeat records."""
 
 
 class GroupPartition(NamedTuple):
@@ -55,7 +56,7 @@ class _Replay:
     pending: dict[ProducerId, list[tuple[GroupPartition, _Change]]] = field(default_factory=dict)
 
     def take(self, columns: Columns) -> None:
-        """Apply the records of `columns`; raises CorruptBatchError."""
+        """Apply the records of `columns`. Raises CorruptBatchError."""
         first = 0
         for batch in columns.batches:
             records = [columns.record(index) for index in range(first, batch.record_end)]
@@ -85,7 +86,10 @@ class _Replay:
 def read_positions(
     files: FileSystem, directories: Iterable[Path]
 ) -> dict[GroupPartition, group_records.CommittedOffset]:
-    """Read positions from directories of `__consumer_offsets`, up to torn ends (CorruptionError, OSError; blocking)."""
+    """Read positions from directories of `__consumer_offsets`, ignoring torn ends (blocking).
+
+    Raises CorruptionError, OSError.
+    """
     found: dict[GroupPartition, group_records.CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()
@@ -128,7 +132,7 @@ def newer_than(present: Positions, positions: Positions) -> list[group_records.C
 
 
 def belongs(position: group_records.CommittedOffset, topic_id: str) -> bool:
-    """Return whether a position is in the topic with that id; True if an old record has no topic id."""
+    """Return whether a position is in the topic with that id. Positions from old records, without a topic id, are."""
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 
 
@@ -147,7 +151,7 @@ def _changes(records: Iterable[Record]) -> Iterator[tuple[GroupPartition, _Chang
 
 
 def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
-    """Return the logs of a partition's segments, ascending, and whether each is the last."""
+    """Return the logs of a partition's segments, ascending, each with whether it is the last."""
     found = []
     for entry in files.list_directory(directory):
         file = names.parse_segment_file(entry.name)

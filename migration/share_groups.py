@@ -1,7 +1,7 @@
-"""Share groups in files: a stopped broker's, which the engine here continues, and ours, for a cluster.
+"""Share groups in files: those of a stopped broker, which the engine continues, and ours, which a cluster gets.
 
-A takeover keeps topic ids and states. A cluster has other topic ids; it gets the positions of groups that it does not
-know.
+A takeover keeps topic ids and states. A cluster has different topic ids; it gets the positions of groups that it does
+not know.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ShareGroupsFound(NamedTuple):
 
 
 def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterable[Path]) -> ShareGroupsFound:
-    """Read share groups from the directories of both internal topics (CorruptionError, OSError; blocking)."""
+    """Read share groups from the directories of both internal topics (blocking). Raises CorruptionError, OSError."""
     found = ShareGroupsFound({}, {}, {})
     for directory in groups:
         records = GroupRecords()
@@ -45,15 +45,15 @@ def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterabl
 
 
 class ShareGroupCluster(Protocol):
-    """The coordinators of share groups in a running cluster. Calls block and raise ClusterError."""
+    """The coordinators of share groups in a running cluster. The methods block and raise ClusterError."""
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return a group's start offsets in those partitions in which it has one."""
+        """Return a group's start offset in each of the partitions; partitions without one are left out."""
 
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Store start offsets of an empty group, and the records to deliver again, from `states`."""
+        """Store, from `states`, the start offsets of an empty group and the records to deliver again."""
 
 
 def put_share_groups(
@@ -62,7 +62,10 @@ def put_share_groups(
     topics: Mapping[UUID, str],
     topic_ids: Mapping[str, str],
 ) -> Iterator[str]:
-    """Store the positions of groups in the cluster; yields a line for each. ClusterError if a group has members."""
+    """Store the positions of groups in the cluster; yield a line for each group.
+
+    Raises ClusterError if a group has members.
+    """
     by_group: dict[str, dict[TopicPartition, ShareState]] = {}
     for key, state in sorted(found.states.items()):
         if key.topic_id in topics and state.start_offset >= 0:

@@ -1,8 +1,8 @@
-"""The takeover: moves a stopped broker's topics to data directories here.
+"""The takeover: moves a stopped broker's topics to data directories of topicfs.
 
-The broker's log directories are only read. The copies are opened before success is reported, with recovery if the
-broker was not stopped cleanly. Topics keep their ids; settings come from the cluster's metadata log. Positions of
-groups are written into `__consumer_offsets` here.
+The broker's log directories are only read. The copies are opened before success is reported; if the broker was not
+stopped cleanly, this recovers them. Topics keep their ids. Settings come from the cluster's metadata log. Positions
+of groups are written into `__consumer_offsets` of the data directories.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDirectories:
     log_dirs: Sequence[Path]
-    """The broker's log.dirs; partitions in directories that are left out are not taken."""
+    """The broker's log.dirs. Partitions in directories that are not named are not taken over."""
     metadata_dir: Path | None = None
-    """The directory that contains `__cluster_metadata-0` (metadata.log.dir); None: one of the log directories."""
+    """The directory with `__cluster_metadata-0` (metadata.log.dir); None if it is one of the log directories."""
     without_settings: bool = False
-    """True: take the topics even if their settings are unavailable."""
+    """True: take over the topics even if their settings are unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class GroupsFound:
     """Positions that the data directory lacks, or has with an earlier commit time."""
     records: Mapping[str, GroupStateRecord]
     partitions: int
-    """Number of partitions of the broker's `__consumer_offsets`, as far as its directories show."""
+    """Number of partitions of the broker's `__consumer_offsets`, as far as its directories show it."""
 
 
 class Takeover:
@@ -95,11 +95,14 @@ class Takeover:
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Copy topics and positions, hard-linked if `link` (blocking; DirectoryLockedError, StorageError, OSError)."""
+        """Copy topics and positions (blocking); with `link`, by hard links.
+
+        Raises DirectoryLockedError, StorageError, OSError.
+        """
         self._check_stopped()
         log_dirs = find_partitions(self._files, self._log_dirs)
         topics = self._find_topics(log_dirs)
-        # Refuse before anything is written.
+        # Check all before anything is written.
         self._check_free(topics)
         copies = self._plan_copies(topics, link=link)
         groups = self._find_groups(log_dirs, topics)
@@ -180,7 +183,7 @@ class Takeover:
         return ids.pop()
 
     def _settings(self, image: ClusterImage | None, name: str) -> Mapping[str, str]:
-        """Return the topic's settings; without a retention of its own it keeps its records for good."""
+        """Return the topic's settings. If no retention is set, the topic keeps its records without limit."""
         own = image.settings.get(name, {}) if image else {}
         return {**KEEP_FOREVER, **own}
 
@@ -252,7 +255,7 @@ class Takeover:
         return find_partitions(self._files, filter(self._files.exists, self._data))
 
     def _plan_copies(self, topics: Iterable[TopicFound], *, link: bool) -> list[PartitionCopy]:
-        """Return the copies to make, each in the emptiest directory. StorageError if other records are there."""
+        """Return the copies to make, each in the emptiest directory. Raises StorageError if other records are there."""
         ours = self._our_partitions()
         used = Counter(ours.values())
         copies = []
@@ -286,7 +289,7 @@ class Takeover:
         )
 
     def _open(self, topics: list[TopicFound], groups: GroupsFound, share_groups: ShareGroupsFound) -> None:
-        """Open everything, with recovery if necessary, and close it cleanly; raises StorageError."""
+        """Open everything, with recovery if necessary, and close it cleanly. Raises StorageError."""
         with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
             for topic in topics:
                 for number in topic.log_dirs:
@@ -324,7 +327,7 @@ class Takeover:
 def adopt_share_groups(
     own: QueueGroups, found: ShareGroupsFound, topics: Iterable[TopicFound]
 ) -> Iterator[str]:
-    """Take over the share groups in the topics taken over; yields a line for each."""
+    """Take over the share groups in the topics taken over; yield a line for each group."""
     taken = {decode_id(topic.topic_id): topic.log_dirs for topic in topics}
     for name, group_topics in sorted(found.topics.items()):
         states = {

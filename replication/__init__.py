@@ -1,6 +1,6 @@
-"""Engines over data directories: `embedded_engine` with one copy of each partition, `replicas` with several.
+"""Engines over data directories: `embedded_engine` keeps one copy of each partition, `replicas` several.
 
-`open_directories` reopens directories in the way they were used before; `scrub` rereads all bytes to find damage.
+`open_directories` reopens directories as they were used before. `scrub` rereads all bytes to find damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 open_engine = partial(open_logs, EmbeddedEngine)
-"""Opens data directories that hold each partition once, like `storage.manager.startup.open_logs`."""
+"""Opens data directories as an engine with one copy of each partition, like `storage.manager.startup.open_logs`."""
 
 
 def holds_replicas(directories: Sequence[Path]) -> bool:
@@ -38,7 +38,7 @@ def holds_replicas(directories: Sequence[Path]) -> bool:
 
 
 def check_no_mirror(directories: Sequence[Path]) -> None:
-    """Raise StorageError for a mirror's directory: the mirror refuses a directory that something else changed."""
+    """Raise StorageError for a mirror's directory: a mirror refuses a directory that another program has changed."""
     disk = NativeFileSystem(read_only=True)
     for directory in directories:
         if disk.exists(directory / MIRROR):
@@ -57,10 +57,10 @@ def open_directories(
     left_out: Sequence[Path] = (),
     may_be_mirrored: bool = False,
 ) -> EmbeddedEngine | ReplicatedEngine:
-    """Open data directories as they were used before: with one copy of each partition, or as replicas (`replicated`).
+    """Open data directories as they were used before: with one copy of each partition, or with replicas (`replicated`).
 
-    `may_be_mirrored`: accept a mirror's directory, because the caller changes no topic, setting or record. A single
-    directory of a set with replicas can only be opened read-only. See `open_engine` and
+    `may_be_mirrored` also accepts a mirror's directory: the caller must not change topics, settings or records. A
+    single directory of a set with replicas can only be opened read-only. See `open_engine` and
     `replication.replicas.startup.open_replicas`.
     """
     if not (read_only or may_be_mirrored):

@@ -42,7 +42,7 @@ class EmbeddedEngine(LogManager):
             return self._made
 
     def _make_above(self) -> EmbeddedServices:
-        """Make the services above the logs on first use: most readers need none, and importing them is slow."""
+        """Make the services that use the logs, on first use: most readers need none, and importing them is slow."""
         from topicfs.replication.embedded_services import EmbeddedServices
 
         return EmbeddedServices(self, self._directories, self._warnings.add)
@@ -75,7 +75,7 @@ class EmbeddedEngine(LogManager):
         overrides: Mapping[str, str] | None = None,
         topic_id: str | None = None,
     ) -> LogTopic:
-        # Not under the lock of the topics, which the groups' thread takes, too.
+        # Do not hold the lock of the topics here: the groups' thread takes this lock as well.
         self.groups.prepare_new_topic(name)
         return super().create_topic(name, partitions=partitions, overrides=overrides, topic_id=topic_id)
 

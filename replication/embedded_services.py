@@ -1,4 +1,4 @@
-"""The services above the logs of an embedded engine: groups, queues and scrubs."""
+"""The services of an embedded engine that use its logs: groups, queues and scrubs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checks every byte of a data directory: each finding has file, position and cause. Nothing is changed or locked."""
+"""Checks every byte of a data directory. Each finding has a file, a position and a cause. Changes and locks no file."""

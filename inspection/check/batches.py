@@ -1,6 +1,7 @@
 """The check of a log's batches and their records, whichever program wrote them.
 
-Checksums, sizes, times and leader epochs must be right, and the offsets of batches and of their records must ascend.
+Checksums, sizes, times and leader epochs must be right, and the offsets of the batches and of the records in them
+must ascend.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from topicfs.storage.model import NO_TIMESTAMP, Offset, Position, Timestamp, Tim
 
 @dataclass(slots=True)
 class SegmentFacts:
-    """Statistics of a segment's valid batches; they grow while the check runs."""
+    """Statistics of a segment's valid batches, updated during the check."""
 
     log_bytes: int = 0
     """Size of the `.log`, including damaged batches and a torn end."""
     batches: int = 0
     records: int = 0
     first_offset: Offset | None = None
-    """None without a valid batch."""
+    """The first offset in the segment; None if no batch is valid."""
     last_offset: Offset | None = None
     largest_timestamp: Timestamp = NO_TIMESTAMP
     codecs: set[Codec] = field(default_factory=set)
@@ -62,9 +63,9 @@ class BatchCheck:
         self._epochs = epochs
         self.facts = SegmentFacts()
         self.end_offset = base_offset
-        """The exclusive end of the valid batches' offsets so far."""
+        """The exclusive end of the offsets of the valid batches found up to now."""
         self.reach = base_offset
-        """The same, including what damaged batches claim."""
+        """The exclusive end of all offsets found up to now, including the offsets that damaged batches claim."""
         self._leader_epoch = -1
 
     def check(self, data: memoryview, batches: Batches) -> Iterator[Finding]:
@@ -75,7 +76,7 @@ class BatchCheck:
                 yield from self._check_span(columns)
                 at = Position(columns.batches.stop)
         except CorruptBatchError:
-            # One of them is damaged: check them one by one.
+            # A batch is damaged: check them one by one.
             for header in batches:
                 if header.position >= at:
                     yield from self._check_one(data, header)
@@ -92,7 +93,7 @@ class BatchCheck:
             yield from self._check_span(columns)
 
     def _check_span(self, columns: Columns) -> Iterator[Finding]:
-        """Check adjacent batches whose checksums match; only counts the valid ones."""
+        """Check adjacent batches whose checksums match. Valid batches are only counted."""
         self.facts.add(columns)
         batches = columns.batches
         number = 0
@@ -105,7 +106,7 @@ class BatchCheck:
             number = sound + 1
 
     def _expected(self) -> Expected:
-        """Return what the next batches must fit: ascending offsets, and the last epoch until the checkpoint's next."""
+        """Return what the next batches must fit: ascending offsets, and the last epoch up to where the next begins."""
         epoch = epoch_for_offset(self._epochs, self.end_offset)
         agreed = epoch in (None, self._leader_epoch)
         later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)

@@ -29,12 +29,12 @@ CHECKPOINTS = {
     names.HIGH_WATERMARKS: "high watermark",
     names.CLEANER_OFFSETS: "first dirty offset",
 }
-"""Files with offsets that must not be beyond the log end."""
+"""Files with offsets that must not be above the log end."""
 
 
 @dataclass(slots=True)
 class CheckSummary:
-    """Counts of what was checked; they grow while the check runs."""
+    """Counts of what was checked, updated during the check."""
 
     partitions: int = 0
     log_bytes: int = 0
@@ -43,7 +43,7 @@ class CheckSummary:
 
 
 class DirectoryCheck:
-    """The check of one data directory, which is not changed."""
+    """The check of one data directory. The directory is not changed."""
 
     def __init__(self, directory: Path, files: FileSystem) -> None:
         self.directory = directory
@@ -55,12 +55,12 @@ class DirectoryCheck:
         self._unknown_entries: list[str] = []
         self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._compacts: dict[str, bool] | None = None
-        """Whether each topic with own settings compacts; None if the settings cannot be read."""
+        """Whether each topic that has settings is compacted; None if the settings cannot be read."""
         self._list()
 
     @property
     def in_use(self) -> bool:
-        """True if a process has owned the directory since the check began: unfinished changes are then no finding."""
+        """True if a process has owned the directory since the check began: then unfinished changes are no error."""
         self._in_use = self._in_use or find_holder(self.directory) is not None
         return self._in_use
 
@@ -70,7 +70,7 @@ class DirectoryCheck:
         return sum(self._log_bytes(directory) for directory in self.partitions.values())
 
     def findings(self, advance: Advance = lambda _: None) -> Iterator[Finding]:
-        """Check everything; `advance` is called with the number of log bytes checked."""
+        """Check everything. `advance` is called with the number of log bytes that were checked."""
         for finding in self._findings(advance):
             self.summary.findings += 1
             yield finding
@@ -85,7 +85,7 @@ class DirectoryCheck:
                     raise
 
     def own_findings(self) -> Iterator[Finding]:
-        """Check the directory's own files. Checkpoints are read before the logs, which may grow meanwhile."""
+        """Check the directory's own files. Checkpoints are read before the logs, which may grow during the check."""
         for name in self._unknown_entries:
             yield Finding(
                 self.directory / name, None, "not a partition's directory: a broker refuses to start with it"
@@ -99,7 +99,7 @@ class DirectoryCheck:
                 yield Finding.of(error)
 
     def partition(self, partition: TopicPartition) -> PartitionCheck:
-        """Return the check of one partition. FileNotFoundError if it was deleted meanwhile."""
+        """Return the check of one partition. Raises FileNotFoundError if the partition was deleted meanwhile."""
         situation = DirectorySituation(in_use=self.in_use, clean=self._clean)
         return PartitionCheck(self.partitions[partition], situation, self._files)
 
@@ -119,7 +119,7 @@ class DirectoryCheck:
             offset = offsets.get(partition)
             if offset is not None and check.end_offset is not None and offset > check.end_offset:
                 if self.in_use and read_offsets(self._files, self.directory / name).get(partition) != offset:
-                    continue  # The checkpoint changed: the topic was deleted, or the log truncated.
+                    continue  # The checkpoint has changed: the topic was deleted, or the log truncated.
                 cause = (
                     f"{partition}: {CHECKPOINTS[name]} {offset} is beyond the log's end {check.end_offset}"
                 )
@@ -143,7 +143,7 @@ class DirectoryCheck:
             yield Finding(self.partitions[partition] / names.PARTITION_METADATA, None, cause)
 
     def _topic_ids(self, topic: str) -> set[str]:
-        """Return the present ids of a topic's partitions: the topic may have been deleted and created again."""
+        """Return the ids in the directories of a topic's partitions: the topic may have been deleted and recreated."""
         places = [place for partition, place in self.partitions.items() if partition.topic == topic]
         return {one for place in places if (one := topic_id_of(place, self._files)) is not None}
 
@@ -189,11 +189,11 @@ class DirectoryCheck:
 
     @property
     def replicates(self) -> bool:
-        """True if other directories have replicas of its partitions."""
+        """True if other directories have replicas of the directory's partitions."""
         return has_replicas(self._files, self.directory)
 
     def _looks_like_log_directory(self) -> bool:
-        """Return whether it is a data directory: a name like X-11, as in /etc, does not make a partition."""
+        """Return whether this is a data directory: a directory named like X-11, as in /etc, may not be a partition."""
         return self._files.exists(self.directory / names.META_PROPERTIES) or any(
             self._looks_like_partition(path) for path in self.partitions.values()
         )
@@ -213,7 +213,7 @@ class DirectoryCheck:
 
 
 def duplicates(examinations: Iterable[DirectoryCheck]) -> Iterator[Finding]:
-    """Find partitions that are in two directories: a broker refuses to start with them."""
+    """Find partitions that are in two directories. A broker refuses to start with them."""
     places: dict[TopicPartition, Path] = {}
     for examination in examinations:
         for partition, place in examination.partitions.items():

@@ -1,4 +1,4 @@
-"""The check of one partition directory: its small files, its segments, and how these fit together."""
+"""The check of one partition directory: its small files, its segments, and whether they fit together."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ class DirectorySituation:
 
 
 class PartitionCheck:
-    """The check of one partition: `own_findings` (small files), each of the `segments` (anywhere), then `joined`."""
+    """The check of one partition: call `own_findings`, check each of `segments` in any process, call `joined`."""
 
     def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:
-        """List the directory. FileNotFoundError if it does not exist."""
+        """List the directory. Raises FileNotFoundError if it does not exist."""
         self._directory = directory
         self._situation = situation
         self._files = files
         self.topic_id: str | None = None
         self.end_offset: Offset | None = None
-        """The exclusive end of all offsets, also of damaged batches; set by `joined` unless the last segment vanished."""
+        """The exclusive end of all offsets, including damaged batches. Set by `joined`, unless the last segment
+        vanished.
+        """
         self.missing: list[Finding] = []
-        """Offsets that no segment has; set by `joined`. Compaction leaves such gaps, too."""
+        """Offsets that are in no segment. Set by `joined`. Compaction leaves such gaps as well."""
         found = [names.parse_segment_file(entry.name) for entry in files.list_directory(directory)]
         self._deletes = any(file and file.state is names.SegmentFileState.DELETED for file in found)
         self._live = [file for file in found if file and file.state is names.SegmentFileState.LIVE]
@@ -51,7 +53,7 @@ class PartitionCheck:
         self._epochs, self._epochs_problem = read_epochs(files, directory)
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
-        """Check everything; the findings of a segment are yielded after all of it was checked."""
+        """Check everything. The findings of a segment are yielded after the whole segment was checked."""
         yield from self.own_findings()
         segments = []
         for work in self.segments():
@@ -62,7 +64,7 @@ class PartitionCheck:
         yield from self.joined(segments)
 
     def own_findings(self) -> Iterator[Finding]:
-        """Check the small files. FileNotFoundError if a living owner removed the partition meanwhile."""
+        """Check the small files. Raises FileNotFoundError if a running owner removed the partition meanwhile."""
         found = lasting(self._check_own, in_use=self._situation.in_use)
         if found and self._situation.in_use:
             self._files.list_directory(self._directory)
@@ -75,7 +77,7 @@ class PartitionCheck:
         yield from self._check_segment_files()
 
     def segments(self) -> Iterator[SegmentWork]:
-        """Yield the segments, ascending, except those that a living owner has removed."""
+        """Yield the segments, ascending, except segments that a running owner has removed."""
         for base_offset in self._bases:
             try:
                 size = self._files.size(self._log(base_offset))
@@ -115,11 +117,11 @@ class PartitionCheck:
             yield Finding(self._directory / names.LEADER_EPOCHS, None, cause)
 
     def _still_there(self, base_offset: Offset) -> bool:
-        """Return whether the segment still exists: a living owner may have compacted it into the one before."""
+        """Return whether the segment still exists: a running owner may have compacted it into the segment before."""
         return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
     def _is_left_over(self, index: names.SegmentFileName) -> bool:
-        """Return whether an index has no log, unless a living owner has replaced or removed the segment."""
+        """Return whether an index has no log, unless a running owner has replaced or removed the segment."""
         return not self._situation.in_use or (
             self._files.exists(self._directory / names.segment_file(*index))
             and not self._files.exists(self._log(index.base_offset))

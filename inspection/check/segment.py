@@ -21,16 +21,16 @@ from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEnt
 from topicfs.storage.model import NO_TIMESTAMP, Offset, Position
 
 CHECK_CHUNK_BYTES = 1 << 20
-"""Size of a chunk of log; the columns of its smallest records take about 10 MB (64 bytes per record)."""
+"""Size of a chunk of log. With the smallest records, the columns of a chunk take about 10 MB (64 bytes per record)."""
 
 
 def chunks(data: memoryview) -> Iterator[Batches]:
-    """Yield the whole batches of `data`; a last, empty piece has the `problem` that ended the scan. Skips checksums."""
+    """Yield the whole batches of `data`. An empty last piece has the `problem` that ended the scan. Skips checksums."""
     start = Position(0)
     while start < len(data):
         found = scan(data, start, min(start + CHECK_CHUNK_BYTES, len(data)))
         if not len(found):
-            # A batch longer than a chunk, or one that ends the scan: scan the whole rest to find out.
+            # A batch is longer than a chunk, or ends the scan: scan all remaining bytes to find out.
             found = scan(data, start, max_batches=1)
         if not len(found):
             yield found
@@ -40,7 +40,7 @@ def chunks(data: memoryview) -> Iterator[Batches]:
 
 
 _LOOKS = 3
-"""How often to look at files that a living owner may be changing."""
+"""How often to look at files that a running owner may be changing."""
 _PAUSE_SECONDS = 0.02
 """Pause between two looks, because another process does not announce its writes."""
 
@@ -50,21 +50,21 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """A segment to check, with what decides which findings are errors; can be sent to another process."""
+    """A segment to check, with the facts that decide which findings are errors. Can be sent to another process."""
 
     directory: Path
     base_offset: Offset
     log_bytes: int
-    """Size of its log when it was listed, for a progress bar."""
+    """Size of the segment's log when it was listed, for a progress bar."""
     active: bool
     in_use: bool
-    """True if a living process may be appending: an unfinished batch at the end is then no error."""
+    """True if a running process may be appending: then an unfinished batch at the end is not an error."""
     clean: bool
-    """True if the directory was closed cleanly: an unfinished batch is then an error."""
+    """True if the directory was closed cleanly: then an unfinished batch is an error."""
 
     @property
     def trimmed(self) -> bool:
-        """True if its files must not have preallocated space."""
+        """True if the segment's files must not have preallocated space."""
         return not self.active or (self.clean and not self.in_use)
 
     def path(self, kind: SegmentFileKind) -> Path:
@@ -72,13 +72,13 @@ class SegmentWork:
 
 
 class SegmentCheck:
-    """The check of one segment. Its `facts` and `end_offset` are known after `findings` has run."""
+    """The check of one segment. `facts` and `end_offset` are known after `findings` has run."""
 
     def __init__(self, work: SegmentWork, files: FileSystem) -> None:
         self.log = work.path(SegmentFileKind.LOG)
         self._work = work
         self._files = files
-        # Faults of the leader epochs themselves are reported once, for the partition.
+        # Errors in the leader epochs themselves are reported once, for the partition.
         epochs, _ = read_epochs(files, work.directory)
         self._batches = BatchCheck(self.log, work.base_offset, epochs)
 
@@ -91,18 +91,18 @@ class SegmentCheck:
         return self._batches.facts
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
-        """Check everything. FileNotFoundError if the log was removed meanwhile."""
+        """Check everything. Raises FileNotFoundError if the log was removed meanwhile."""
         try:
             yield from self._findings(advance)
         except CorruptionError as error:
             yield Finding.of(error)
 
     def _findings(self, advance: Advance) -> Iterator[Finding]:
-        # Index entries are written after their batches, so read the indexes before the log: what a living
-        # owner appends in between cannot look like an entry without a batch.
+        # Index entries are written after their batches, so read the indexes before the log. Then entries that
+        # a running owner appends in between cannot seem to lack a batch.
         indexes = list(self._read_indexes())
         for index in indexes:
-            # An owner that recovers a log, or undoes a roll, also preallocates indexes of closed segments.
+            # An owner that recovers a log, or undoes a roll, preallocates indexes of closed segments as well.
             yield from index.slots.shape(trimmed=self._work.trimmed and not self._work.in_use)
             yield from index.ascend()
         yield from self._check_log(indexes, advance)
@@ -159,7 +159,7 @@ class CheckedSegment(NamedTuple):
 def check_segment(
     work: SegmentWork, files: FileSystem, advance: Advance = lambda _: None
 ) -> CheckedSegment | None:
-    """Check one segment; None if its living owner removed it meanwhile (OSError; blocking)."""
+    """Check one segment; None if its running owner removed it meanwhile (blocking). Raises OSError."""
     checks: list[SegmentCheck] = []
 
     def look() -> Iterator[Finding]:
@@ -176,7 +176,7 @@ def check_segment(
 
 
 def lasting(look: Callable[[], Iterable[Finding]], *, in_use: bool) -> list[Finding]:
-    """Return the findings of `look`; if `in_use`, only those that it finds each time, as an owner may be writing."""
+    """Return the findings of `look`. If `in_use`, look several times, and return only findings that stay."""
     found = list(look())
     for _ in range(_LOOKS - 1 if in_use else 0):
         if not found:
@@ -193,7 +193,7 @@ def _is_zeros(data: memoryview) -> bool:
 
 
 def read_epochs(files: FileSystem, directory: Path) -> tuple[Entries, Finding | None]:
-    """Read a partition directory's leader epochs; empty without a readable file."""
+    """Return a partition directory's leader epochs; empty if there is no readable file."""
     path = directory / LEADER_EPOCHS
     try:
         return decode_epochs(files.read_bytes(path), file=path), None

@@ -1,4 +1,4 @@
-"""Counts consecutive valid batches without an object per batch: only the others are checked one by one.
+"""Counts consecutive valid batches without making an object per batch; only invalid batches are checked one by one.
 
 This module is compiled by Cython, and runs uncompiled with the same results.
 """
@@ -18,7 +18,7 @@ else:
 
 
 class Expected(NamedTuple):
-    """What the next batches must fit; gaps between them are allowed."""
+    """What the next batches must fit. Gaps between batches are allowed."""
 
     start_offset: int
     """The lowest base offset of the next batch."""
@@ -27,13 +27,13 @@ class Expected(NamedTuple):
     leader_epoch: int
     """The leader epoch of the last batch."""
     epoch_end_offset: int
-    """The exclusive end of the offsets for which the checkpoint allows that epoch."""
+    """The exclusive end of the offsets for which the checkpoint allows this epoch."""
 
 
 def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:
     """Return the index of the first batch from `first` on that does not fit `expected`, or the number of batches.
 
-    Records must fit, too: their offsets ascend within the batch, and, unless the broker set the times, the batch's
+    The records in a batch must fit as well: their offsets ascend, and unless the broker set the times, the batch's
     largest timestamp is that of its latest record.
     """
     view: memoryview = columns.batches.rows
@@ -87,5 +87,5 @@ def _records_fit(
             return False
         offset = block[index]
         latest = max(latest, block[stride + index])
-    # With LogAppendTime the batch's own time counts, not its records'.
+    # With LogAppendTime the batch's own time counts, not the times of its records.
     return attributes & fields.TIMESTAMP_TYPE_MASK != 0 or latest == max_timestamp

@@ -1,6 +1,6 @@
-"""Prints records of coordinators' topics as kafka-dump-log's decoders do: Jackson's JSON in the order of the schemas.
+"""Prints records of coordinators' topics like kafka-dump-log's decoders: Jackson's JSON, fields in the schemas' order.
 
-A tagged field is printed only if it differs from its default; bytes are base64, topic ids base64url.
+A tagged field is printed only if it differs from its default. Bytes are base64, topic ids base64url.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordDecoder(Enum):
 
 
 class DecodedRecord(NamedTuple):
-    """The texts printed after `key:` and `payload:`; None if left out."""
+    """The texts printed after `key:` and `payload:`; None if that part is not printed."""
 
     key: str
     payload: str | None
@@ -58,7 +58,10 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """Return a record as text; for unreadable content the key is an error text. InvalidRecordError without a key."""
+    """Return a record as text. If the content cannot be read, the key is an error text.
+
+    Raises InvalidRecordError if the record has no key.
+    """
     if record.key is None:
         raise InvalidRecordError(
             f"Failed to decode message at offset {record.offset} using the specified decoder "
@@ -142,7 +145,7 @@ _TYPES: Mapping[RecordDecoder, Mapping[int, _RecordType]] = {
 
 
 def _fields(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the fields that Kafka does not print: tagged fields that are not set."""
+    """Return the fields without those that Kafka does not print: tagged fields that are not set."""
     return {
         each.name: _items(each, values[each.name])
         for each in fields

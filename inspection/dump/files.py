@@ -1,4 +1,4 @@
-"""Dumps the named files one after another, with Kafka's closing report."""
+"""Dumps the named files one after another, and prints Kafka's report at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DumpLine(NamedTuple):
 
 
 def dump(names: Sequence[str], options: DumpOptions, files: FileSystem) -> Iterator[DumpLine]:
-    """Dump files in the given order. OSError if one cannot be read, CorruptionError if one ends early."""
+    """Dump files in the given order. Raises OSError if a file cannot be read, CorruptionError if a file ends early."""
     report = DumpReport()
     for name in names:
         yield DumpLine(f"Dumping {PurePath(name)}")
@@ -52,7 +52,7 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: DumpR
         case ".txnindex":
             lines = dump_transaction_index(path, files)
         case _:
-            files.size(path)  # Report a missing file as an error, whatever its name is.
+            files.size(path)  # Report a missing file as an error, even if its name is not supported.
             yield DumpLine(f"Ignoring unknown file {shown}", error=True)
             return
     for line in lines:
@@ -60,7 +60,7 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: DumpR
 
 
 def _dump_snapshot(path: Path, files: FileSystem) -> Iterator[DumpLine]:
-    """Print a snapshot; report a damaged one and go on, because a broker does not need it."""
+    """Print a snapshot. Report a damaged snapshot and continue, because a broker does not need it."""
     try:
         lines = list(dump_snapshot(path, files))
     except CorruptionError as error:

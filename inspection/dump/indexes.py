@@ -1,4 +1,4 @@
-"""Prints the other files of a segment like kafka-dump-log, and compares them with the segment."""
+"""Prints the files of a segment other than the `.log` like kafka-dump-log, and compares them with the segment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Entry = TypeVar("Entry", OffsetPosition, TimeEntry)
 def dump_offset_index(
     path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
-    """Print the entries of an `.index`, and note those whose offset differs from their batch's."""
+    """Print the entries of an `.index`, and record those whose offset differs from their batch's."""
     base_offset = base_offset_of(path)
     segment = _segment_of(path, files)
     index = OffsetIndex(files.open(path, read_only=True), base_offset)
@@ -47,7 +47,7 @@ def dump_offset_index(
 def dump_time_index(
     path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
-    """Print the entries of a `.timeindex`, and note those that contradict the segment."""
+    """Print the entries of a `.timeindex`, and record those that contradict the segment."""
     base_offset = base_offset_of(path)
     index = TimeIndex(files.open(path, read_only=True), base_offset)
     if options.index_sanity_check:
@@ -130,6 +130,6 @@ def _offset_index_of(path: Path, base_offset: Offset, files: FileSystem) -> Offs
 
 
 def _last_offset_at(segment: memoryview, position: Position, max_message_size: int) -> Offset:
-    """Return the last offset of the batch that an entry points to; -1 without one."""
+    """Return the last offset of the batch that an entry points to; -1 if there is no batch."""
     found = scan(segment[position : position + max_message_size], max_batches=1)
     return found[0].last_offset if len(found) else Offset(-1)

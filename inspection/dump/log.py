@@ -20,18 +20,18 @@ from topicfs.storage.errors import CorruptBatchError, CorruptionError, InvalidNa
 from topicfs.storage.model import Offset, Position, Record
 
 BEFORE_FIRST = Offset(-1)
-"""The offset that Kafka's tool assumes before a file's first record, whatever its base offset is."""
+"""The offset that Kafka's tool assumes before a file's first record, whatever the file's base offset is."""
 
 FILE_START = Position(0)
 
 CHECKED_FROM = 16
-"""Position of the first byte after the checksum, which it covers, in an entry of the old formats."""
+"""Position, in an entry of the old formats, from which the checksum covers the bytes: the first byte after it."""
 
 KEY_POSITION = (22, 30)
-"""Position of the key's bytes in an entry of the old formats, by magic."""
+"""Position of the key's bytes in an entry of the old formats; the index is the magic."""
 
 BATCHES_AT_A_TIME = 1024
-"""Number of batch headers in memory at a time, which matters for a 1 GiB segment of small batches."""
+"""Number of batch headers kept in memory. The limit matters for a 1 GiB segment of small batches."""
 
 
 def base_offset_of(path: Path) -> Offset:
@@ -45,7 +45,7 @@ def base_offset_of(path: Path) -> Offset:
 
 
 def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[str]:
-    """Print a segment's batches, and how many bytes follow them. CorruptionError for a damaged record or batch."""
+    """Print a segment's batches, and how many bytes follow. Raises CorruptionError for damaged records or batches."""
     with closing(files.open(path, read_only=True)) as file:
         yield f"Log starting offset: {base_offset_of(path)}"
         size = file.size()
@@ -67,7 +67,10 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
 
 
 def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
-    """Yield the headers of whole batches, up to a torn tail. CorruptionError if the next batch cannot be found."""
+    """Yield the headers of whole batches, up to a torn tail.
+
+    Raises CorruptionError if the next batch cannot be found.
+    """
     while True:
         found = scan(data, start, max_batches=BATCHES_AT_A_TIME)
         yield from found
@@ -101,7 +104,7 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
 
 
 def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
-    """Return the stored checksum of an old format's entry (also in a wrapper) as text; None for the newest format."""
+    """Return the checksum stored in an old format's entry, even in a wrapper, as text; None for the newest."""
     if magic >= CURRENT_MAGIC:
         return None
     start = columns.key_positions[index] - KEY_POSITION[magic]
@@ -112,7 +115,7 @@ def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
 
 
 def batch_line(header: BatchHeader, *, valid: bool) -> str:
-    """Format a batch as a line. For the old formats it shows only what their headers contain."""
+    """Format a batch as a line. For the old formats, the line shows only what their headers contain."""
     if header.magic >= 2:
         start = (
             f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
@@ -134,7 +137,7 @@ def batch_line(header: BatchHeader, *, valid: bool) -> str:
 def record_line(
     record: Record, header: BatchHeader, options: DumpOptions, checksum: str | None = None
 ) -> str:
-    """Format a record and its content as a line. Raises InvalidRecordError if the decoder cannot read it."""
+    """Format a record and its content as a line. Raises InvalidRecordError if the decoder cannot read the record."""
     parts = [] if options.skip_record_metadata else list(_metadata(record, header, checksum))
     if options.contents and not header.is_control:
         parts += _contents(record, options.decoder)
@@ -152,7 +155,7 @@ def _contents(record: Record, decoder: RecordDecoder | None) -> Iterator[str]:
 
 
 def timestamp_type(header: BatchHeader) -> str:
-    """Return the timestamp type as Kafka's enum prints it; the oldest format has none."""
+    """Return the timestamp type as Kafka's enum prints it. The oldest format has no timestamp type."""
     return header.timestamp_type.label if header.magic >= 1 else "NoTimestampType"
 
 
@@ -175,7 +178,7 @@ def _sequence(record: Record, header: BatchHeader) -> int:
 
 
 def _control(record: Record) -> str:
-    """Return a control record's type, for ends of transactions with the coordinator's epoch."""
+    """Return a control record's type; for the end of a transaction also the coordinator's epoch."""
     kind = control_type(record.key)
     if kind in (ControlType.ABORT, ControlType.COMMIT):
         return f"endTxnMarker: {kind.name} coordinatorEpoch: {read_marker(record).coordinator_epoch}"

@@ -21,7 +21,7 @@ class OffsetMismatch(NamedTuple):
 
 
 class TimestampMismatch(NamedTuple):
-    """A time index entry's timestamp and the one that contradicts it: the batch's, or the last entry's."""
+    """A time index entry's timestamp, and the timestamp that contradicts it: the batch's, or the previous entry's."""
 
     index_timestamp: Timestamp
     other_timestamp: Timestamp
@@ -29,26 +29,26 @@ class TimestampMismatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DumpReport:
-    """Findings by file (absolute path as text)."""
+    """The findings of a dump; each mapping's key is the absolute path of a file."""
 
     index_mismatches: defaultdict[str, dict[Offset, Offset]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """The index entries that point to a wrong batch: the entry's offset, and the batch's."""
+    """The index entries that point to a wrong batch: the entry's offset, and the offset of that batch."""
     time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Time index entries whose timestamp differs from their batch's."""
+    """Time index entries whose timestamp differs from that of their batch."""
     times_out_of_order: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Time index entries that are not later than the one before."""
+    """Time index entries that are not later than the entry before."""
     offsets_not_found: defaultdict[str, list[OffsetMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Time index entries whose offset does not end a batch."""
+    """Time index entries whose offset is not the last of a batch."""
     gaps: defaultdict[str, dict[Offset, Offset]] = field(default_factory=lambda: defaultdict(dict))
-    """Offset of a record and of the next one, if they are not adjacent."""
+    """Pairs of offsets of two records that follow each other but are not adjacent."""
 
     def lines(self) -> Iterator[str]:
         """Yield Kafka's lines for standard error, in its order."""

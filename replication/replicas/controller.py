@@ -1,7 +1,7 @@
-"""The controller: decides who leads and who is in sync, whenever a data directory fails or returns.
+"""The controller decides who leads and who is in sync, whenever a data directory fails or returns.
 
-It decides by `rules/state.py`, has each decision written to all serving directories, and then gives the logs their
-roles. Its methods lock the partitions that they change, in ascending order of their names.
+It decides by the rules in `rules/state.py`, writes each decision to all directories that are online, and then gives
+the logs their roles. Its methods lock the partitions that they change, in ascending order of their names.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class ReplicaController:
         return self._replica_dirs.path_of(replica)
 
     def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
-        """Agree on a new state that changes no role; the caller holds the partition's lock (OSError)."""
+        """Agree on a new state that changes no role. The caller holds the partition's lock. Raises OSError."""
         self._agreement.put_states({partition.name: state})
         partition.state = state
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
-        if partition.lacking:  # The replica may have been healed or deleted since.
+        if partition.lacking:  # The replica may have been healed or deleted since then.
             self.find_absences(partition)
         state, leader = partition.state, partition.leader
         logs = self.logs(partition.name)
@@ -132,13 +132,16 @@ class ReplicaController:
         return f"{max(leader.log.log_end_offset - log.log_end_offset, 0)} records behind its leader"
 
     def find_absences(self, partition: ReplicatedPartition) -> Mapping[ReplicaId, Absence]:
-        """Find out what each log in sync lacks, note it in the partition, and return it."""
+        """Find out what each log in sync lacks, record it in the partition, and return it."""
         logs, in_sync = self.logs(partition.name), partition.state.in_sync
         others = {n: one for n, one in partition.lacking.items() if n not in in_sync or n not in logs}
         found: Mapping[ReplicaId, Absence] = {}
         try:
             found = absences({number: log for number, log in logs.items() if number in in_sync})
-        except (OSError, StorageError) as error:  # An unreadable log is noticed when it is to lead or follow.
+        except (
+            OSError,
+            StorageError,
+        ) as error:  # An unreadable log is noticed when it has to lead or follow.
             self._warn(f"{partition.name}: its replicas were not compared: {reason_of(error)}")
         partition.lacking = {**others, **found}
         return found
@@ -146,7 +149,7 @@ class ReplicaController:
     def check_removal(
         self, partition: ReplicatedPartition, leaving: Iterable[ReplicaId], copy: Log | None = None
     ) -> None:
-        """Raise RecordsLostError if only the `leaving` replicas have some records; `copy` replaces one of them."""
+        """Raise RecordsLostError if only `leaving` replicas have some records. `copy` is the new log of one of them."""
         with partition.lock:
             logs, in_sync = self.logs(partition.name), partition.state.in_sync
             going = [number for number in leaving if self._replica_dirs.get(number) is not None]
@@ -174,7 +177,10 @@ class ReplicaController:
                     )
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
-        """Remove a failed replica from those in sync; the lock is held (PartitionOfflineError without others)."""
+        """Remove a failed replica from the replicas in sync. The caller holds the partition's lock.
+
+        Raises PartitionOfflineError if no other replica is in sync.
+        """
         replica_dir = self._replica_dirs[replica]
         reason = reason_of(error)
         self._warn(f"{partition.name}: its replica in {replica_dir} is out of sync: {reason}")
@@ -185,24 +191,24 @@ class ReplicaController:
         return partition.state
 
     def directory_failed(self, replica_dir: ReplicaDirectory) -> None:
-        """Remove the replicas of a failed directory from those in sync (blocking)."""
+        """Remove all replicas in a failed directory from the replicas in sync (blocking)."""
         concerned = [one for one in self._partitions() if replica_dir.number in one.state.in_sync]
         with self._locked(concerned):
             try:
                 self._remove_replicas(concerned, {replica_dir.number})
             except OSError:
-                # No directory is left to record the change: nobody serves until one of them returns.
+                # No directory is left to store the change: partitions stay offline until a directory returns.
                 for partition in concerned:
                     partition.show(None)
 
     def _check_directory(self, replica_dir: ReplicaDirectory) -> None:
-        """Mark a directory as failed if its engine is offline, which affects its other partitions, too."""
+        """Mark a directory as failed if its engine is offline, which affects its other partitions as well."""
         offline = replica_dir.offline
         if offline is not None:
             replica_dir.fail(offline)
 
     def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
-        """Elect a leader of each partition by the content of the logs, after a start or a return (blocking)."""
+        """Elect the leaders by the content of the logs, at a start or when a directory returns (blocking)."""
         concerned = list(partitions)
         if self._agreement.read_only:
             self._show(concerned)
@@ -217,7 +223,7 @@ class ReplicaController:
                     self._repair_after_gaps(one)
 
     def _repair_after_gaps(self, partition: ReplicatedPartition) -> None:
-        """Write recovery points after gaps of lost files, and let the replica with the lowest log start lead."""
+        """Store recovery points after gaps from lost files, and let the replica with the lowest log start lead."""
         logs = self.logs(partition.name)
         for number in self.find_absences(partition):
             with suppress(OSError):  # A failing disk is noticed at the next append.
@@ -227,11 +233,11 @@ class ReplicaController:
             self.lead(partition, first.number)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
-        """Truncate logs in sync at a hole that another log in sync lacks: records after a hole were never flushed."""
+        """Truncate logs in sync at a hole whose records another log in sync has: what follows was never flushed."""
         logs = self.logs(partition.name)
         in_sync = [logs[number] for number in partition.state.in_sync if number in logs]
         cuts: dict[Log, Offset] = {}
-        # A log that cannot be read or truncated is noticed when it is to lead or follow.
+        # A log that cannot be read or truncated is noticed when it has to lead or follow.
         for log, other in permutations(in_sync, 2):
             with suppress(OSError, StorageError):
                 lost = first_lost(other, log.holes)
@@ -243,13 +249,13 @@ class ReplicaController:
                 log.holes = ()
 
     def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:
-        """Return the state before an election, and the ends of the complete logs (or of all, if none is)."""
+        """Return the state before an election, and the ends of the complete logs; of all logs if none is complete."""
         state, logs = partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
-        # A log whose epochs are damaged may also lack records.
+        # A log with damaged epochs may lack records as well.
         with suppress(OSError, StorageError):
             mend_epochs(logs.values(), self._warn)
-            # The file of log starts may have been rebuilt from batches.
+            # The file of log starts may have been rebuilt from the logs' batches.
             for log, other in permutations(in_sync.values(), 2):
                 keep_lost_start(log, other)
         for number, one in self.find_absences(partition).items():
@@ -273,7 +279,7 @@ class ReplicaController:
             partition.show(first, tuple(shown.values()))
 
     def elect_preferred(self, partitions: Iterable[ReplicatedPartition]) -> int:
-        """Let the preferred replicas lead that are in sync; return how many partitions changed (blocking)."""
+        """Let preferred replicas lead if they are in sync; return how many partitions changed leader (blocking)."""
         wanted = [
             one
             for one in partitions
@@ -286,9 +292,7 @@ class ReplicaController:
             for partition in wanted:
                 state = partition.state
                 preferred = state.assigned[0]
-                end = self._ends(partition.name).get(
-                    preferred
-                )  # None: it has failed, and nobody has noticed yet.
+                end = self._ends(partition.name).get(preferred)  # None if it has failed unnoticed.
                 if end is not None and preferred in state.in_sync and not _preferred_leads(partition):
                     changes[partition.name] = elect(replace(state, leader=None), {preferred: end})
             self._agree_and_take_roles(wanted, changes)
@@ -305,13 +309,13 @@ class ReplicaController:
                 self._agree_and_take_roles([partition], {partition.name: changed})
 
     def leave(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
-        """Remove a follower that will be copied again; the caller holds the partition's lock (OSError)."""
+        """Remove a follower that will be copied again. The caller holds the partition's lock. Raises OSError."""
         state = without_replicas(partition.state, {replica}, {})
         self._log_change(partition, state)
         self._agree_and_take_roles([partition], {partition.name: state}, but={replica})
 
     def returned(self) -> None:
-        """Elect leaders for partitions without one, after a directory returned (blocking)."""
+        """Elect leaders for partitions that have none, after a directory has returned (blocking)."""
         self.begin([one for one in self._partitions() if one.leader is None])
 
     def elect_unclean(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
@@ -324,7 +328,10 @@ class ReplicaController:
             self._agree_and_take_roles([partition], {partition.name: state})
 
     def join(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log) -> bool:
-        """Add a nearly caught up follower to those in sync; return whether it was (raises as the logs; blocking)."""
+        """Add a nearly caught up follower to the replicas in sync; return whether it was added (blocking).
+
+        Raises the errors of the logs.
+        """
         with partition.lock:
             state = partition.state
             if partition.gone:
@@ -355,7 +362,10 @@ class ReplicaController:
             return True
 
     def moved(self, partition: ReplicatedPartition, log: Log) -> None:
-        """Replace a moved replica by its copy, with its leadership; the caller holds the partition's lock (OSError)."""
+        """Replace a moved replica by its copy, including leadership. The caller holds the partition's lock.
+
+        Raises OSError.
+        """
         state, move = ended_move(partition.state), partition.state.moving
         assert move is not None, "no replica is on its way"
         if state.leader is None:
@@ -370,7 +380,7 @@ class ReplicaController:
                 self.lost(partition, move.target, error)
 
     def _remove_replicas(self, partitions: list[ReplicatedPartition], gone: set[ReplicaId]) -> None:
-        """Agree on the states without the replicas in `gone`, and give the others their roles."""
+        """Agree on states without the replicas in `gone`, and give the remaining replicas their roles."""
         changes = {}
         for partition in partitions:
             ends = {number: end for number, end in self._ends(partition.name).items() if number not in gone}
@@ -380,7 +390,7 @@ class ReplicaController:
                 changes[partition.name] = changed
                 if (
                     partition.leader is not None
-                ):  # While no directory is left, each duty comes here again: log only the first time.
+                ):  # While no directory is left, each maintenance comes here again: log only the first time.
                     self._log_change(partition, changed)
         self._agree_and_take_roles(partitions, changes, but=gone)
 

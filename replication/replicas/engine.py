@@ -1,7 +1,7 @@
 """The engine over replicated partitions: topics over several data directories, each of which holds some replicas.
 
-Each change of topics is first agreed on (`directories/agreement.py`), then made in each serving directory. A directory
-that was away is updated when it returns (`directories/reconciliation.py`).
+Each change of topics is first agreed on (`directories/agreement.py`), then made in each directory that is online. A
+directory that was away is updated when it returns (`directories/reconciliation.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ReplicatedEngine:
         clock: Clock,
         in_background: bool = True,
     ) -> None:
-        """Make the engine. Lagging replicas catch up in threads; without `in_background` only in `catch_up`."""
+        """Make the engine. With `in_background`, threads let lagging replicas catch up; else only `catch_up` does."""
         self._replica_dirs, self.counts = replica_dirs, replica_dirs.counts
         self._agreement, self.read_only = agreement, agreement.read_only
         self._settings = settings
@@ -67,7 +67,7 @@ class ReplicatedEngine:
         self._in_background = in_background
         self._listeners = Listeners()
         self._lock = RLock()
-        """Held while topics change and while directories fail or return."""
+        """Held while topics change, and while a directory fails or returns."""
         self._closed = False
         self.controller = ReplicaController(agreement, replica_dirs, self._partitions, warnings.add)
         self._table = TopicTable(replica_dirs, agreement, settings, self.controller, warnings.add)
@@ -133,7 +133,7 @@ class ReplicatedEngine:
         return next((line for line in lines if line is not None), None)
 
     def heal(self) -> None:
-        """Heal, before returning, the damage that readers found (blocking)."""
+        """Heal the damage that readers have found (blocking)."""
         self._healer.run_wanted()
 
     @property
@@ -203,7 +203,7 @@ class ReplicatedEngine:
         self._want_all()
 
     def _update_directory(self, replica_dir: ReplicaDirectory) -> None:
-        """Update a directory to the agreed state; if that fails, mark it as failed (blocking)."""
+        """Update a directory to the agreed state. If that fails, mark the directory as failed (blocking)."""
         try:
             reconcile(replica_dir, self._agreement.content, self._warnings.add)
             replica_dir.engine.redirect_writes(self, self._commits)
@@ -226,8 +226,8 @@ class ReplicatedEngine:
         topic_id: str | None = None,
         replicas: int | None = None,
     ) -> ReplicatedTopic:
-        """See `coordination.engine.Engine`. `replicas`: how many each partition gets; None: as the settings say."""
-        # Not under the lock, which the groups' thread takes, too.
+        """See `coordination.engine.Engine`. `replicas` is the number for each partition; None: as in the settings."""
+        # Do not hold the engine's lock here: the groups' thread takes it as well.
         self.groups.prepare_new_topic(name)
         with self._lock:
             self._check_writable()
@@ -298,7 +298,7 @@ class ReplicatedEngine:
             return self.controller.elect_preferred(wanted)
 
     def elect_unclean(self, name: TopicPartition, directory: str) -> None:
-        """Elect the replica in a directory even if it is not in sync: records may be lost (blocking)."""
+        """Elect the replica in a directory even if it is not in sync, which may lose records (blocking)."""
         with self._lock:
             self._check_writable()
             partition = self.replicated(name)
@@ -309,7 +309,8 @@ class ReplicatedEngine:
                     and directory in {str(replica_dir.path), str(number)}
                     and replica_dir.log(name)
                 ):
-                    # Stop fetching first: records of the old leader must not follow those of the new one.
+                    # Stop fetching first: records of the old leader must not follow records of the new
+                    # leader.
                     with self._catching_up[number].held():
                         self.controller.elect_unclean(partition, number)
                     self._table.fill_again(partition)
@@ -325,7 +326,7 @@ class ReplicatedEngine:
             for one in found.state.assigned:
                 replica_dir = self._replica_dirs.get(one)
                 if replica_dir is None:
-                    continue  # It was left out at the start.
+                    continue  # The directory was left out at the start.
                 if not replica_dir.serves:
                     self._bring_back(replica_dir)
                 if replica_dir.serves and replica_dir.log(found.name) is None:
@@ -341,7 +342,10 @@ class ReplicatedEngine:
     # Duties and close.
 
     def commit_staged_writes(self) -> None:
-        """Append the writes submitted to the data directories, like the duty (blocking); failures become warnings."""
+        """Append the writes submitted to the data directories, as the periodic duty does (blocking).
+
+        Failures become warnings.
+        """
         for replica_dir in self._replica_dirs.serving:
             with suppress(StorageError):  # A directory that fails now keeps its writes until it returns.
                 replica_dir.engine.commit_staged_writes()
@@ -405,7 +409,7 @@ class ReplicatedEngine:
             self.share_groups.places_changed()
             self._moves.pause_cleaning()
         except (StorageError, OSError) as error:
-            replica_dir.fail(f"failed: {reason_of(error)}")  # Retried like any other failed directory.
+            replica_dir.fail(f"failed: {reason_of(error)}")  # It is retried like any failed directory.
 
     def catch_up(self) -> None:
         """Let lagging replicas catch up now (blocking); failures are retried later."""

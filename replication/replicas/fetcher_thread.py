@@ -1,4 +1,4 @@
-"""The threads that copy from leaders to lagging logs, in parallel to appends, until little is missing."""
+"""The threads that copy from leaders to lagging logs, while appends continue, until little is missing."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LOGGER = logging.getLogger(__name__)
 
 COPY_STEP_BYTES = 1 << 20
 NEARLY_BYTES = 64 << 10
-"""After a step that copies at most this much, the rest is copied while appends wait."""
+"""If a step copies at most this much, the remaining records are copied while appends wait."""
 
 
 ROUND_PAUSE_SECONDS = 0.05
-"""Pause between rounds, and between checks whether a throttled copy is still wanted."""
+"""Pause between rounds, and between checks of whether a throttled copy is still wanted."""
 
 
 class CopyingThread(ABC):
@@ -48,7 +48,7 @@ class CopyingThread(ABC):
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        """Make the thread; `rate` returns the maximum of copied bytes per second."""
+        """Make the thread; `rate` returns the maximum number of bytes to copy per second."""
         self._copying = Lock()
         """Held while a log is being copied."""
         self._holders = 0
@@ -61,10 +61,10 @@ class CopyingThread(ABC):
         self._thread: Thread | None = None
         self._beginning = Lock()
         self._pauses: dict[TopicPartition, tuple[float, float]] = {}
-        """Partitions that failed: the time of the next attempt, and the pause before it."""
+        """For each partition that failed: the time of the next attempt, and the pause before it."""
 
     def want(self) -> None:
-        """Look for lagging replicas in the thread, which is started if necessary."""
+        """Let the thread look for lagging replicas; start the thread if necessary."""
         self._wanted.set()
         with self._beginning:
             if not self._stopping.is_set() and (self._thread is None or not self._thread.is_alive()):
@@ -76,14 +76,14 @@ class CopyingThread(ABC):
     def stop(self) -> None:
         self._stopping.set()
         self._wanted.set()
-        with self._beginning:  # Another call may be starting it.
+        with self._beginning:  # Another call may be starting the thread.
             thread = self._thread
         if thread is not None:
             thread.join()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Suspend copying inside the block, after the present step. One call at a time."""
+        """Suspend copying while the block runs. Waits for the present step. One call at a time."""
         self._holders += 1
         try:
             with self._copying:
@@ -114,11 +114,14 @@ class CopyingThread(ABC):
 
     @abstractmethod
     def _log(self, partition: TopicPartition) -> Log:
-        """Return the log to copy to, reopening it if it went offline (StorageError, OSError)."""
+        """Return the log to copy to; reopen it if it went offline. Raises StorageError, OSError."""
 
     @abstractmethod
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
-        """Give a nearly caught up log its role; return False if it must go on copying (StorageError, OSError)."""
+        """Give a nearly caught up log its role; return False if it must continue copying.
+
+        Raises StorageError, OSError.
+        """
 
     def run_once(self) -> None:
         """Do one round of the thread's work (blocking), for owners without threads."""
@@ -148,7 +151,10 @@ class CopyingThread(ABC):
             self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
-        """Copy a log anew if fetching cannot repair it; return whether it did so (StorageError, OSError; blocking)."""
+        """Empty and copy a log again if fetching cannot repair it; return whether this was done (blocking).
+
+        Raises StorageError, OSError.
+        """
         return False
 
     def _report(self, partition: ReplicatedPartition, reason: str) -> None:
@@ -170,7 +176,7 @@ class CopyingThread(ABC):
             began = time.monotonic()
             step = next(copying)
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
-                log.sync()  # So that appends wait only for the rest.
+                log.sync()  # Then appends wait only for the remaining records.
                 return True
             self._slow_down(partition, began + step.copied_bytes / max(self._rate(), 1))
         return False
@@ -182,7 +188,7 @@ class CopyingThread(ABC):
 
 
 class FetcherThread(CopyingThread):
-    """Brings the replicas of one directory back into sync (follower.replication.throttled.rate)."""
+    """Brings the replicas in one directory back into sync (limit: follower.replication.throttled.rate)."""
 
     does = "follow"
 
@@ -210,7 +216,7 @@ class FetcherThread(CopyingThread):
             except CorruptionError:
                 damaged = True
         if log.log_end_offset < leader.log.log_start_offset:
-            return False  # The follower is emptied anyway.
+            return False  # The follower will be emptied anyway.
         found = {} if damaged else absences({number: log, leader.number: leader.log})
         if not damaged and not (number in found and found[number].elsewhere):
             return False
@@ -234,13 +240,13 @@ class FetcherThread(CopyingThread):
             self._controller.lead(partition, self._replica_dir.number)
         for number, one in lacking.items():
             if one.elsewhere and number in partition.state.in_sync:
-                # The replica that just caught up has what that one lost.
+                # The replica that has just caught up has what the lost replica lacked.
                 self.renew(partition, self._controller.path_of(number))
         return True
 
 
 def opened_again(replica_dir: ReplicaDirectory, partition: TopicPartition) -> Log:
-    """Return a directory's log of a partition, reopening it if it went offline (StorageError, OSError)."""
+    """Return a directory's log of a partition; reopen it if it went offline. Raises StorageError, OSError."""
     log = replica_dir.log(partition)
     if log is None:
         replica_dir.engine.reopen_partition(*partition)

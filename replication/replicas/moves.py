@@ -1,4 +1,4 @@
-"""Moves of replicas to other data directories while they serve.
+"""Moves replicas to other data directories while their partitions are in use.
 
     agreed on: a replica of orders-0 moves from directory 1 to directory 3
     3/orders-0.<unique>-future      copied from the leader in parallel to appends; cleaning is paused meanwhile
@@ -6,9 +6,9 @@
     agreed on: the replica is in directory 3; if it led in directory 1 it leads there, in a new epoch
     1/orders-0.<unique>-delete      the old replica
 
-After any interruption the agreed state decides: before the second agreement the copy does not count, and copying
-continues from its end; after it the old replica does not count. The source is always the leader, so that a replica
-can leave a failing disk; if the leader's log is truncated, the copy is, too.
+After any interruption the agreed state decides. Before the second agreement the copy does not count, and copying
+continues from its end. After the second agreement the old replica does not count. The source is always the leader, so
+that a replica can leave a failing disk. If the leader's log is truncated, the copy is truncated as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ReplicaMoves:
-    """The moves under way, and the threads that copy. Calls block."""
+    """The moves in progress, and the threads that copy. Calls block."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ReplicaMoves:
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        """Make it; `changes` is held while topics change, `rate` returns the limit of copied bytes/s per directory."""
+        """Make it. `changes` is held while topics change; `rate` returns the maximum bytes per second and directory."""
         self._replica_dirs = replica_dirs
         self._partitions = partitions
         self._controller = controller
@@ -56,12 +56,12 @@ class ReplicaMoves:
             for replica_dir in replica_dirs
         }
         self.renewed: set[TopicPartition] = set()
-        """Partitions that have a replica being renewed (`replication.replicas.healing.renewal`)."""
+        """Partitions with a replica that is being renewed (`replication.replicas.healing.renewal`)."""
         self._stopped: set[TopicPartition] = set()
-        """Partitions whose move is being cancelled, or that are being deleted."""
+        """Partitions whose move is being cancelled, and partitions that are being deleted."""
 
     def begin(self, partition: ReplicatedPartition, directory: str, source: str | None) -> None:
-        """Start moving a replica to a directory; `source` names its present one if there are several.
+        """Start moving a replica to a directory. `source` names its present directory if there are several replicas.
 
         Raises InvalidConfigError, RecordsLostError, StorageError, OSError.
         """
@@ -88,7 +88,7 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def cancel(self, partition: ReplicatedPartition) -> None:
-        """Cancel a move, and remove the copy (InvalidConfigError, StorageError, OSError)."""
+        """Cancel a move, and remove the copy. Raises InvalidConfigError, StorageError, OSError."""
         with self._changes:
             move = partition.state.moving
             if move is None:
@@ -107,7 +107,10 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
-        """Stop copying a moving replica and remove the copy, before the caller agrees on it (StorageError, OSError)."""
+        """Stop copying a moving replica and remove the copy; the caller then agrees on the end of the move.
+
+        Raises StorageError, OSError.
+        """
         move = partition.state.moving
         replica_dir = None if move is None else self._replica_dirs.get(move.target)
         if replica_dir is None:
@@ -122,7 +125,10 @@ class ReplicaMoves:
             replica_dir.engine.discard_future(partition.name)
 
     def end(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> bool:
-        """Replace a replica by a copy that has nearly caught up; return whether it was (StorageError, OSError)."""
+        """Replace a replica by a copy that has nearly caught up; return whether it was replaced.
+
+        Raises StorageError, OSError.
+        """
         with self._changes:
             with self._threads[replica_dir.number].held(), partition.lock:
                 move, leader = partition.state.moving, partition.leader
@@ -140,7 +146,7 @@ class ReplicaMoves:
                 )
                 arrived = opened_again(replica_dir, partition.name)
                 arrived.roles.follow(arrived.log_end_offset)
-                # The log start is not stored for the new name yet.
+                # The log start has not been stored under the new name yet.
                 catch_up(leader.log, arrived, max_bytes=FOLLOWER_FETCH_BYTES)
                 arrived.sync()
                 replica_dir.engine.keep_log_starts()
@@ -157,7 +163,7 @@ class ReplicaMoves:
         return True
 
     def _remove_old(self, partition: ReplicatedPartition, source: ReplicaId) -> None:
-        """Remove the old replica; a directory that is away or fails removes it when it is opened again."""
+        """Remove the old replica. A directory that is away or fails removes it when it is opened again."""
         replica_dir = self._replica_dirs.get(source)
         if replica_dir is None or not replica_dir.serves or partition.leader is None:
             return
@@ -169,7 +175,7 @@ class ReplicaMoves:
             )
 
     def pause_cleaning(self) -> None:
-        """Pause cleaning, in all directories, of partitions that move or are renewed; resume that of others."""
+        """Pause the cleaning of partitions that move or are renewed, in all directories; resume that of all others."""
         moving = [*self.renewed, *(one.name for one in self._partitions() if one.state.moving is not None)]
         for replica_dir in self._replica_dirs.serving:
             with suppress(StorageError):
@@ -196,10 +202,10 @@ class ReplicaMoves:
         return replica_dir.log(partition) or replica_dir.engine.future_log(partition)
 
     def log_to_copy_to(self, partition: TopicPartition, replica_dir: ReplicaDirectory) -> Log:
-        """Return a directory's copy of a partition, opened or created (StorageError, OSError)."""
+        """Return a directory's copy of a partition, opened or created. Raises StorageError, OSError."""
         topic = replica_dir.engine.topics().get(partition.topic)
         if topic is not None and partition.partition in topic.served:
-            # It was already renamed when the move was interrupted.
+            # The copy was already renamed when the move was interrupted.
             return opened_again(replica_dir, partition)
         entry = self._controller.entry(partition.topic)
         if entry is None:
@@ -245,7 +251,7 @@ class ReplicaMoves:
 
 
 class MovingThread(CopyingThread):
-    """Copies replicas that move to one directory (replica.alter.log.dirs.io.max.bytes.per.second)."""
+    """Copies replicas that move to one directory (limit: replica.alter.log.dirs.io.max.bytes.per.second)."""
 
     does = "move"
 

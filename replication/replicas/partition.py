@@ -2,11 +2,12 @@
 
     append ─► leader's log ─► every follower in sync fetches it ─► high watermark ─► readers
 
-An append returns when every replica in sync has it: then readers see it, and whichever replica leads next has it. If
-a replica fails meanwhile, the others go on: a failed follower is no longer in sync; a failed leader is replaced in a
-new epoch, and appends that it had not replicated are repeated on the new leader.
+An append returns when every replica in sync has the records. From then on readers see the records, and whichever
+replica leads next has them. If a replica fails meanwhile, the others continue. A failed follower is no longer in
+sync. A failed leader is replaced in a new epoch, and appends that it had not replicated are repeated on the new
+leader.
 
-One lock guards appends and changes of roles. Readers take no lock: they read the leader's log.
+A lock guards appends and changes of roles. Readers take no lock: they read the leader's log.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ from topicfs.storage.model import (
 from topicfs.storage.producers.entry import ProducerEntry
 
 FOLLOWER_FETCH_BYTES = 1 << 20
-"""Maximum size of a fetch by a follower in sync."""
+"""Maximum number of bytes that a follower in sync fetches in one step."""
 
 _BASE_OFFSET = Struct(">q")
 
 _FAILURES = (OSError, errors.PartitionOfflineError, errors.CorruptionError, errors.NotLeaderError)
-"""Errors after which a log cannot go on, as opposed to errors in a request."""
+"""Errors after which a log cannot continue. Other errors concern only a request."""
 
 
 class Controller(Protocol):
     """Decides about replicas, and stores the decisions on every disk."""
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
-        """Return the agreed state without a failed replica; it may have another leader, or none (blocking)."""
+        """Return the agreed state without a failed replica; its leader may be another, or None (blocking)."""
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
         """Return the present status of each assigned replica."""
@@ -76,21 +77,23 @@ class ReplicatedPartition(ServedPartition):
     ) -> None:
         super().__init__(name, config)
         self.state = state
-        """The agreed state of its replicas. The controller changes it, under `lock`."""
+        """The agreed state of the partition's replicas. The controller changes it, holding `lock`."""
         self.troubles: dict[ReplicaId, str] = {}
         self._controller = controller
         self._in_step: tuple[LogParts, ...] = ()
-        """The parts of the logs in sync, the leader's first."""
+        """The parts of the logs in sync, the leader's log first."""
         self._high_watermark, self._served_epoch = Offset(0), NO_LEADER_EPOCH
         self.gone = False
-        """True once its topic is being deleted; a new topic of the same name has other partitions. Set under `lock`."""
+        """True once the partition's topic is being deleted. A new topic of the same name has new objects. Set under
+        `lock`.
+        """
         self._appending = False
         self._cancel: Cancel = lambda: None
 
     # Roles.
 
     def take_roles(self, logs: Mapping[ReplicaId, Log]) -> tuple[ReplicaId, ...]:
-        """Give logs the roles in `state`, and let followers in sync catch up; return failed replicas (blocking)."""
+        """Give logs the roles of `state`, and let followers in sync catch up (blocking). Return failed replicas."""
         with self.lock:
             state = self.state
             self._go_on_with(())
@@ -127,7 +130,7 @@ class ReplicatedPartition(ServedPartition):
             return tuple(failed)
 
     def show(self, leader: Replica | None, followers: tuple[Replica, ...] = ()) -> None:
-        """Serve reads of directories that are opened read-only, without changing the logs."""
+        """Let readers read directories that were opened read-only, without changing the logs."""
         with self.lock:
             self._followers = followers or self._followers
             self._serve(leader)
@@ -149,7 +152,7 @@ class ReplicatedPartition(ServedPartition):
         self._cancel()
         self._cancel = lambda: None
         if before is not None and before != leader and self._config().compacts:
-            # Record counts by file position may differ in the new leader's log.
+            # Record counts by file position may be different in the new leader's log.
             self._rewrites += before.log.rewrites + 1
         self._leader = leader
         self._go_on_with(self._followers)
@@ -171,7 +174,7 @@ class ReplicatedPartition(ServedPartition):
         return f"no replica that was in sync is there: {last}; bring back its disk"
 
     def join(self, number: ReplicaId, log: Log) -> bool:
-        """Let a follower catch up on disk while appends wait; return False without a leader (blocking)."""
+        """Let a follower catch up, on disk, while appends wait; return False if there is no leader (blocking)."""
         leader = self._leader
         if leader is None:
             return False
@@ -200,7 +203,7 @@ class ReplicatedPartition(ServedPartition):
         return {one.number: log_end(one.log) for one in (*leader, *self._followers)}
 
     def follow_high_watermark(self) -> None:
-        """Pass the high watermark to the followers, which need it for retention and when they lead."""
+        """Pass the high watermark to the followers, which need it for retention and when they become leaders."""
         with self.lock:
             for follower in self._followers:
                 follower.log.roles.follow_high_watermark(self._high_watermark)
@@ -214,7 +217,7 @@ class ReplicatedPartition(ServedPartition):
             raise errors.NotEnoughReplicasError(too_few)
 
     def _too_few(self) -> str:
-        """Return that too few replicas are in sync, or ""; a topic never requires more than it has."""
+        """Return why too few replicas are in sync, or "". A topic never requires more replicas than it has."""
         there, assigned = self.in_sync_replicas, max(len(self.state.assigned), 1)
         wanted = self._config().min_insync_replicas
         if there >= min(wanted, assigned):
@@ -274,17 +277,17 @@ class ReplicatedPartition(ServedPartition):
             encoded_here = False
 
     def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
-        """Replicate what was appended at `before`; False if no replica in sync has it: append it again."""
+        """Replicate what was appended at `before`. Return False if no replica in sync has it: then append it again."""
         return self._replicate(leader, before, batches) or self._leading().log.log_end_offset > before
 
     def _append_to(self, log: Log, batches: bytearray, encoded_here: bool, accepted: bool) -> Appended:
-        """Append to the leader's log; listeners are called once, after the followers have it."""
+        """Append to the leader's log. The listeners are called once, after the followers have the records."""
         self._appending = True
         try:
             appended = log.append(batches, encoded_here=encoded_here, accepted=accepted)
         except BaseException:
             self._appending = (
-                False  # Set it first, so that changes during the following call are reported, too.
+                False  # Set this first, so that changes during the following call are reported as well.
             )
             self.listeners.notify()  # Report other changes that were held back.
             raise
@@ -302,11 +305,11 @@ class ReplicatedPartition(ServedPartition):
         return leader
 
     def _replicate(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
-        """Let followers fetch from `start_offset`; `batches`: the bytes there, if known. False if the leader failed."""
+        """Let followers fetch from `start_offset`; `batches` has these bytes if known. False if the leader failed."""
         log = leader.log
         if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
             self._append_to_followers(batches, start_offset, log)
-        # Start at the lowest end: an unexpected error may have left a follower behind earlier.
+        # Start at the lowest log end: an unexpected error may have left a follower behind.
         while self._followers and (offset := self._least_end()) < log.parts.state.end_offset:
             try:
                 fetched = log.read_as_follower(offset, max_bytes=FOLLOWER_FETCH_BYTES)
@@ -340,7 +343,7 @@ class ReplicatedPartition(ServedPartition):
         return min([one.log.parts.state.end_offset for one in self._followers])
 
     def _advance(self, leader: Log) -> bool:
-        """Raise the high watermark if possible; return whether the listeners were called."""
+        """Raise the high watermark if possible. Return whether the listeners were called."""
         if len(self.state.assigned) == 1:
             self._high_watermark = leader.log_end_offset
             return False
@@ -354,14 +357,14 @@ class ReplicatedPartition(ServedPartition):
         return leader.roles.advance_high_watermark(self._high_watermark)
 
     def _lose(self, replica: Replica, error: Exception) -> None:
-        """Go on without a failed replica. Raises the error if no other is left, or the topic is deleted."""
+        """Continue without a failed replica. Raises the error if no other is left, or if the topic is deleted."""
         if self.gone or (replica is self._leader and not self._followers):
             raise error
         self._controller.lost(self, replica.number, error)
 
     def sync(self) -> None:
         self._flush()
-        self.check_in_sync()  # Check after the flush: a disk may have failed in it. Each replica still in sync has everything on disk.
+        self.check_in_sync()  # Check after the flush, in which a disk may fail.
 
     def _flush(self) -> None:
         for replica in self._replicas():
@@ -418,6 +421,6 @@ class ReplicatedPartition(ServedPartition):
 
 
 def _unstamp(batches: bytearray) -> None:
-    """Reset the offsets and epochs that a failed leader assigned; the next one assigns new ones."""
+    """Reset the offsets and epochs that a failed leader assigned. The next leader assigns new ones."""
     for batch in scan(batches):
         assign_offsets(batches, batch.position, base_offset=0, leader_epoch=NO_LEADER_EPOCH)

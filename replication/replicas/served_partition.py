@@ -1,4 +1,4 @@
-"""Lock-free reads of a partition with replicas: from the leader's log, or the next leader's if its disk fails."""
+"""Lock-free reads of a partition with replicas: from the leader's log; if its disk fails, the next leader's."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class ServedPartition(ABC):
         self._leader: Replica | None = None
         self._followers: tuple[Replica, ...] = ()
         self.lacking: Mapping[ReplicaId, Absence] = {}
-        """What each incomplete replica lacks."""
+        """What each incomplete replica lacks, by replica."""
         self._rewrites = 0
         self.cuts: tuple[Offset, ...] = ()
         self._serving: Partition = self._offline("not led by any replica yet", Offset(0))
 
     @abstractmethod
     def _lose(self, replica: Replica, error: Exception) -> None:
-        """Go on without a failed replica. Raises the error if no other is left."""
+        """Continue without a failed replica. Raises the error if no other replica is left."""
 
     @abstractmethod
     def _segment_healer(self) -> SegmentHealer:
@@ -75,7 +75,7 @@ class ServedPartition(ABC):
         )
 
     def _ask(self, ask: Callable[[Partition], T]) -> T:
-        """Ask the leader's log; if its disk fails, ask the next leader's."""
+        """Return the answer of the leader's log. If its disk fails, return that of the next leader's log."""
         while True:
             serving, leader = self._serving, self._leader
             try:

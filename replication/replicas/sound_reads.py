@@ -1,8 +1,9 @@
-"""Correct reads although a replica is damaged: a doubtful answer of the leader is compared with the other replicas.
+"""Correct reads from damaged replicas: a doubtful answer of the leader is compared with the other replicas.
 
 A read is proven if it contains the requested offset, has no gap up to the following batch, and its checksums and
-epochs are valid. A gap proves nothing, because checksums do not cover base offsets: another replica must then have
-the same bytes. Damaged or lost bytes are read from another replica, and healed later (`replication.scrub`).
+epochs are valid. A gap is no proof of missing records, because checksums do not cover base offsets: another replica
+must then have the same bytes. Damaged or lost bytes are read from another replica, and healed later
+(`replication.scrub`).
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ class _Answer(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """True if the answer has batches and all are valid."""
+        """True if the answer has batches and all its batches are valid."""
         return self.verdict.cause is None and self.verdict.sound > 0
 
     def proves(self, offset: Offset) -> bool:
-        """Return whether its valid batches alone prove that they are the ones from `offset` on."""
+        """Return whether the valid batches alone prove that they are the batches from `offset` on."""
         verdict = self.verdict
         if not verdict.sound or verdict.batches[0].base_offset > offset or not verdict.gapless:
             return False
         return verdict.sound > 1 or self._is_followed()
 
     def _is_followed(self) -> bool:
-        """Return whether the next batch begins at their end offset: a single batch may have any base offset."""
+        """Return whether a batch begins at the answer's end offset: a single batch may have any base offset."""
         copy = copy_at("", self.log, self.fetched.segment_base_offset)
         position = self.fetched.position + self.verdict.stop
         return copy is not None and offset_at(copy, position) == self.verdict.end_offset
 
     def agrees(self, other: _Answer) -> bool:
-        """Return whether it has valid batches that the other answer has, too."""
+        """Return whether both answers have valid batches, and the same ones."""
         stop = self.verdict.stop
         return 0 < stop <= other.verdict.stop and self._bytes(stop) == other._bytes(stop)
 
@@ -64,12 +65,12 @@ class _Answer(NamedTuple):
 
 
 class SegmentHealer(NamedTuple):
-    """Heals segments, which are named by their base offsets."""
+    """Heals segments. A segment is named by its base offset."""
 
     damaged: Callable[[Offset], None]
-    """Schedules the healing of a segment; returns at once."""
+    """Schedules the healing of a segment, without waiting."""
     heal: Callable[[Offset], None]
-    """Heals a segment now (blocking), unless that was just tried."""
+    """Heals a segment now (blocking), unless that was just attempted."""
 
 
 def read_soundly(
@@ -79,7 +80,7 @@ def read_soundly(
     asked: Asked,
     healer: SegmentHealer,
 ) -> Fetched:
-    """Return the leader's answer, or a follower's valid bytes; if no answer is proven, heal the segment first."""
+    """Return the leader's answer, or a follower's valid bytes. If no answer is proven, first heal the segment."""
     logs = [leader, *followers]
     for _ in range(2):
         answers = _Answers(logs, asked, read)
@@ -89,16 +90,16 @@ def read_soundly(
                 answers.tell(healer)
             return _with_aborted(logs, best, asked)
         if answers.own is not None and answers.own.sound and leader.config.compacts:
-            break  # Each log is compacted on its own, so they may differ.
+            break  # Each log is compacted on its own, so the answers may differ.
         healer.heal(_segment_of(leader, asked.offset))
     return answers.otherwise()
 
 
 class _Answers:
-    """The answers of all replicas to one read; followers are asked only if the leader's answer is not proven."""
+    """The answers of all replicas to one read. Followers are asked only if the leader's answer is not proven."""
 
     def __init__(self, logs: Sequence[Log], asked: Asked, read: Callable[[], Fetched]) -> None:
-        """Ask the leader, which is the first log; ask the others if its answer is not proven."""
+        """Ask the leader, which is the first log. Ask the other logs if its answer is not proven."""
         self._logs, self._leader = logs, logs[0]
         leader, *followers = logs
         self._asked = asked
@@ -122,7 +123,7 @@ class _Answers:
         return own is not None and own.sound and own.proves(asked.offset)
 
     def best(self) -> _Answer | None:
-        """Return a proven answer, the leader's first; None without one."""
+        """Return a proven answer, preferably the leader's; None if there is none."""
         if self.own is not None and self._is_enough():
             return self.own
         answers = self._nearest()
@@ -135,11 +136,11 @@ class _Answers:
         return None
 
     def _nearest(self) -> list[_Answer]:
-        """Return the answers that may begin lowest; all of a compacted log, where each may lack other offsets."""
+        """Return the answers that begin lowest; all answers of a compacted log, because each may lack other offsets."""
         answers = [*([self.own] if self.own is not None else []), *self._others]
         if is_compacted(self._leader):
             return answers
-        # A gap ends where a segment begins: an unreadable batch before may contain the requested offset.
+        # A gap ends where a segment begins: an unreadable batch before it may contain the requested offset.
         starts = [max(one.fetched.segment_base_offset, self._asked.offset) for one in answers]
         least = self._asked.offset if self.own is None else min(starts)
         return [one for one, start in zip(answers, starts, strict=True) if start == least]
@@ -151,7 +152,10 @@ class _Answers:
             healer.damaged(self.own.fetched.segment_base_offset)
 
     def otherwise(self) -> Fetched:
-        """Return an unproven answer if all copies differ or are damaged. CorruptionError if the leader has none."""
+        """Return an unproven answer, if all copies differ or are damaged.
+
+        Raises CorruptionError if the leader has no answer.
+        """
         answers = self._nearest()
         found = next((one for one in answers if one.sound), None)
         found = found or next((one for one in answers if one.verdict.sound), None)
@@ -168,9 +172,9 @@ def _segment_of(log: Log, offset: Offset) -> Offset:
 
 
 def _ask(leader: Log, follower: Log, asked: Asked) -> _Answer | None:
-    """Return a follower's answer, limited to what the leader shows to readers."""
+    """Return a follower's answer, limited to the offsets that readers of the leader may see."""
     try:
-        # The follower may have lost its first segments, while the leader lost later ones.
+        # The follower may have lost its first segments, and the leader later ones.
         begin = max(asked.offset, follower.log_start_offset)
         fetched = follower.read_as_follower(begin, max_bytes=asked.max_bytes)
     except (OSError, StorageError):
@@ -199,7 +203,8 @@ def _judged(leader: Log, log: Log, fetched: Fetched, offset: Offset) -> _Answer:
 def _with_aborted(logs: Sequence[Log], answer: _Answer, asked: Asked) -> Fetched:
     """Return an answer's batches with the aborted transactions that any replica knows.
 
-    After compaction only the answer's own log counts, because others could make a later transaction seem aborted.
+    After compaction only the transactions in the answer's own log count, because with those of other logs a later
+    transaction could seem aborted.
     """
     fetched = answer.whole_part()
     if asked.isolation is not Isolation.READ_COMMITTED:

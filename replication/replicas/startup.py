@@ -44,9 +44,9 @@ def open_replicas(
 ) -> ReplicatedEngine:
     """Open data directories as one engine whose partitions have replicas in several of them (blocking).
 
-    A directory that cannot be opened is retried later. If it may have the latest records, its path must be in
-    `left_out`, or more than half of at least three directories must be available. Nothing is changed before all
-    directories are known to fit together.
+    A directory that cannot be opened is retried later. If such a directory may have the latest records, the caller
+    must name it in `left_out`, or more than half of at least three directories must be available. No directory is
+    changed before it is known that all of them fit together.
 
     Raises ForkedReplicasError, MissingReplicasError, DirectoryLockedError, CorruptionError, StorageError, OSError.
     """
@@ -88,7 +88,7 @@ def open_replicas(
 def _number(
     directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: set[str]
 ) -> tuple[ReplicaDirectories, ReplicaFile, ReplicaFile]:
-    """Number the directories; return them, the agreed state, and that state with new disks in place of old ones."""
+    """Number the directories; return them, the agreed state, and that state with new disks replacing lost ones."""
     found = [ReplicaDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories]
     for replica_dir in found:
         _try(replica_dir, replica_dir.look)
@@ -107,7 +107,7 @@ def _number(
         if known is None and not replica_dir.directory_id and not replica_dir.is_blank():
             known = by_path.get(
                 str(replica_dir.path)
-            )  # Only its id is missing: it is the known directory of this path.
+            )  # Only the id is missing: it is the known directory of this path.
             if known is not None and replica_dir.failure == NOT_OPENED:
                 _try(replica_dir, partial(check_identity, replica_dir))
         at_path = content.directories.get(by_path.get(str(replica_dir.path), ReplicaId(0)))
@@ -125,7 +125,7 @@ def _number(
 
 
 def _check_beginning(replica_dirs: Sequence[ReplicaDirectory], left_out: set[str]) -> None:
-    """Raise StorageError if the agreed state of a set is lost, and the user does not agree to go on without it."""
+    """Raise StorageError if the agreed state of a set is lost, and the user has not agreed to continue without it."""
     for replica_dir in replica_dirs:
         if left_out and replica_dir.set_id and str(replica_dir) not in left_out:
             replica_dir.failure = NOT_OPENED
@@ -140,7 +140,7 @@ def _check_beginning(replica_dirs: Sequence[ReplicaDirectory], left_out: set[str
 
 
 def _try(replica_dir: ReplicaDirectory, step: Callable[[], None]) -> bool:
-    """Run a step for a directory; an error makes it unavailable. Return whether it is available."""
+    """Run a step for a directory. An error makes the directory unavailable. Return whether it is available."""
     try:
         step()
     except (OSError, errors.CorruptionError, errors.NotALogDirectoryError) as error:
@@ -151,7 +151,7 @@ def _try(replica_dir: ReplicaDirectory, step: Callable[[], None]) -> bool:
 
 
 def _check_unlocked(directories: Sequence[Path]) -> None:
-    """Raise DirectoryLockedError if another process owns a directory: it may be writing what is read here."""
+    """Raise DirectoryLockedError if another process owns a directory, because it may be changing what is read here."""
     for directory in directories:
         with suppress(OSError, errors.CorruptionError):
             holder = find_holder(directory.absolute())
@@ -162,7 +162,7 @@ def _check_unlocked(directories: Sequence[Path]) -> None:
 def _check_there(
     content: ReplicaFile, replica_dirs: ReplicaDirectories, left_out: set[str], warnings: WarningBook | None
 ) -> None:
-    """Raise MissingReplicasError if absent directories may have later records; only warn if `warnings` is given."""
+    """Raise MissingReplicasError if absent directories may have later records; with `warnings`, only warn."""
     there = {one.number for one in replica_dirs if one.failure in {None, NOT_OPENED}} & set(
         content.directories
     )
@@ -187,7 +187,7 @@ def _check_there(
 def _check_enough(
     wanted: int, content: ReplicaFile, replica_dirs: ReplicaDirectories, left_out: set[str]
 ) -> None:
-    """Raise StorageError if the wanted number of replicas exceeds that of all directories, absent ones included."""
+    """Raise StorageError if `wanted` exceeds the number of directories, including absent ones."""
     paths = {one.path for one in content.directories.values()} | {str(one) for one in replica_dirs} | left_out
     if wanted > len(paths):
         raise errors.StorageError(
@@ -197,7 +197,7 @@ def _check_enough(
 
 
 def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaFile:
-    """Return the state with new disks in place of old ones, for partitions that another directory has in sync."""
+    """Return the state with new disks replacing lost ones, for partitions that another directory has in sync."""
     if not replaced:
         return content
     topics = {}
@@ -230,7 +230,7 @@ def _check_serving(replica_dirs: ReplicaDirectories) -> None:
 
 
 def _open_each(content: ReplicaFile, wanted: Sequence[ReplicaDirectory]) -> None:
-    """Open the directories that can be opened (StorageError if one belongs to another process)."""
+    """Open each directory that can be opened. Raises StorageError if another process owns one of them."""
     for replica_dir in wanted:
         if replica_dir.failure == NOT_OPENED:
             _try(replica_dir, partial(replica_dir.open, content.cluster_id))

@@ -1,4 +1,4 @@
-"""The topics of replica directories: each change is first agreed on, then made in each directory."""
+"""The topics of replica directories. Each change is first agreed on, then made in each directory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TopicTable:
         self._warn = warn
 
     def begin(self) -> None:
-        """Load the agreed topics, without leaders."""
+        """Load the agreed topics. Their partitions have no leaders yet."""
         entries = self._agreement.content.topics
         self.topics = _by_name({name: self._topic(name, entry) for name, entry in entries.items()})
 
@@ -73,7 +73,10 @@ class TopicTable:
         topic_id: str | None,
         replicas: int | None,
     ) -> ReplicatedTopic:
-        """Create a topic: agree on it, make it in each directory; undo it if one refuses (StorageError, OSError)."""
+        """Create a topic: agree on it, make it in each directory; undo it if a directory refuses.
+
+        Raises StorageError, OSError.
+        """
         count = self._settings.config.num_partitions if partitions is None else partitions
         check_new_topic(name, self.topics)
         check_partitions(count)
@@ -97,7 +100,7 @@ class TopicTable:
         return topic
 
     def extend(self, topic: ReplicatedTopic, total: int) -> bool:
-        """Add missing partitions up to `total`; return whether there were any (StorageError, OSError)."""
+        """Add missing partitions up to `total`; return whether there were any. Raises StorageError, OSError."""
         check_partitions(total)
         before = self._agreement.content.topics[topic.name]
         missing = [number for number in range(total) if number not in before.partitions]
@@ -117,7 +120,7 @@ class TopicTable:
         return True
 
     def delete(self, topic: ReplicatedTopic) -> None:
-        """Delete a topic; a directory that is away deletes it when it returns (OSError)."""
+        """Delete a topic; a directory that is away deletes it when it returns. Raises OSError."""
         partitions = topic.served.values()
         _mark(partitions, gone=True)
         try:
@@ -129,7 +132,7 @@ class TopicTable:
         self._in_each(topic.name, lambda engine: engine.delete_topic(topic.name))
 
     def alter(self, topic: ReplicatedTopic, changes: Mapping[str, str | None]) -> None:
-        """Set overrides, or remove those with None (InvalidConfigError, OSError)."""
+        """Set overrides; the value None removes an override. Raises InvalidConfigError, OSError."""
         overrides = merge_overrides(topic.overrides, changes)
         config = TopicConfig.from_overrides(overrides, self._settings.config.topic_defaults)
         entry = self._agreement.content.topics[topic.name]
@@ -146,7 +149,10 @@ class TopicTable:
             topic.set_overrides(config, topic.overrides)
 
     def set_replicas(self, topic: ReplicatedTopic, replicas: int) -> None:
-        """Set the number of each partition's replicas, keeping leaders and those in sync (StorageError, OSError)."""
+        """Set the number of each partition's replicas, keeping leaders and replicas in sync.
+
+        Raises StorageError, OSError.
+        """
         serving = [replica_dir.number for replica_dir in self._replica_dirs.serving]
         if not 1 <= replicas <= len(serving):
             raise InvalidConfigError(
@@ -163,7 +169,10 @@ class TopicTable:
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
     def fill_again(self, partition: ReplicatedPartition) -> None:
-        """Assign new directories for replicas on replaced disks, after an unclean election (StorageError, OSError)."""
+        """Assign new directories to replicas whose disks were replaced, after an unclean election.
+
+        Raises StorageError, OSError.
+        """
         state, known = partition.state, self._agreement.content.directories
         kept = tuple(one for one in state.assigned if one in known)
         others = [
@@ -196,7 +205,7 @@ class TopicTable:
             state = reassigned(partition.state, assigned)
             self._agreement.put_states({name: state})
             partition.state = state
-            self._controller.begin([partition])  # Before this, leaving replicas still follow; appends wait.
+            self._controller.begin([partition])  # Until here, leaving replicas still follow; appends wait.
         for number in before:
             replica_dir = self._replica_dirs.get(number)
             if number not in assigned and replica_dir is not None and replica_dir.serves:
@@ -222,7 +231,7 @@ class TopicTable:
         }
 
     def _placed(self, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> ReplicatedTopicEntry:
-        """Return the entry with new partitions, placed in the directories that hold the fewest (InvalidConfigError)."""
+        """Return the entry with new partitions, in the directories with the fewest. Raises InvalidConfigError."""
         serving = [replica_dir.number for replica_dir in self._replica_dirs.serving]
         if not 1 <= entry.replicas <= len(serving):
             raise InvalidConfigError(
@@ -236,7 +245,7 @@ class TopicTable:
         return replace(entry, partitions=MappingProxyType(partitions))
 
     def _hold(self, name: str, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> None:
-        """Create the directories of partitions in all serving data directories (StorageError, OSError)."""
+        """Create the directories of partitions in all online data directories. Raises StorageError, OSError."""
         wanted = set(numbers)
         for replica_dir in self._replica_dirs.serving:
             held = [one for one in wanted if replica_dir.number in entry.partitions[one].assigned]
@@ -253,7 +262,7 @@ class TopicTable:
                 self._controller.begin([partition])
 
     def _in_each(self, topic: str, change: Callable[[ReplicaLogManager], None], *, about: str = "in") -> None:
-        """Change a topic in each directory that has it; a failing one is updated when it is opened again."""
+        """Change a topic in each directory that has it. A directory that fails is updated when it is opened again."""
         for replica_dir in self._replica_dirs.serving:
             try:
                 if topic in replica_dir.engine.topics():
@@ -263,14 +272,14 @@ class TopicTable:
 
 
 def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:
-    """Mark whether the partitions' topic is deleted; waits for changes of their replicas under way."""
+    """Set whether the partitions' topic is deleted, after waiting for present changes of their replicas."""
     for partition in partitions:
         with partition.lock:
             partition.gone = gone
 
 
 def _ranked(state: ReplicaState) -> tuple[ReplicaId, ...]:
-    """Return the assigned replicas: the leader, then those in sync, then the others."""
+    """Return the assigned replicas: the leader, then the replicas in sync, then the others."""
     return tuple(sorted(state.assigned, key=lambda one: (one != state.leader, one not in state.in_sync)))
 
 
@@ -281,7 +290,7 @@ def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTo
 def place(
     serving: Sequence[ReplicaId], taken: Iterable[ReplicaState], replicas: int
 ) -> tuple[ReplicaId, ...]:
-    """Return a partition's directories, preferred leader first: those that hold and lead the fewest replicas."""
+    """Return the directories for a partition, preferred leader first: those that hold and lead the fewest replicas."""
     states = list(taken)
     held = Counter(one for state in states for one in state.assigned)
     led = Counter(state.assigned[0] for state in states)

@@ -1,6 +1,7 @@
-"""The copies of a segment in the logs of several replicas: reading them, and repairing a damaged one.
+"""The copies of a segment in the logs of several replicas: reads them, and repairs a damaged copy.
 
-Bytes that are still invalid under the log's lock are damaged: truncation, compaction and removal hold that lock.
+Bytes that are invalid while the log's lock is held are damaged, because truncation, compaction and removal need that
+lock.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from topicfs.storage.segment.segment import Segment
 SCRUB_WINDOW_BYTES = 1 << 20
 
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
-"""Blocks appends to all replicas, and changes of their roles, for the duration of the block."""
+"""Blocks appends to all replicas, and changes of their roles, while the block runs."""
 
 
 class CopyMovedError(StorageError):
-    """Raised if the segment was compacted, truncated or removed since it was read."""
+    """Raised if the segment was compacted, truncated or removed after it was read."""
 
 
 class Copy(NamedTuple):
-    """A segment in one log, up to the end that was published when it was looked up."""
+    """A segment in one log, up to the log end that was published when the segment was looked up."""
 
     place: str
-    """Its data directory, for display."""
+    """The data directory of the copy, for display."""
     log: Log
     segment: Segment
     end: int
@@ -46,7 +47,10 @@ class Copy(NamedTuple):
         return self.segment is self.log.chain.active
 
     def read(self, position: int, size: int) -> bytes | None:
-        """Return bytes, fewer only at the copy's end; None if the disk cannot read them (other errors: OSError)."""
+        """Return `size` bytes, fewer only at the copy's end; None if the disk cannot read them.
+
+        Raises OSError for errors of other kinds.
+        """
         try:
             return self.segment.log.pread(min(size, self.end - position), Position(position))
         except OSError as error:
@@ -55,7 +59,7 @@ class Copy(NamedTuple):
             return None
 
     def window(self, position: int) -> bytes | None:
-        """Return a chunk from a position on, at least its whole first batch; None as `read`."""
+        """Return a chunk from `position` on, at least its whole first batch; None as in `read`."""
         data = self.read(position, SCRUB_WINDOW_BYTES)
         if data is None or len(data) < SCRUB_WINDOW_BYTES:
             return data
@@ -66,7 +70,7 @@ class Copy(NamedTuple):
 
 
 def copy_at(place: str, log: Log, base_offset: Offset) -> Copy | None:
-    """Return a log's copy of the segment that begins at `base_offset`; None without one."""
+    """Return a log's copy of the segment that begins at `base_offset`; None if there is none."""
     state = log.parts.state
     segment = state.chain.segments[state.chain.floor(base_offset)]
     if segment.base_offset != base_offset or log.offline_reason is not None:
@@ -81,7 +85,7 @@ def end_of(copy: Copy) -> Offset:
 
 
 def offset_at(copy: Copy, position: int) -> int | None:
-    """Return the base offset of the batch at a position, or the end offset at the copy's end; None if unknown."""
+    """Return the base offset of the batch at `position`; at the copy's end, the end offset; None if unknown."""
     state = copy.log.parts.state
     index = state.chain.floor(copy.segment.base_offset)
     segment = state.chain.segments[index]
@@ -99,7 +103,7 @@ def offset_at(copy: Copy, position: int) -> int | None:
 
 
 def changed_files(copy: Copy) -> list[Finding]:
-    """Find files of a segment that something else removed, truncated or extended while they are open (OSError)."""
+    """Find files of a segment that another program removed, truncated or extended while open. Raises OSError."""
     segment, parts = copy.segment, copy.log.parts
     slots = segment.offset_index.slots, segment.time_index.slots
     found = []
@@ -115,7 +119,10 @@ def changed_files(copy: Copy) -> list[Finding]:
 
 
 def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
-    """Overwrite a damaged batch with a valid one (blocking; CopyMovedError, PartitionOfflineError, OSError)."""
+    """Overwrite a damaged batch with a valid one (blocking).
+
+    Raises CopyMovedError, PartitionOfflineError, OSError.
+    """
     parts, file = copy.log.parts, copy.segment.log
     with guard(), parts.lock:
         parts.life.check_writable()
@@ -127,7 +134,7 @@ def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
         if copy.read(position, len(sound)) == sound:
             raise CopyMovedError(f"{copy.file}: position {position} is sound now")
         file.pwrite(sound, Position(position))
-        # Drop cached positions, which come from the damaged bytes.
+        # Drop cached positions, which were derived from the damaged bytes.
         parts.state = state._replace(places={})
     file.sync()
     if copy.read(position, len(sound)) != sound:

@@ -11,7 +11,7 @@ from topicfs.storage.errors import Finding
 class ScrubFinding(NamedTuple):
     finding: Finding
     healed_from: str | None
-    """Where the repair came from; None if the damage is not repaired."""
+    """Where the replacement came from; None if the damage is not repaired."""
 
     def __str__(self) -> str:
         at = "" if self.finding.position is None else f" position {self.finding.position}:"
@@ -22,7 +22,7 @@ class ScrubFinding(NamedTuple):
 @dataclass(slots=True)
 class ScrubCounts:
     read_bytes: int = 0
-    """Bytes of logs that were read, of all replicas."""
+    """Bytes read from the logs of all replicas."""
     batches_healed: int = 0
     files_healed: int = 0
     """Number of repaired indexes and small files."""

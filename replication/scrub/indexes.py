@@ -1,6 +1,6 @@
-"""Compares the indexes of a segment with its batches, and replaces bad ones by another replica's or rebuilds them.
+"""Compares the indexes of a segment with its batches. Bad indexes are copied from another replica, or rebuilt.
 
-New files of a closed segment are renamed into place, so that no reader sees half of them.
+New files of a closed segment are renamed into place, so that no reader sees a half-written file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 
 class IndexCheck:
     def __init__(self, copy: Copy, used: tuple[int, int]) -> None:
-        """Read the indexes; `used`: the sizes of their entries at the copy's end."""
+        """Read the indexes. `used` has the size of each index's entries at the copy's end."""
         parts = copy.log.parts
         self._findings: list[Finding] = []
         self._latest: int = NO_TIMESTAMP
@@ -48,27 +48,30 @@ class IndexCheck:
             self._findings += one.ascend()
 
     def compare(self, batches: Batches, position: int) -> None:
-        """Compare with the next adjacent batches, whose positions are relative to `position`."""
+        """Compare the entries with the next adjacent batches, whose positions are relative to `position`."""
         if self._findings or not len(batches):
-            return  # One finding is enough to replace both indexes.
+            return  # One finding is enough: both indexes are replaced.
         columns = ChunkColumns(batches, self._latest, position)
         self._latest = columns.latest_timestamps[-1]
         for one in self._entries:
             self._findings += one.compare(columns)
 
     def is_sound(self, copy: Copy) -> bool:
-        """Return whether all entries are right; call it after all batches were compared."""
+        """Return whether all entries are right. Call this after all batches were compared."""
         if not self._findings and copy.end:
             for one in self._entries:
                 self._findings += one.finish()
         return not self._findings
 
     def first_findings(self) -> Iterator[Finding]:
-        """Yield the first finding, because the others may only follow from it."""
+        """Yield only the first finding, because later ones may follow from it."""
         yield from self._findings[:1]
 
     def mend(self, copy: Copy, source: Copy | None, guard: Guard) -> str:
-        """Repair the indexes; return the source (CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError)."""
+        """Repair the indexes; return the source.
+
+        Raises CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError.
+        """
         if copy.active:
             _mend_active(copy, source, guard)
         else:

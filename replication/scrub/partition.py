@@ -18,7 +18,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class ScrubbedLog(NamedTuple):
-    """A log of the partition, and its data directory for display."""
+    """A log of the partition, and the log's data directory for display."""
 
     place: str
     log: Log
@@ -30,17 +30,19 @@ class ScrubbedPartition:
 
     name: TopicPartition
     replicas: Callable[[], Sequence[ScrubbedLog]]
-    """Returns the logs in sync, the leader's first; empty while the partition is offline."""
+    """Returns the logs in sync, the leader's log first; empty while the partition is offline."""
     guard: Guard
     topic_id: str | None = None
-    """The id of its topic, if known."""
+    """The id of the partition's topic, if known."""
     heals: bool = True
     renew: Callable[[str], str] | None = None
-    """Copies a damaged replica from a valid one; returns the source's directory (StorageError, OSError; blocking)."""
+    """Copies a damaged replica from a valid one, and returns the latter's directory (blocking). Raises StorageError,
+    OSError.
+    """
     absent: Callable[[], Iterable[Finding]] = tuple
-    """Returns what the logs lack, each finding with a file of the log (StorageError, OSError)."""
+    """Returns what the logs lack; each finding names a file of the log. Raises StorageError, OSError."""
     is_open: bool = True
-    """False if asking for its logs opens them, for the lifetime of the engine."""
+    """False if calling `replicas` opens the logs, which then stay open until the engine closes."""
 
 
 Told = Callable[[ScrubFinding], None]
@@ -54,10 +56,13 @@ class PartitionScrub:
         self._counts = counts
         self._tell = tell
         self._held: dict[str, list[ScrubFinding]] = {}
-        """Damage that copying a replica may still repair, by data directory."""
+        """Damage that may still be repaired by copying a replica, by data directory."""
 
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
-        """Scrub chunk by chunk, yielding the segment's base offset; then renew replicas with damage left (OSError)."""
+        """Scrub chunk by chunk, yielding the segment's base offset; then copy replicas that are still damaged.
+
+        Raises OSError.
+        """
         try:
             yield from self._each_segment(start_offset)
             self.finish()
@@ -67,7 +72,7 @@ class PartitionScrub:
     def _each_segment(self, start_offset: int) -> Iterator[Offset]:
         for one in self._partition.replicas():
             if one.log.offline_reason is not None:
-                continue  # Perhaps its topic was deleted: then missing files are not damage.
+                continue  # Its topic may have been deleted; then missing files are not damage.
             for found in scrub_epochs(one.log, heals=self._partition.heals):
                 self._report(found, batch=False)
             for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):
@@ -84,7 +89,10 @@ class PartitionScrub:
             self._left(ScrubFinding(missing, None))
 
     def segment(self, base_offset: Offset) -> Iterator[int]:
-        """Scrub one segment, yielding bytes read (OSError, CopyMovedError). Afterwards call `finish` or `give_up`."""
+        """Scrub one segment, yielding the number of bytes read. Afterwards call `finish` or `give_up`.
+
+        Raises OSError, CopyMovedError.
+        """
         replicas = self._partition.replicas()
         found = (copy_at(one.place, one.log, base_offset) for one in replicas)
         copies = [copy for copy in found if copy is not None]
@@ -113,7 +121,7 @@ class PartitionScrub:
         return self._partition.heals and self._partition.renew is not None
 
     def _left(self, found: ScrubFinding) -> None:
-        """Hold back a finding that copying a replica may repair; report others."""
+        """Hold back a finding that may be repaired by copying a replica; report any other."""
         (self._hold if self._may_renew else self._report)(found, batch=True)
 
     def _hold(self, found: ScrubFinding, *, batch: bool) -> None:
@@ -123,17 +131,17 @@ class PartitionScrub:
             self._report(found, batch=batch)
 
     def report_end(self, reason: str) -> None:
-        """Report that the rest of the partition was not read."""
+        """Report that the remaining part of the partition was not read."""
         cause = f"not scrubbed to its end: {reason}"
         self._report(ScrubFinding(Finding(Path(str(self._partition.name)), None, cause), None), batch=False)
 
     @property
     def is_unfinished(self) -> bool:
-        """True if damage is left that copying a replica may repair."""
+        """True if some damage may still be repaired by copying a replica."""
         return bool(self._held)
 
     def finish(self) -> None:
-        """Copy the replicas that have damage left, and report the results (blocking)."""
+        """Copy the replicas that are still damaged, and report the results (blocking)."""
         if self._partition.renew is not None:
             for place in list(self._held):
                 self._renew(self._partition.renew, place)
@@ -150,7 +158,7 @@ class PartitionScrub:
                 self._report(found._replace(healed_from=source), batch=True)
 
     def give_up(self) -> None:
-        """Report the remaining damage."""
+        """Report the remaining damage, without repairing it."""
         while self._held:
             _, left = self._held.popitem()
             for found in left:
@@ -161,7 +169,7 @@ class PartitionScrub:
         self._tell(found)
 
     def _next_base(self, offset: int) -> Offset | None:
-        """Return the first base offset, of any log's segments, at or above `offset`."""
+        """Return the lowest base offset at or above `offset` among the segments of all logs."""
         bases = (
             base
             for one in self._partition.replicas()

@@ -1,4 +1,4 @@
-"""The scrubber: a thread that periodically reads everything, at idle I/O priority, and repairs what it can."""
+"""The scrubber: a thread that periodically reads all logs, at idle I/O priority, and repairs what it can."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _POSITION_VERSION = 1
 
 
 class ScrubPosition(NamedTuple):
-    """Where a data directory's scrub stands, so that it continues after a restart.
+    """How far the scrub of a data directory has come, so that it continues after a restart.
 
         topicfs.scrub:  {"version": 1, "began": 1764086400000, "ended": null, "partition": "orders-0", "offset": 1048576,
                          "whole": true, "damaged": 0, "topic_id": "Fz8Xk0ZNTpWqC8yQWm1Q3A"}
@@ -42,22 +42,22 @@ class ScrubPosition(NamedTuple):
     """
 
     began: int
-    """Time in milliseconds since the epoch, like `ended`."""
+    """When the scrub began, in milliseconds since the epoch."""
     ended: int | None = None
-    """None while the scrub is under way."""
+    """When the scrub ended, in milliseconds since the epoch; None while it is in progress."""
     partition: str = ""
-    """`<topic>-<number>`; empty for the first one."""
+    """The partition being scrubbed, `<topic>-<number>`; empty before the first partition."""
     offset: int = 0
-    """Base offset of the next segment."""
+    """Base offset of the next segment to scrub."""
     whole: bool = False
     """True if no partition was skipped."""
     damaged: int = 0
-    """Number of findings not repaired so far; those in the next segment may be counted again."""
+    """Number of findings that are not repaired. Findings in the next segment may be counted again."""
     topic_id: str | None = None
-    """Id of the partition's topic; a newer topic of the same name is scrubbed from its beginning."""
+    """Id of the partition's topic. If a newer topic has the name, its partition is scrubbed from its beginning."""
 
     def skips(self, partition: TopicPartition) -> bool:
-        """Return whether the scrub has finished a partition; partitions are scrubbed in the order of their names."""
+        """Return whether the scrub has finished a partition. Partitions are scrubbed in the order of their names."""
         return str(partition) < self.partition
 
     def start_in(self, partition: TopicPartition, topic_id: str | None) -> int:
@@ -66,7 +66,7 @@ class ScrubPosition(NamedTuple):
 
 
 def read_position(files: FileSystem, directory: Path) -> ScrubPosition | None:
-    """Read a data directory's file; None if it is missing or invalid (OSError)."""
+    """Read a data directory's file; None if it is missing or invalid. Raises OSError."""
     path = directory / names.SCRUB
     if not files.exists(path):
         return None
@@ -78,7 +78,7 @@ def read_position(files: FileSystem, directory: Path) -> ScrubPosition | None:
 
 
 def write_position(files: FileSystem, directory: Path, position: ScrubPosition) -> None:
-    """Write the file into a data directory (OSError; blocking)."""
+    """Write the file into a data directory (blocking). Raises OSError."""
     plain = {"version": _POSITION_VERSION, **position._asdict()}
     write_atomically(files, directory / names.SCRUB, json.dumps(plain).encode() + b"\n")
 
@@ -98,12 +98,12 @@ def _position(plain: dict[str, Any]) -> ScrubPosition:
 
 MILLISECONDS_AN_HOUR = 3_600_000
 PAUSE_FACTOR = 99
-"""A background step is followed by a pause of 99 times its CPU time, and at least its duration: the scrub uses a
-hundredth of one CPU, so that appends notice nothing, and half of the disk's time, at the lowest priority.
+"""The pause after a background step: 99 times the step's CPU time, and at least its duration. So the scrub uses a
+hundredth of one CPU, which does not disturb appends, and half of the disk's time, at the lowest priority.
 """
 _SAVE_EVERY_SECONDS = 10.0
 _MAX_KEPT_FINDINGS = 1000
-"""Maximum number of remembered findings of a scrub started by hand."""
+"""Maximum number of findings that are remembered of a scrub started by a user."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Scrubber:
         clock: Clock,
         warn: ReportLine,
     ) -> None:
-        """Make the scrubber; `directories` returns those that store its position."""
+        """Make the scrubber; `directories` returns the directories that store its position."""
         self._partitions = partitions
         self._directories = directories
         self._files = files
@@ -134,27 +134,27 @@ class Scrubber:
         """Totals since the engine was opened."""
         self._running = Lock()
         self._starting = Lock()
-        """Held while a thread is started, so that `stop` waits for it or prevents it."""
+        """Held while a thread is being started, so that `stop` waits for the start or prevents it."""
         self._stopping = Event()
         self._thread: Thread | None = None
         self._asked_for: Thread | None = None
-        """The thread of the last scrub started by hand."""
+        """The thread of the last scrub started by a user."""
         self._told: deque[str] = deque(maxlen=_MAX_KEPT_FINDINGS)
-        """Its newest findings."""
+        """The newest findings of that scrub."""
         self._at = ScrubPosition(0)
-        """The position of the scrub under way."""
+        """The position of the scrub in progress."""
 
     # Periodic scrubs.
 
     def maintain(self, now: Timestamp, interval_hours: int) -> None:
-        """Start or continue a scrub in a thread if one is due; 0 hours: never (blocking, not for long)."""
+        """Start or continue a scrub in a thread if one is due; with 0 hours none ever is (blocks briefly)."""
         if interval_hours <= 0 or self._stopping.is_set() or not isinstance(self._files, NativeFileSystem):
             return
         if self._thread is not None and self._thread.is_alive():
             return
         position = self.position()
         if position is None:
-            # The first scrub is due after one interval.
+            # The first scrub is due after the first interval.
             self._save(ScrubPosition(began=now, ended=now))
         elif position.ended is None or not 0 <= now - position.ended < interval_hours * MILLISECONDS_AN_HOUR:
             with self._starting:
@@ -171,14 +171,14 @@ class Scrubber:
                 self._warn(f"scrub: {reason_of(error)}")
 
     def stop(self) -> None:
-        """Stop a scrub after its present step, and start no other (blocking)."""
+        """Stop a scrub after its present step, and let no other start (blocking)."""
         with self._starting:
             self._stopping.set()
         for thread in (self._thread, self._asked_for):
             if thread is not None:
                 thread.join()
 
-    # Scrubs started by hand.
+    # Scrubs started by a user.
 
     def start(self) -> None:
         """See `coordination.engine.ScrubOnDemand`."""
@@ -195,7 +195,9 @@ class Scrubber:
     def _run_asked_for(self) -> None:
         become_idle()
         try:
-            with self._running:  # A periodic scrub under way first runs to its end, now without pauses.
+            with (
+                self._running
+            ):  # A periodic scrub in progress first runs to its end, from now on without pauses.
                 self.restart()
             self.run(tell=lambda found: self._told.append(str(found)))
         except (OSError, StorageError) as error:
@@ -210,7 +212,7 @@ class Scrubber:
     # The scrub itself.
 
     def position(self) -> ScrubPosition | None:
-        """Return the position of the last scrub; None if there was none (OSError)."""
+        """Return the position of the last scrub; None if there was none. Raises OSError."""
         found = [read_position(self._files, directory) for directory in self._directories()]
         return max(
             (one for one in found if one is not None),
@@ -248,11 +250,11 @@ class Scrubber:
         advance: Advance = lambda _: None,
         tell: Tell = lambda _: None,
     ) -> bool:
-        """Scrub the rest of an interrupted scrub, or everything; return whether it came to its end (OSError; blocking).
+        """Continue an interrupted scrub, or scrub everything; return whether the scrub was completed (blocking).
 
-        Starts over if the interrupted scrub skipped partitions and this one does not. After each step it pauses for
-        `rests` times its CPU time. `only_open`: skip partitions that nobody has opened. Findings are logged and
-        passed to `tell`.
+        Starts over if the interrupted scrub skipped partitions and this scrub does not. After each step, pauses for
+        `rests` times the step's CPU time. With `only_open`, skips partitions that nobody has opened. Findings are
+        logged and passed to `tell`. Raises OSError.
         """
         with self._running:
             self._at = self._begun(only_open=only_open)
@@ -270,7 +272,7 @@ class Scrubber:
                 self._save(self._at)
 
     def _begun(self, *, only_open: bool) -> ScrubPosition:
-        """Return the position of an interrupted scrub that may continue, else that of a new one."""
+        """Return the position of an interrupted scrub that can be continued, else the position of a new scrub."""
         found = self.position()
         if found is None or found.ended is not None or not (found.whole or only_open):
             return ScrubPosition(self._clock(), whole=not only_open)
@@ -278,7 +280,7 @@ class Scrubber:
 
     @property
     def damaged(self) -> int:
-        """Number of findings of the last scrub that could not be repaired, including those before an interruption."""
+        """Number of findings of the last scrub that could not be repaired, even those before an interruption."""
         return self._at.damaged
 
     def _found(self, found: ScrubFinding, tell: Tell) -> None:
@@ -290,7 +292,7 @@ class Scrubber:
     def _scrub(
         self, partition: ScrubbedPartition, scrub: PartitionScrub, rests: int, advance: Advance
     ) -> None:
-        """Scrub a partition until its end or `stop`."""
+        """Scrub a partition until its end or until `stop` is called."""
         saved = began = time.monotonic()
         worked = time.thread_time()
         before = self.counts.read_bytes
@@ -333,7 +335,7 @@ class Scrubber:
 def scrubber_of_logs(
     topics: Callable[[], Mapping[str, Topic]], directories: Directories, warn: ReportLine
 ) -> Scrubber:
-    """Return the scrubber of an engine that has one copy of each partition."""
+    """Return the scrubber for an engine that has one copy of each partition."""
     return Scrubber(
         lambda: _scrubbed_logs(topics()),
         lambda: [one.data.path for one in directories.online],
@@ -344,7 +346,7 @@ def scrubber_of_logs(
 
 
 def _scrubbed_logs(topics: Mapping[str, Topic]) -> Iterator[ScrubbedPartition]:
-    """Yield the partitions with one log each; asking for the logs of an unopened partition opens it."""
+    """Yield the partitions, each with its only log. If a partition is not open, asking for its log opens it."""
     for topic in topics.values():
         opened = {one.number for one in topic.opened()}
         for number in topic.partitions():
@@ -375,11 +377,11 @@ def _unread(topic: Topic, number: int) -> list[Finding]:
 
 
 def become_idle() -> None:
-    """Give this thread idle I/O priority by util-linux's ionice, as Python has no call; CPU priority stays."""
+    """Give this thread idle I/O priority with util-linux's ionice, as Python has no call. CPU priority is unchanged."""
     program = shutil.which("ionice")
     if program is None:
         return
     command = [program, "-c", "3", "-p", str(threading.get_native_id())]
-    # The priority only helps others: if no process can be started, scrub without it.
+    # The priority only helps other processes: if ionice cannot be started, scrub at normal priority.
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(command, check=False, capture_output=True, timeout=10)  # noqa: S603 - words of its own, no shell

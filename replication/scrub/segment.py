@@ -3,8 +3,8 @@
     copy 1   ████████████████████████████
     copy 2   ████████████▒▒██████████████     ▒ differs from copy 1: which of the two is valid?
 
-Copies have each batch at the same position until compaction makes them different. A batch overwrites another one only
-if it is valid, at the expected offset and epoch, and the other copy continues like its own.
+Until compaction makes the copies different, each batch is at the same position in all of them. A batch overwrites
+another batch only if it is valid, has the expected offset and epoch, and both copies continue with the same bytes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Position
 
 _BATCHES_AHEAD = 1000
-"""How many batches to search after a damaged batch for one on which two copies agree."""
+"""How many batches after a damaged batch are searched for a batch on which two copies agree."""
 
 
 class Report(Protocol):
-    """Takes a finding; `batch`: it concerns a batch, not another file."""
+    """A function that takes a finding. `batch` is True if the finding is about a batch, not another file."""
 
     def __call__(self, found: ScrubFinding, /, *, batch: bool) -> None: ...
 
@@ -40,13 +40,13 @@ class Scrubbing:
     """How to scrub the segments of a partition."""
 
     epochs: Entries
-    """The leader's leader epochs."""
+    """The leader epochs of the leader's log."""
     guard: Guard
     report: Report
     report_left: Report
-    """Takes findings that copying the replica would not repair."""
+    """Takes findings that cannot be repaired by copying the replica."""
     heals: bool
-    """False: only report damage."""
+    """True: repair damage. False: only report it."""
     rewritten: bool
     """True if compaction may have made the copies different, because each log is compacted on its own."""
 
@@ -58,19 +58,19 @@ class _Candidate(NamedTuple):
     header: BatchHeader
     copies: list[Copy]
     rank: int
-    """2: begins at the expected offset; 1: ends before the next batch begins; 0: neither."""
+    """2: begins at the expected offset; 1: ends before the next batch begins; 0: neither of the two."""
 
 
 @dataclass(slots=True)
 class _CopyGroup:
-    """Copies that were the same so far, and the position reached."""
+    """Copies that have been the same up to the present position."""
 
     copies: list[Copy]
     position: int
     offset: int
     """The lowest base offset that the next batch may have."""
     left: list[Copy] = field(default_factory=list)
-    """Copies that differ from the others from some batch on."""
+    """Copies that differ from the group from some batch on."""
 
     @property
     def going(self) -> list[Copy]:
@@ -86,10 +86,10 @@ class SegmentScrub:
         self._indexes: dict[str, IndexCheck] = {}
         self._groups: list[_CopyGroup] = []
         self._damaged: set[str] = set()
-        """Places of copies with unrepaired damage."""
+        """Directories of copies with unrepaired damage."""
 
     def run(self) -> Iterator[int]:
-        """Scrub chunk by chunk, yielding the bytes read since the last one (OSError, CopyMovedError)."""
+        """Scrub chunk by chunk, yielding the number of bytes read. Raises OSError, CopyMovedError."""
         try:
             self._begin()
             while self._groups:
@@ -99,7 +99,7 @@ class SegmentScrub:
             raise CopyMovedError(f"{error.filename}: removed while it was scrubbed") from error
 
     def _begin(self) -> None:
-        """Look up the ends of the copies, and read the index entries below them."""
+        """Look up the ends of the copies, and read the index entries below these ends."""
         for number, copy in enumerate(self._copies):
             self._copies[number], used = _as_now(copy)
             self._indexes[copy.place] = IndexCheck(self._copies[number], used)
@@ -153,7 +153,7 @@ class SegmentScrub:
         return True
 
     def _candidates(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> list[_Candidate]:
-        """Return the valid batches at the position, best first; `causes` gets what is wrong in other copies."""
+        """Return the valid batches at the position, best first. `causes` gets what is wrong in the other copies."""
         found: dict[bytes, _Candidate] = {}
         bounds = self._bounds(group, going)
         for copy in going:
@@ -186,7 +186,7 @@ class SegmentScrub:
         return int(int.from_bytes(following[:8], "big", signed=True) >= header.end_offset)
 
     def _part(self, group: _CopyGroup, best: list[_Candidate]) -> None:
-        """Continue separately with each of several valid batches, which compaction made different."""
+        """Continue separately for each of several valid batches, because compaction made the copies different."""
         first, *others = best
         for other in others:
             if not self._scrubbing.rewritten:
@@ -197,7 +197,7 @@ class SegmentScrub:
             self._groups.append(_CopyGroup(other.copies, group.position, group.offset))
 
     def _heal(self, group: _CopyGroup, copy: Copy, good: _Candidate, causes: dict[str, str]) -> None:
-        """Overwrite a copy's batch with the good one; a copy with another layout continues on its own."""
+        """Overwrite a copy's batch with the good batch. A copy with another layout continues on its own."""
         source, position = good.copies[0], group.position
         cause = causes[copy.place] or f"differs from the batch in {source.place}"
         if not self._same_layout(copy, source, position + len(good.data)):
@@ -211,7 +211,7 @@ class SegmentScrub:
             self._write(group, copy, good, cause)
 
     def _write(self, group: _CopyGroup, copy: Copy, good: _Candidate, cause: str) -> None:
-        """Overwrite a copy's damaged batch at this position with a good one."""
+        """Overwrite a copy's damaged batch at this position with a good batch."""
         position, batch = group.position, good.data
         try:
             mend(copy, position, batch, self._scrubbing.guard)
@@ -220,13 +220,13 @@ class SegmentScrub:
                 raise
         except (OSError, StorageError) as error:
             self._tell(copy, position, f"{cause}; rewriting it failed: {reason_of(error)}", left=True)
-            group.left.append(copy)  # The disk is failing: report it once per segment.
+            group.left.append(copy)  # The disk is failing: report this once per segment.
         else:
             found = ScrubFinding(Finding(copy.file, Position(position), cause), good.copies[0].place)
             self._scrubbing.report(found, batch=True)
 
     def _same_layout(self, copy: Copy, source: Copy, position: int) -> bool:
-        """Return whether a copy soon agrees with the source after `position`: then they also share the batch before."""
+        """Return whether a copy agrees with the source soon after `position`: then their layouts are the same."""
         at = position
         for _ in range(_BATCHES_AHEAD):
             if at >= min(copy.end, source.end):
@@ -238,8 +238,8 @@ class SegmentScrub:
                 return True
             at += max(int.from_bytes(theirs[8:12], "big", signed=True), 1) + 12
         if at == min(copy.end, source.end) and copy.active:
-            return True  # Only the longer one has the latest appends.
-        # The end proves nothing after compaction: different copies may have the same size.
+            return True  # Only the longer copy has the latest appends.
+        # After compaction, the end proves nothing: different copies may have the same size.
         return at == copy.end == source.end and not self._scrubbing.rewritten
 
     def _tell(self, copy: Copy, position: int, cause: str, *, left: bool = False) -> None:
@@ -249,7 +249,7 @@ class SegmentScrub:
         report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
 
     def _pass_damage(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> bool:
-        """Report a batch that is damaged in all copies; return whether a later batch was found to continue with."""
+        """Report a batch that is damaged in all copies. Return whether a later batch was found at which to continue."""
         for copy in going:
             left = len(going) == len(self._copies)
             self._tell(copy, group.position, causes[copy.place] or "damaged", left=left)
@@ -263,7 +263,7 @@ class SegmentScrub:
         return False
 
     def _next_positions(self, position: int, going: list[Copy]) -> Iterator[int]:
-        """Yield where the next batch may begin: by the damaged batch's own length, then by the indexes."""
+        """Yield where the next batch may begin: after the damaged batch by its length field, then by the indexes."""
         for copy in going:
             head = copy.read(position, 12)
             if head is not None and len(head) == 12:
@@ -303,9 +303,9 @@ class SegmentScrub:
 
 
 def _as_now(copy: Copy) -> tuple[Copy, tuple[int, int]]:
-    """Return the copy up to its present end, and the sizes of both indexes' entries below it."""
+    """Return the copy up to its present end, and the size of each index's entries below that end."""
     parts, segment = copy.log.parts, copy.segment
-    with parts.lock:  # Excludes an append between its index entries and the new end.
+    with parts.lock:  # Excludes an append that has added index entries but not the new end.
         end = parts.state.end.bytes_of(segment) if copy.active else copy.end
         return copy._replace(end=end), (
             segment.offset_index.slots.used_bytes,

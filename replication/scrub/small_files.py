@@ -1,6 +1,6 @@
 """Compares a log's small files (topic id, transaction indexes, snapshots, leader epochs) with their expected content.
 
-A file that differs from the engine's memory is rewritten; a bad snapshot is copied from another replica.
+A file that differs from the engine's memory is rewritten. A bad snapshot is copied from another replica.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEMORY = "memory"
 
 
 def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the file of leader epochs with the log's (OSError)."""
+    """Compare the file of leader epochs with the epochs in memory. Raises OSError."""
     parts = log.parts
     path = parts.directory / LEADER_EPOCHS
     with parts.lock:
@@ -47,7 +47,7 @@ def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
 
 
 def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the topic id in a log's directory with the one under which it is served (OSError)."""
+    """Compare the topic id in a log's directory with the id under which the topic is served. Raises OSError."""
     parts = log.parts
     path = parts.directory / PARTITION_METADATA
     with parts.lock:
@@ -60,7 +60,10 @@ def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[S
 
 
 def scrub_small_files(copies: Sequence[Copy], *, rewritten: bool, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the small files of a segment's copies; `rewritten`: each log is compacted on its own (OSError)."""
+    """Compare the small files of a segment's copies. Raises OSError.
+
+    `rewritten` is True if compaction may have made the copies different, because each log is compacted on its own.
+    """
     for copy in copies:
         yield from _transactions(copy, heals=heals)
     if not rewritten:
@@ -83,7 +86,7 @@ def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
 
 
 def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
-    """Copy transaction entries that an index lacks from another; if each lacks some, none is known to be right."""
+    """Copy entries that a transaction index lacks from another; if each lacks some, no index is known to be right."""
     end = min(map(end_of, copies))
     found = {copy: _aborted(copy, end) for copy in copies}
     best = max(copies, key=lambda copy: len(found[copy]))
@@ -107,7 +110,7 @@ def _aborted(copy: Copy, end: int) -> list[AbortedSpan]:
 
 
 def _write_aborted(copy: Copy, spans: Sequence[AbortedSpan]) -> None:
-    """Rewrite the transaction index with `spans` and the entries appended since; the caller holds the log's lock."""
+    """Rewrite the transaction index with `spans` and the entries added since. The caller holds the log's lock."""
     index = copy.segment.transaction_index
     if spans:
         last, end = spans[-1].last_offset, end_of(copy)
@@ -132,7 +135,7 @@ def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]
 
 
 def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
-    """Return the path of the producer snapshot at a segment's base offset, its bytes, and its fault."""
+    """Return the path of the producer snapshot at a segment's base offset, its bytes, and what is wrong with it."""
     parts = copy.log.parts
     path = parts.directory / segment_file(copy.segment.base_offset, SegmentFileKind.SNAPSHOT)
     try:
@@ -149,7 +152,7 @@ def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
 
 
 def _healed(finding: Finding, write: Callable[[], None], source: str | None) -> ScrubFinding:
-    """Rewrite a file if there is a source; return the finding with the result."""
+    """Rewrite a file if there is a source for it. Return the finding with the result."""
     if source is None:
         return ScrubFinding(finding, None)
     try:

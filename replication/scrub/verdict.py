@@ -1,9 +1,9 @@
-"""Judges bytes of a segment: how far they are the batches that must be there.
+"""Judges bytes of a segment: how many of them are the batches that must be there.
 
     expected offset ─► batch ─► batch ─► batch ─► …      whole, checksum right, offsets in a row, the epoch of those offsets
 
-Checksums do not cover base offset and leader epoch. These are checked against the batches before and after, and
-against the leader epochs (kafka-storage.md#leader-epochs).
+Checksums do not cover base offset and leader epoch. These two are compared with the batches before and after, and
+with the leader epochs (kafka-storage.md#leader-epochs).
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ OFFSETS = "its offsets do not fit between the batches before and after it"
 
 
 class Bounds(NamedTuple):
-    """The bounds that expected batches must keep."""
+    """The bounds within which batches are expected."""
 
     start_offset: int
-    """The lowest base offset of the first batch: the end of the one before."""
+    """The lowest base offset of the first batch: the end of the batch before it."""
     end_offset: int
     """The exclusive upper bound of the offsets."""
     epochs: Entries
 
 
 class Verdict(NamedTuple):
-    """How much of some bytes is valid batches."""
+    """How many of the judged bytes are valid batches."""
 
     batches: Batches
     """The batches found, valid or not."""
     sound: int
     """Number of leading valid batches."""
     stop: int
-    """Position after the valid batches."""
+    """Position after the last valid batch."""
     end_offset: Offset
-    """The exclusive end of their offsets; the start offset if there are none."""
+    """The exclusive end of the valid batches' offsets; the start offset if there are none."""
     cause: str | None
     """What is wrong with the next batch; None if nothing is, or if the bytes end within it."""
 
@@ -54,7 +54,10 @@ class Verdict(NamedTuple):
 
 
 def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) -> Verdict:
-    """Return how far `data` fits `bounds`; `whole`: a torn last batch is a fault. Contradicting offsets are invalid."""
+    """Return how far `data` fits `bounds`. With `whole`, a torn last batch counts as damage.
+
+    Batches whose offsets contradict each other are invalid.
+    """
     batches = scan(data, check_crc=check_crc)
     count = len(batches)
     sound = batches.count_ascending(bounds.start_offset, bounds.end_offset - 1)
@@ -78,7 +81,7 @@ def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) 
 
 
 def judge_first(data: Buffer, bounds: Bounds) -> tuple[BatchHeader | None, str]:
-    """Return the first batch of `data` if it is valid on its own; otherwise None and what is wrong."""
+    """Return the first batch of `data` if it is valid on its own; otherwise None, and what is wrong with it."""
     batches = scan(data, check_crc=True, max_batches=1)
     if not len(batches):
         return None, batches.problem.cause if batches.problem else "no batch begins here"
@@ -96,7 +99,7 @@ def judge_first(data: Buffer, bounds: Bounds) -> tuple[BatchHeader | None, str]:
 
 
 def _before_overlap(batches: Batches, start_offset: int, count: int) -> int:
-    """Return the number of batches before the first that overlaps the one before it."""
+    """Return the number of batches before the first batch that overlaps its predecessor."""
     low, high = 0, count  # Binary search: the first `low` do not overlap, the first `high` do.
     while high - low > 1:
         middle = (low + high) // 2
@@ -108,7 +111,7 @@ def _before_overlap(batches: Batches, start_offset: int, count: int) -> int:
 
 
 def count_of_epochs(batches: Batches, count: int, epochs: Entries) -> int:
-    """Return how many of the first `count` batches carry the leader epoch of their offsets, if that is known."""
+    """Return how many of the first `count` batches have the leader epoch of their offsets, if that epoch is known."""
     if not count or not epochs:
         return count
     carried = batches.column("leader_epoch")[:count].tolist()

@@ -1,1 +1,1 @@
-"""The data directories of a set of replicas (`replica_directory.py`), their engines (`engine.py`) and shared state (`agreement.py`)."""
+"""The data directories of a set of replicas, their engines, and the state on which they agree."""

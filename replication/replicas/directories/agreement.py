@@ -1,4 +1,4 @@
-"""The agreed state of all replicas, in memory and in each serving data directory: on disk before it takes effect."""
+"""The agreed state of all replicas, in memory and in each online directory. Changes are on disk before they apply."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class Agreement:
-    """The content of the file, and its copies. Safe from any thread; no other lock is taken while it writes."""
+    """The content of the state file, and its copies. Safe from any thread. While it writes, it takes no other lock."""
 
     def __init__(
         self, content: ReplicaFile, replica_dirs: ReplicaDirectories, *, read_only: bool, clock: Clock
@@ -31,19 +31,19 @@ class Agreement:
         self.content = content
         self._clock = clock
         self._in_run: tuple[ReplicaId, ...] = ()
-        """The directories that know the present run; empty before the first change."""
+        """The directories that store the present run; empty before the first change."""
         self._replica_dirs = replica_dirs
         self.read_only = read_only
         self._lock = Lock()
 
     def put_states(self, changes: Mapping[TopicPartition, ReplicaState]) -> None:
-        """Agree on new states of partitions (OSError if no directory takes them; blocking)."""
+        """Agree on new states of partitions (blocking). Raises OSError if no directory could be written."""
 
         def change(topics: dict[str, ReplicatedTopicEntry]) -> None:
             for partition, state in changes.items():
                 entry = topics.get(partition.topic)
                 if entry is None:
-                    continue  # It has been deleted.
+                    continue  # The topic has been deleted.
                 partitions = {**entry.partitions, partition.partition: state}
                 topics[partition.topic] = replace(entry, partitions=MappingProxyType(partitions))
 
@@ -51,15 +51,18 @@ class Agreement:
             self._change(change)
 
     def put_topic(self, name: str, entry: ReplicatedTopicEntry) -> None:
-        """Add a topic, or change it (OSError; blocking)."""
+        """Add or change a topic (blocking). Raises OSError."""
         self.put_topics({name: entry})
 
     def put_topics(self, entries: Mapping[str, ReplicatedTopicEntry]) -> None:
-        """Add or change topics; write the file to each serving directory even without entries (OSError; blocking)."""
+        """Add or change topics; even without entries, write the file to each online directory (blocking).
+
+        Raises OSError.
+        """
         self._change(lambda topics: topics.update(entries))
 
     def put_group(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace the settings of a group of readers; empty ones remove its entry (OSError; blocking)."""
+        """Replace the settings of a consumer group; an empty mapping removes its entry (blocking). Raises OSError."""
         with self._lock:
             groups = {one: given for one, given in self.content.groups.items() if one != name}
             if overrides:
@@ -67,7 +70,7 @@ class Agreement:
             self._write(replace(self.content, groups=MappingProxyType(groups)))
 
     def remove_topic(self, name: str) -> None:
-        """Remove a topic; remember its id while a directory is away (OSError; blocking)."""
+        """Remove a topic (blocking). While a directory is away, remember the topic's id. Raises OSError."""
         with self._lock:
             topics = dict(self.content.topics)
             topic_id = topics.pop(name).topic_id
@@ -76,7 +79,7 @@ class Agreement:
             self._write(replace(self.content, topics=MappingProxyType(topics), deleted=deleted))
             if (
                 not away and self._is_any_away()
-            ):  # A directory failed during this write, so remember the id after all.
+            ):  # If a directory failed during this write, remember the id after all.
                 self._write(replace(self.content, deleted=(topic_id,)))
 
     def _is_any_away(self) -> bool:
@@ -105,17 +108,17 @@ class Agreement:
                     error = problem
                     replica_dir.fail(f"failed: {reason_of(problem)}")
                 except StorageError:
-                    pass  # Another thread has just marked it as failed.
+                    pass  # Another thread has just marked the directory as failed.
             if len(told) == len(serving):
                 self.content = content
                 return
-            # The failed directory may have the new copy: continue from its revision.
+            # The failed directory may have stored the new copy: use a higher revision.
             self.content = replace(self.content, revision=content.revision, runs=content.runs)
             serving = tuple(told)
         raise error or OSError("no data directory is online")
 
     def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
-        """Return the content to write next: in a new run if the set of serving directories has changed."""
+        """Return the content to write next. If the set of online directories has changed, it begins a new run."""
         directories = {
             replica_dir.number: KnownDirectory(
                 str(replica_dir.path), replica_dir.directory_id, replica_dir.mountpoint

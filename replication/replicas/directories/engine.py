@@ -1,4 +1,4 @@
-"""The engine over one of several data directories with replicas: it holds some of the partitions of each topic."""
+"""The engine over one of several data directories with replicas. It has some of each topic's partitions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ReplicaLogManager(LogManager):
     def hold_partitions(
         self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Create missing partitions of a topic in this directory (StorageError, OSError; blocking)."""
+        """Create missing partitions of a topic in this directory (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             topic = self._topics.get(name)
@@ -59,7 +59,7 @@ class ReplicaLogManager(LogManager):
         self._listeners.notify()
 
     def drop_partitions(self, name: str, numbers: Iterable[int]) -> None:
-        """Remove some of a topic's partitions from this directory (StorageError, OSError)."""
+        """Remove some of a topic's partitions from this directory. Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             topic = self.topic(name)
@@ -68,14 +68,17 @@ class ReplicaLogManager(LogManager):
             topic.take_partitions(gone)
         self._listeners.notify()
 
-    # Replicas that move.
+    # Moving replicas.
 
     def future_log(self, partition: TopicPartition) -> Log | None:
-        """Return the open copy of a partition that moves here; None without one."""
+        """Return the open copy of a partition that is moving to this directory; None if there is none."""
         return self._futures.get(partition)
 
     def open_future(self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str) -> Log:
-        """Return the copy of a partition that moves here, opened or created (StorageError, OSError; blocking)."""
+        """Return the copy of a partition that is moving to this directory, opened or created (blocking).
+
+        Raises StorageError, OSError.
+        """
         with self._lock:
             self._check_writable()
             topic = self._topics.get(partition.topic)
@@ -87,7 +90,10 @@ class ReplicaLogManager(LogManager):
     def promote_future(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Turn a partition's copy into a partition here; on disk when it returns (StorageError, OSError; blocking)."""
+        """Turn a partition's copy into the partition in this directory; on disk when this returns (blocking).
+
+        Raises StorageError, OSError.
+        """
         with self._lock:
             self._check_writable()
             if self._futures.get(partition) is not None:
@@ -99,17 +105,23 @@ class ReplicaLogManager(LogManager):
     def open_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> Log:
-        """Return a new empty copy next to a partition, to replace it later (StorageError, OSError; blocking)."""
+        """Return a new, empty copy beside a partition, which will replace the partition (blocking).
+
+        Raises StorageError, OSError.
+        """
         with self._lock:
             self._check_writable()
-            self._futures.discard(partition)  # A copy left by a kill is of an older state of the log.
+            self._futures.discard(partition)  # A copy left by a killed process is outdated.
             config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
             return self._futures.open(partition, config, topic_id, beside=True)
 
     def put_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Replace a partition by its copy, or by an empty one if that fails (StorageError, OSError; blocking)."""
+        """Replace a partition by its copy; if that fails, by an empty log (blocking).
+
+        Raises StorageError, OSError.
+        """
         with self._lock:
             self.drop_partitions(partition.topic, [partition.partition])
             try:
@@ -120,13 +132,13 @@ class ReplicaLogManager(LogManager):
                 )
 
     def discard_future(self, partition: TopicPartition) -> None:
-        """Remove a partition's copy (StorageError, OSError)."""
+        """Remove a partition's copy. Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             self._futures.discard(partition)
 
     def discard_futures(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
-        """Remove each copy for which `unwanted(partition, topic_id)` is true (StorageError, OSError).
+        """Remove each copy for which `unwanted(partition, topic_id)` returns True. Raises StorageError, OSError.
 
         `topic_id` is None for a copy that was being created.
         """
@@ -135,7 +147,7 @@ class ReplicaLogManager(LogManager):
             self._futures.discard_all(unwanted)
 
     def pause_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set which partitions are not cleaned from now on; a cleaning of one of them is stopped."""
+        """Set which partitions are not cleaned from now on. If one is being cleaned now, its cleaning is stopped."""
         self._services.cleaner.pause(partitions)
 
     def close(self) -> None:
@@ -144,11 +156,11 @@ class ReplicaLogManager(LogManager):
         super().close()
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Run an action with the disk reserve, so that it also succeeds on a full disk (OSError)."""
+        """Run an action with the disk reserve, so that it succeeds even on a full disk. Raises OSError."""
         return self._directories.all[0].reserve.lend(action)
 
     def redirect_writes(self, engine: LogEngine, record: CommitRecord) -> None:
-        """Append the writes submitted to this directory to the partitions of `engine`, the engine over all of them."""
+        """Append the writes that were submitted to this directory to `engine`, the engine over all directories."""
         self._services.staged = StagedWrites(
             self._directories, engine, warn=self._warnings.add, record=record
         )
@@ -158,12 +170,12 @@ _DAMAGED = "damaged"
 
 
 class FutureLogs:
-    """Logs that are being copied into a data directory (Kafka's future replicas). The manager's lock guards each call.
+    """Logs that are being copied into a data directory (Kafka's future replicas). Callers hold the manager's lock.
 
         orders-0.<32 hex digits>-future/     being copied
         orders-0/                            renamed to that when the copy takes the place of the other one
 
-    Nothing depends on a copy before it is renamed: after a kill it is fully recovered, and copying continues at its
+    Until a copy is renamed, nothing depends on it. After a kill it is fully recovered, and copying continues at its
     end.
     """
 
@@ -177,10 +189,10 @@ class FutureLogs:
     def open(
         self, partition: TopicPartition, config: TopicConfig, topic_id: str, *, beside: bool = False
     ) -> Log:
-        """Return the future log of a partition: open, left on disk, or new (StorageError, OSError).
+        """Return the future log of a partition: open, left on disk, or new. Raises StorageError, OSError.
 
-        A log that went offline is loaded again, with recovery (blocking). `beside`: the partition itself is served
-        here.
+        A log that went offline is loaded again, with recovery (blocking). With `beside`, this directory serves the
+        partition itself.
         """
         log = self._opened.get(partition)
         if log is not None and log.offline_reason is None:
@@ -206,7 +218,7 @@ class FutureLogs:
         return log
 
     def promote(self, partition: TopicPartition) -> None:
-        """Close a future log and rename its directory to the partition's name; on disk when it returns (OSError)."""
+        """Close a future log and rename its directory to the partition; on disk when this returns. Raises OSError."""
         log = self._opened.pop(partition)
         log.close()
         data = self._directory.data
@@ -214,7 +226,7 @@ class FutureLogs:
         data.sync()
 
     def discard(self, partition: TopicPartition) -> None:
-        """Remove the future log of a partition, open or not (OSError)."""
+        """Remove the future log of a partition, open or not. Raises OSError."""
         self._close(partition)
         data = self._directory.data
         for name in self._names(partition):
@@ -224,7 +236,7 @@ class FutureLogs:
         data.sync()
 
     def discard_all(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
-        """Remove the future logs for which `unwanted(partition, topic_id)` is true (OSError)."""
+        """Remove the future logs for which `unwanted(partition, topic_id)` returns True. Raises OSError."""
         for name in self._directory.data.contents().marked.get(DirectoryMark.FUTURE, ()):
             parsed, topic_id = parse_partition_directory(name), self._topic_id(name)
             known = None if topic_id == _DAMAGED else topic_id
@@ -232,7 +244,7 @@ class FutureLogs:
                 self.discard(parsed.partition)
 
     def close(self) -> None:
-        """Close all logs; if one cannot be flushed, the next open recovers it."""
+        """Close all logs. A log that cannot be flushed is recovered at the next open."""
         for partition in list(self._opened):
             self._close(partition)
 
@@ -243,14 +255,14 @@ class FutureLogs:
                 log.close()
 
     def _future_directory(self, partition: TopicPartition, topic_id: str, *, beside: bool) -> str:
-        """Return the name of a partition's future directory, made if this topic has none (OSError)."""
+        """Return the name of a partition's future directory, creating it if this topic has none. Raises OSError."""
         data = self._directory.data
         for name in self._names(partition):
             found = self._topic_id(name)
             if found == topic_id:
                 return name
             if found is None:
-                data.remove_directory(name)  # It was being created.
+                data.remove_directory(name)  # It was not completely created.
         name = names.marked_directory(partition, DirectoryMark.FUTURE)
         live = data.partition_path(partition)
         if not beside and data.files.exists(live) and self._topic_id(live.name) == topic_id:

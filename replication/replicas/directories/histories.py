@@ -16,7 +16,10 @@ from topicfs.storage.errors import ForkedReplicasError, StorageError
 
 
 def newest_of(replica_dirs: Sequence[ReplicaDirectory]) -> ReplicaFile | None:
-    """Return the newest agreed state, if any (ForkedReplicasError; StorageError if they do not belong together)."""
+    """Return the newest agreed state, or None if there is none.
+
+    Raises ForkedReplicasError, and StorageError if the directories do not belong together.
+    """
     check_same_set(replica_dirs)
     newest: ReplicaDirectory | None = None
     for replica_dir in replica_dirs:
@@ -36,7 +39,7 @@ def newest_of(replica_dirs: Sequence[ReplicaDirectory]) -> ReplicaFile | None:
 
 
 def completed_runs(replica_dir: ReplicaDirectory, replica_dirs: Iterable[ReplicaDirectory]) -> Runs:
-    """Return a directory's history without trailing runs that never began, as shown by the other directories."""
+    """Return a directory's history, leaving out last runs that never began, as the other directories show."""
     copy = replica_dir.copy
     if copy is None:
         return ()
@@ -45,7 +48,7 @@ def completed_runs(replica_dir: ReplicaDirectory, replica_dirs: Iterable[Replica
         number: other.copy.runs
         for other in replica_dirs
         if other is not replica_dir and other.copy is not None and (number := numbers.get(other.directory_id))
-        # After a fork, the same number may mean different new disks.
+        # After a fork, the same number may stand for different new disks.
         if (own := other.copy.directories.get(number)) and own.directory_id == other.directory_id
     }
     return completed(copy.runs, known)
@@ -72,7 +75,7 @@ def check_returned(
 
 
 def check_identity(replica_dir: ReplicaDirectory) -> None:
-    """Raise OSError if a directory has partitions but lost the files that identify it."""
+    """Raise OSError if a directory has partitions but has lost the files that identify it."""
     if replica_dir.directory_id or not replica_dir.files.exists(replica_dir.path):
         return
     if any(entry.is_directory for entry in replica_dir.files.list_directory(replica_dir.path)):
@@ -80,13 +83,13 @@ def check_identity(replica_dir: ReplicaDirectory) -> None:
 
 
 def in_sync_somewhere(content: ReplicaFile) -> set[ReplicaId]:
-    """Return the directories that have a replica in sync of any partition."""
+    """Return the directories with an in-sync replica of any partition."""
     states = (state for entry in content.topics.values() for state in entry.partitions.values())
     return {one for state in states for one in state.in_sync}
 
 
 def last_written(content: ReplicaFile) -> set[ReplicaId]:
-    """Return the directories that may have newer records: those of the last run that have replicas in sync."""
+    """Return the directories that may have the newest records: those in the last run with replicas in sync."""
     in_sync = in_sync_somewhere(content)
     if not content.runs:
         return in_sync
@@ -95,7 +98,7 @@ def last_written(content: ReplicaFile) -> set[ReplicaId]:
 
 
 def check_same_set(replica_dirs: Iterable[ReplicaDirectory]) -> None:
-    """Raise StorageError for directories of different sets, or with the same id."""
+    """Raise StorageError if directories belong to different sets or have the same id."""
     ids: dict[str, ReplicaDirectory] = {}
     of_set: ReplicaDirectory | None = None
     for replica_dir in replica_dirs:

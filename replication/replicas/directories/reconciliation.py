@@ -1,4 +1,4 @@
-"""Updates a data directory to the agreed state: topics may have changed while it was away."""
+"""Updates a data directory to the agreed state, because topics may have changed while the directory was away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from topicfs.storage.model import TopicPartition
 
 
 def adopt(replica_dirs: Iterable[ReplicaDirectory], agreement: Agreement) -> None:
-    """Add the topics of new replica directories, with one replica each, in one change (DuplicatePartitionError, OSError)."""
+    """Add the topics of new replica directories, with one replica each, in a single change.
+
+    Raises DuplicatePartitionError, OSError.
+    """
     content = agreement.content
     entries: dict[str, ReplicatedTopicEntry] = {}
     for replica_dir in replica_dirs:
@@ -43,7 +46,10 @@ def adopt(replica_dirs: Iterable[ReplicaDirectory], agreement: Agreement) -> Non
 
 
 def reconcile(replica_dir: ReplicaDirectory, content: ReplicaFile, warn: ReportLine) -> None:
-    """Make a directory match the agreed state, leaving unknown topics alone (StorageError, OSError; blocking)."""
+    """Make a directory match the agreed state; unknown topics stay as they are (blocking).
+
+    Raises StorageError, OSError.
+    """
     engine = replica_dir.engine
     for name, topic in list(engine.topics().items()):
         if topic.topic_id in content.deleted:
@@ -81,7 +87,7 @@ def _reconcile_topic(replica_dir: ReplicaDirectory, name: str, entry: Replicated
 def _goes_elsewhere(
     replica_dir: ReplicaDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
 ) -> bool:
-    """Return whether a future copy belongs to a deleted topic, a cancelled move, or an interrupted renewal."""
+    """Return whether a copy is from a deleted topic, a cancelled move, or an interrupted renewal."""
     entry = content.topics.get(partition.topic)
     if entry is None or topic_id not in (None, entry.topic_id):
         return topic_id in content.deleted
@@ -89,7 +95,7 @@ def _goes_elsewhere(
 
 
 def _arriving(replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry) -> set[int]:
-    """Return the partitions that move to a directory: one may already have its final name there."""
+    """Return the partitions that are moving to a directory. A copy may already have its final name there."""
     return {
         number
         for number, state in entry.partitions.items()
@@ -98,7 +104,7 @@ def _arriving(replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry) -> set
 
 
 def _changes(present: Mapping[str, str], entry: ReplicatedTopicEntry) -> dict[str, str | None]:
-    """Return the changes that turn the present overrides into the agreed ones."""
+    """Return the changes that turn the `present` overrides into the agreed overrides."""
     changes: dict[str, str | None] = {name: None for name in present if name not in entry.overrides}
     changes |= {name: value for name, value in entry.overrides.items() if present.get(name) != value}
     return changes

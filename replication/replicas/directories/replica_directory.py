@@ -1,6 +1,7 @@
 """The data directories that hold replicas, each with its own engine.
 
-A replica directory *fails* when its disk fails, vanishes or is full; its replicas are out of sync until it is opened again.
+A replica directory *fails* when its disk fails, disappears or is full. Its replicas are then out of sync until the
+directory is opened again.
 """
 
 from __future__ import annotations
@@ -57,20 +58,20 @@ class Opening:
 
 
 class ReplicaDirectory:
-    """One replica directory. Changed under the lock of the replicated engine."""
+    """One replica directory. It is changed only under the lock of the replicated engine."""
 
     def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: ReportLine) -> None:
         self.number = number
         self.path = path
         self.directory_id = ""
-        """The id in its meta.properties, known after the first look or open."""
+        """The id in the directory's meta.properties, known after the first `look` or `open`."""
         self.mountpoint = ""
-        """The mount point of its file system, if known."""
+        """The mount point of the directory's file system, if known."""
         self.copy: ReplicaFile | None = None
         self.cluster_id: str | None = None
         self._mark = ""
         self.failure: str | None = NOT_OPENED
-        """Why the directory does not serve; None while it does."""
+        """Why the directory is not online; None if it is."""
         self._engine: ReplicaLogManager | None = None
         self._opening, self.files, self.counts = opening, opening.files, opening.counts
         self._warn = warn
@@ -83,12 +84,12 @@ class ReplicaDirectory:
 
     @property
     def set_id(self) -> str:
-        """Id of its set; empty if it belongs to none."""
+        """The id of the directory's set; empty if it belongs to no set."""
         return self._mark if self.copy is None else self.copy.set_id
 
     @property
     def engine(self) -> ReplicaLogManager:
-        """The directory's engine. Raises StorageError while it does not serve."""
+        """The directory's engine. Raises StorageError if the directory is not online."""
         if self._engine is None or self.failure is not None:
             raise StorageError(f"{self.path}: {self.failure}")
         return self._engine
@@ -99,7 +100,7 @@ class ReplicaDirectory:
 
     @property
     def offline(self) -> str | None:
-        """Why its engine went offline; None if it is online, or the failure is known already."""
+        """Why the engine went offline; None if it is online, or if the failure is already known."""
         engine = self._engine
         return None if engine is None or self.failure is not None else engine.directories()[0].offline
 
@@ -108,7 +109,7 @@ class ReplicaDirectory:
         return not self.serves and time.monotonic() >= self._next_attempt
 
     def look(self) -> None:
-        """Read the directory's identity and agreed state (CorruptionError, NotALogDirectoryError, OSError)."""
+        """Read the directory's identity and agreed state. Raises CorruptionError, NotALogDirectoryError, OSError."""
         self.copy = None
         self.check_mounted()
         files = self._opening.files
@@ -127,14 +128,14 @@ class ReplicaDirectory:
             read_contents(files.list_directory(self.path), self.path)
 
     def check_mounted(self) -> None:
-        """Raise OSError if its disk is not mounted: an empty mount point must not be filled."""
+        """Raise OSError if the directory's disk is not mounted: nothing may be written to an empty mount point."""
         if not self.mountpoint or not isinstance(self._opening.files, NativeFileSystem):
             return
         if str(mountpoint_of(self.path)) != self.mountpoint:
             raise FileNotFoundError(errno.ENOENT, f"nothing is mounted at {self.mountpoint}", str(self.path))
 
     def open(self, cluster_id: str) -> None:
-        """Open the directory, after creating it if it does not exist (StorageError, OSError; blocking)."""
+        """Open the directory, after creating it if it does not exist (blocking). Raises StorageError, OSError."""
         self.check_mounted()
         files, settings = self._opening.files, self._opening.settings
         if not files.read_only:
@@ -171,7 +172,7 @@ class ReplicaDirectory:
             write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
 
     def is_blank(self) -> bool:
-        """Return whether it is readable and empty, except for what a killed start leaves."""
+        """Return whether the directory is readable and empty, except for files of a killed start."""
         with suppress(OSError):
             entries = self.files.list_directory(self.path) if self.files.exists(self.path) else []
             return all(one.name == names.LOCK or one.name.endswith(TEMPORARY_SUFFIX) for one in entries)
@@ -186,7 +187,10 @@ class ReplicaDirectory:
             self._warn(f"{self.path}: {reason}")
 
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
-        """Try to reopen it if `check` does not raise; return whether it serves. The pauses grow (blocking)."""
+        """Try to reopen the directory if `check` does not raise; return whether it is online (blocking).
+
+        The pauses between attempts grow.
+        """
         self.close()
         try:
             self.look()
@@ -203,7 +207,7 @@ class ReplicaDirectory:
         return True
 
     def close(self) -> None:
-        """Close its engine, cleanly if it serves (OSError if that fails; blocking)."""
+        """Close the engine, cleanly if it is online (blocking). Raises OSError if that fails."""
         engine, self._engine = self._engine, None
         if engine is None:
             return
@@ -215,7 +219,10 @@ class ReplicaDirectory:
                 engine.close()
 
     def write(self, content: ReplicaFile) -> None:
-        """Write the agreed state into it, if possible even on a full disk (StorageError, OSError; blocking)."""
+        """Write the agreed state into the directory, if possible even on a full disk (blocking).
+
+        Raises StorageError, OSError.
+        """
         self.engine.lend(lambda: write_replica_file(self.files, self.path, content))
         if self._mark != content.set_id:
             self.engine.lend(lambda: self._write_mark(content.set_id))
@@ -228,7 +235,7 @@ class ReplicaDirectory:
             self._mark = set_id
 
     def log(self, partition: TopicPartition) -> Log | None:
-        """Return its log of a partition; None without a usable one."""
+        """Return the directory's log of a partition; None if it has no usable log."""
         if not self.serves or self._engine is None:
             return None
         topic = self._engine.topics().get(partition.topic)
@@ -259,7 +266,7 @@ class ReplicaDirectories:
         return self._by_number.get(number)
 
     def path_of(self, number: ReplicaId) -> str:
-        """Return the path of a directory; its number if it was left out."""
+        """Return the path of a directory; its number if the directory was left out."""
         return str(self._by_number.get(number, f"replica {number}"))
 
     @property
@@ -270,7 +277,10 @@ class ReplicaDirectories:
 def restore_topic_ids(
     files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine
 ) -> None:
-    """Rewrite lost topic ids of partitions by the directory's `copy` of the agreed state (OSError; blocking)."""
+    """Rewrite lost topic ids of partitions from the directory's `copy` of the agreed state (blocking).
+
+    Raises OSError.
+    """
     there = {entry.name for entry in files.list_directory(path) if entry.is_directory}
     for topic, entry in copy.topics.items():
         for partition, state in entry.partitions.items():
@@ -293,8 +303,8 @@ class DirectoriesWithCopies:
         return tuple(replica_dir.path for replica_dir in self._replica_dirs.serving)
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Fail a directory at once: later appends must neither wait for it nor count it as in sync."""
-        # Called with the locks of groups and records, which no holder of a partition's lock takes.
+        """Mark a directory as failed immediately: later appends must neither wait for it nor count it as in sync."""
+        # The caller holds the locks of groups and records, which no holder of a partition's lock takes.
         for replica_dir in self._replica_dirs:
             if replica_dir.path == directory:
                 replica_dir.fail(f"failed: {reason_of(error)}")

@@ -1,4 +1,4 @@
-"""The file with the states of all replicas: JSON, the same in every serving data directory.
+"""The file with the states of all replicas: JSON, the same in every directory that is online.
 
     topicfs.replicas:  {"version": 2, "set": "Kz1u…", "runs": [["h2Qa…", 1700000000000, [1, 2]], …],
                         "revision": 12, "cluster": "3Fb0…", "replicas": 2,
@@ -9,13 +9,13 @@
                         "groups": {"billing": {"commit": "manual"}},
                         "deleted": ["9fKx…"]}
 
-Brokers ignore it. Each change is written to one directory after another with the next `revision`, atomically in each.
-`runs` is the history of the set, oldest first (`replication.replicas.rules.history`): it distinguishes an older copy
-from one that was written independently. Among copies with the same history the highest revision counts. A failed
-directory gets no more copies. `set` is the id of the set of directories. Version 1 had neither `set` nor `runs`:
-there the cluster's id stands for the set's. A replica that moves has, for example, `"moving": [1, 3]` in its
-partition: from directory 1 to directory 3. `deleted` lists topics that were deleted while a directory was away, so
-that they do not come back with it.
+Brokers ignore the file. Each change is written to one directory after another, atomically in each, with the next
+`revision`. `runs` is the history of the set, oldest first (`replication.replicas.rules.history`). It shows whether a
+copy is just older or was written independently. Of copies with the same history, the copy with the highest revision
+counts. A failed directory gets no more copies. `set` is the id of the set of directories. Version 1 had neither `set`
+nor `runs`; in version 1 the cluster's id stands for the set's id. While a replica moves, its partition has, for
+example, `"moving": [1, 3]`: from directory 1 to directory 3. `deleted` lists topics that were deleted while a
+directory was away, so that the directory does not bring them back.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ VERSION = 2
 class KnownDirectory:
     path: str
     directory_id: str
-    """The id in its meta.properties; another id at the same path means another, empty disk."""
+    """The id in the directory's meta.properties. Another id at the same path means a different, empty disk."""
     mountpoint: str = ""
-    """Where its file system was mounted: an empty directory does not mean an empty disk if nothing is mounted there."""
+    """Where the directory's file system was mounted. If it is not mounted, an empty directory does not mean an empty
+    disk.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def encode_replica_file(content: ReplicaFile) -> bytes:
 
 
 def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
-    """Parse the file; raises CorruptionError. Unknown fields come from newer versions, and are ignored."""
+    """Parse the file, ignoring unknown fields, which newer versions may write. Raises CorruptionError."""
     try:
         plain = json.loads(data)
         if plain["version"] not in (1, VERSION):
@@ -132,7 +134,7 @@ def read_replica_file(files: FileSystem, directory: Path) -> ReplicaFile | None:
 
 
 def write_replica_file(files: FileSystem, directory: Path, content: ReplicaFile) -> None:
-    """Replace a data directory's file atomically (OSError; blocking)."""
+    """Replace a data directory's file atomically (blocking). Raises OSError."""
     write_atomically(files, directory / names.REPLICAS, encode_replica_file(content))
 
 

@@ -1,1 +1,1 @@
-"""Healing: `healer.py` scrubs damaged segments at once, `renewal.py` copies replicas, `resolution.py` ends forks."""
+"""Healing: `healer` repairs damage that reads find, `renewal` copies whole replicas, `resolution` ends forks."""

@@ -1,11 +1,12 @@
-"""Compares the log that a fork's end gives up with the one it keeps: where they differ, and which records are lost.
+"""Compares the log given up at the end of a fork with the log that is kept: where they differ, which records are lost.
 
     kept     ████████████████▓▓▓▓▓▓▓▓▓▓▓▓
     lost     ████████████████▒▒▒▒▒▒▒▒             ▒ lost records
                              ▲ the log is cut here, and follows the one that is kept
 
-Batches are compared by their headers, which include the checksums, so damaged records do not count as a difference.
-Compacted logs differ even without a fork: they are compared record by record, and the lost log is emptied.
+Batches are compared by their headers, which include the checksums, so a damaged record does not count as a
+difference. Compacted logs differ even without a fork. Therefore they are compared record by record, and the lost log
+is emptied.
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ class Loss(NamedTuple):
     last_ms: int
     damaged: int
     problem: str
-    """Why the rest of the log cannot be read; empty if it can."""
+    """Why the remaining part of the log cannot be read; empty if it can be read."""
 
 
 class Parting:
-    """Two logs of a partition; without `kept`, all of `lost` is given up."""
+    """The difference of two logs of a partition. If `kept` is None, all of `lost` is given up."""
 
     def __init__(self, kept: Log | None, lost: Log) -> None:
-        """Compare the logs (OSError; blocking)."""
+        """Compare the logs (blocking). Raises OSError."""
         self.kept, self.lost = kept, lost
         self._by_record = any(is_compacted(log) for log in (kept, lost) if log)
         self.offset, self.unsure = lost.log_start_offset, ""
-        """The offset at which to cut the lost log; and damage of `kept` because of which the logs may really part
-        later.
+        """The offset at which to cut the lost log, and the damage of `kept` because of which the logs may in fact
+        differ only later.
         """
         if kept is not None and not self._by_record:
             self.offset, self.unsure = _parting(kept, lost)
@@ -68,7 +69,7 @@ class Parting:
         return self.offset < self.lost.log_end_offset
 
     def loss(self) -> Loss | None:
-        """Return what would be lost; None if nothing (OSError; blocking)."""
+        """Return what would be lost; None if nothing would be (blocking). Raises OSError."""
         records, damaged, problem, skipped = 0, 0, "", list[str]()
         first, end = self.lost.log_end_offset, self.offset
         first_ms, last_ms = NO_TIMESTAMP, NO_TIMESTAMP
@@ -87,7 +88,7 @@ class Parting:
         return Loss(records, first, end, first_ms, last_ms, damaged, problem)
 
     def batches(self, skipped: list[str]) -> Iterator[Batch]:
-        """Yield the batches that would be lost; `skipped` gets why parts are unreadable (OSError; blocking)."""
+        """Yield the batches that would be lost; `skipped` gets reasons for unreadable parts (blocking; OSError)."""
         compared = self._by_record and self.kept is not None
         theirs = _Records(self.kept) if compared and self.kept is not None else None
         for batch in _batches(self.lost, self.offset, skipped):
@@ -97,9 +98,12 @@ class Parting:
                 yield batch
 
     def saved(self) -> Iterator[bytes]:
-        """Yield these batches in a form any log accepts: valid, not aborted, without producer (OSError; blocking)."""
+        """Yield these batches in a form that any log accepts: valid, not aborted, without a producer (blocking).
+
+        Raises OSError.
+        """
         aborted = self.lost.aborted
-        for header, data in self.batches([]):  # The report of the loss names skipped parts.
+        for header, data in self.batches([]):  # The report about the loss names skipped parts.
             is_aborted = header.is_transactional and any(
                 one.producer_id == header.producer_id
                 and one.first_offset <= header.base_offset <= one.last_offset
@@ -110,15 +114,15 @@ class Parting:
 
 
 def _parting(kept: Log, lost: Log) -> tuple[Offset, str]:
-    """Return the end of the shared part, or the start of `lost`; and damage of `kept` after that.
+    """Return the end of the shared part, or else the start of `lost`, and the damage that `kept` has after it.
 
-    Logs that share a batch also share all earlier ones, so damage of `kept` before a shared batch is ignored.
+    Logs that share a batch also share all earlier batches, so damage of `kept` before a shared batch is ignored.
     """
     start = max(kept.log_start_offset, lost.log_start_offset)
     agreed, unsure = lost.log_start_offset, list[str]()
     batches, ours = _batches(kept, start, unsure), None
-    # The loop is over `lost`: where that is damaged nothing is compared, so damage of `kept` does not matter
-    # there.
+    # The loop is over `lost`. Where `lost` is damaged nothing is compared, so damage of `kept` does not
+    # matter there.
     for theirs in _readable(lost, start):
         if (ours := ours or next(batches, None)) is None:
             break
@@ -142,7 +146,7 @@ def _same(one: Batch, other: Batch) -> bool:
 
 
 def _batches(log: Log, start: Offset, skipped: list[str] | None = None) -> Iterator[Batch]:
-    """Yield a log's batches from the one containing `start` (CorruptionError, OSError).
+    """Yield a log's batches from the one that contains `start`. Raises CorruptionError, OSError.
 
     `skipped`: see `Parting.batches`.
     """
@@ -172,7 +176,7 @@ def _readable(log: Log, start: Offset) -> Iterator[Batch]:
 
 
 class _Records:
-    """The records of the kept log, which are requested in the order of their offsets."""
+    """The records of the kept log. They must be requested in the order of their offsets."""
 
     def __init__(self, log: Log) -> None:
         self._records = _records(log)

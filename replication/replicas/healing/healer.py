@@ -1,6 +1,6 @@
-"""The healer: repairs damage in one replica from another one in sync (`replication.scrub` writes the bytes).
+"""The healer repairs damage in one replica from another replica in sync (`replication.scrub` writes the bytes).
 
-If a read finds damage, another replica answers it, and a thread heals the segment at once.
+If a read finds damage, the read is answered from another replica, and a thread heals the segment right away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 RECHECK_AFTER_SECONDS = 60.0
-"""How long a segment that was scrubbed for a reader is not scrubbed again."""
+"""Time in which a segment that was scrubbed for a reader is not scrubbed again."""
 
 
 class Healer:
@@ -43,7 +43,7 @@ class Healer:
     ) -> None:
         self._replica_dirs = replica_dirs
         self.renewals: Renewals
-        """Copies replicas that cannot be healed otherwise; set by the engine, like `topic_id`."""
+        """Copies replicas that cannot be healed in another way. The engine sets this, as it sets `topic_id`."""
         self.topic_id: Callable[[str], str | None]
         self._warn = warn
         self._in_background = in_background and not replica_dirs.files.read_only
@@ -53,7 +53,7 @@ class Healer:
         self._lock = Lock()
         self._wanted: dict[tuple[TopicPartition, Offset], ReplicatedPartition] = {}
         self._unfinished: list[PartitionScrub] = []
-        """Scrubs that found damage for which a replica has to be copied."""
+        """Scrubs whose damage can only be repaired by copying a replica."""
         self._done: dict[tuple[TopicPartition, Offset], float] = {}
         self._thread: Thread | None = None
         self._stopped = False
@@ -82,7 +82,7 @@ class Healer:
         )
 
     def _absent(self, partition: ReplicatedPartition) -> list[Finding]:
-        """Return what the logs lack (PartitionOfflineError, StorageError, OSError)."""
+        """Return what the logs lack. Raises PartitionOfflineError, StorageError, OSError."""
         offline = partition.status().offline
         if offline is not None:
             raise PartitionOfflineError(offline)
@@ -92,11 +92,11 @@ class Healer:
                 tuple((one.base_offset, one.size) for one in log.chain.segments[:-1]) for log in logs.values()
             }
             if len(closed) == 1 < len(logs):
-                return []  # The closed segments are alike, and the scrub compares their bytes.
+                return []  # The closed segments have the same bounds, and the scrub compares their bytes.
             return [Finding(one.path, None, one.cause) for one in absences(logs).values()]
 
     def maintain(self, now: Timestamp) -> None:
-        """Start or continue a scrub if one is due (OSError)."""
+        """Start or continue a scrub if one is due. Raises OSError."""
         due = self._schedule.due(now)
         if due:
             self._schedule = self._schedule.done(due, now)
@@ -106,7 +106,7 @@ class Healer:
         return SegmentHealer(partial(self.want, partition), partial(self.heal, partition))
 
     def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Scrub and heal the segment that begins at `base_offset` in a thread, unless that was just done."""
+        """Scrub and heal, in a thread, the segment that begins at `base_offset`, unless it has just been scrubbed."""
         key = partition.name, base_offset
         with self._lock:
             if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:
@@ -115,7 +115,7 @@ class Healer:
             self._begin()
 
     def _begin(self) -> None:
-        """Start the thread unless it runs; the caller holds the lock."""
+        """Start the thread unless it is running. The caller holds the lock."""
         if self._in_background and (self._thread is None or not self._thread.is_alive()):
             self._thread = Thread(target=self.run_wanted, name="heal", daemon=True)
             self._thread.start()
@@ -135,7 +135,7 @@ class Healer:
             return None
 
     def heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Scrub a segment now, unless that was just done (blocking); replicas to be copied are copied later."""
+        """Scrub a segment now, unless that was just done (blocking). Replicas that need copying are copied later."""
         key = partition.name, base_offset
         with self._healing:
             if time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:
@@ -157,7 +157,7 @@ class Healer:
                     self._begin()
 
     def stop(self) -> None:
-        """Stop the work after its present step (blocking)."""
+        """Stop scrubbing and copying after the present step (blocking)."""
         with self._lock:
             self._stopped = True
             self.renewals.stop()

@@ -1,4 +1,4 @@
-"""Copies whole replicas, because a compacted log that is damaged cannot be repaired batch by batch.
+"""Copies whole replicas, because a damaged log that is compacted cannot be repaired batch by batch.
 
     orders-0                        the damaged replica: in sync, it serves on
     orders-0.<unique>-future        the copy of a completely valid leader, made in parallel to appends
@@ -6,10 +6,10 @@
     orders-0.<unique>-delete        the damaged one; the copy is renamed to orders-0, all of it on disk
     agreed on: it is in sync again
 
-If the damaged replica leads, a valid one is elected first. Single batches are not copied, because one log may have
-removed a tombstone while another still has the records that it deleted. Nothing is removed before the copy is
-complete: after any interruption the directory has the damaged replica, the copy, or a replica that is filled like a
-new one.
+If the damaged replica leads, a valid replica is elected first. Single batches are not copied, because one log may
+have removed a tombstone while another log still has the records that the tombstone deleted. Nothing is removed before
+the copy is complete. So after any interruption the directory has the damaged replica, the copy, or a replica that is
+filled like a new one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RenewalError(StorageError):
 
 
 class Renewals:
-    """Copies replicas, one at a time. Safe from any thread; calls block."""
+    """Copies replicas, one after another. Safe from any thread; calls block."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Renewals:
         changes: RLock,
         rate: Callable[[], int],
     ) -> None:
-        """Make it; `changes` is held while topics change, `rate` returns the maximum of copied bytes per second."""
+        """Make it. `changes` is held while topics change; `rate` returns the maximum number of bytes per second."""
         self._fetchers = fetchers
         self._replica_dirs = replica_dirs
         self._controller = controller
@@ -75,7 +75,10 @@ class Renewals:
         self._stopping.set()
 
     def renew(self, partition: ReplicatedPartition, place: str) -> str:
-        """Copy a damaged replica from a valid one; return the source's place (RenewalError, StorageError, OSError)."""
+        """Copy a damaged replica from a valid one (blocking); return the directory of the valid replica.
+
+        Raises RenewalError, StorageError, OSError.
+        """
         replica_dir = next((one for one in self._replica_dirs.serving if str(one) == place), None)
         if replica_dir is None:
             raise RenewalError(f"{place} does not serve")
@@ -83,8 +86,8 @@ class Renewals:
             self._moves.check_none([partition])
             self._moves.renewed.add(partition.name)
             try:
-                # A cleaning under way may still replace segments and void checks and copies: wait for its
-                # end.
+                # A cleaning in progress may still replace segments, and so invalidate checks and copies: wait
+                # until it has ended.
                 self._moves.pause_cleaning()
                 source = self._sound_leader(partition, replica_dir)
                 self._renew(partition, replica_dir, source)
@@ -97,7 +100,7 @@ class Renewals:
         return str(self._replica_dirs[source.number])
 
     def _sound_leader(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> Replica:
-        """Return the leader if its log is valid; if the replica in `replica_dir` leads, let a valid one lead first."""
+        """Return the leader, whose log is valid. If the replica in `replica_dir` leads, another is elected first."""
         for one in partition.replicas_in_sync:
             if one.number != replica_dir.number and self._is_sound(partition, one):
                 leader = partition.leader
@@ -110,7 +113,7 @@ class Renewals:
         raise RenewalError("no other replica in sync is free of damage")
 
     def _is_sound(self, partition: ReplicatedPartition, replica: Replica) -> bool:
-        """Return whether a log has no damaged batch (OSError, CopyMovedError)."""
+        """Return whether a log has no damaged batch. Raises OSError, CopyMovedError."""
         found: list[ScrubFinding] = []
         one = ScrubbedPartition(
             name=partition.name,
@@ -124,7 +127,7 @@ class Renewals:
         for base_offset in replica.log.chain.base_offsets:
             for _ in scrub.segment(base_offset):
                 self._check_going_on()
-        # The scrub finds nothing in a log that is offline.
+        # In a log that is offline the scrub would find nothing.
         return replica.log.offline_reason is None and not any(
             one.finding.file.suffix == ".log" for one in found
         )
@@ -155,7 +158,7 @@ class Renewals:
         for step in steps(source, log, max_bytes=COPY_STEP_BYTES):
             self._check_going_on()
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
-                log.sync()  # So that appends wait only for the rest.
+                log.sync()  # Then appends wait only for the remaining records.
                 return
             self._stopping.wait(began + step.copied_bytes / max(self._rate(), 1) - time.monotonic())
             began = time.monotonic()
@@ -163,7 +166,7 @@ class Renewals:
     def _check_same(
         self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, source: Replica
     ) -> None:
-        """Raise RenewalError if replicas changed meanwhile, so that the checked log no longer leads."""
+        """Raise RenewalError if replicas have changed meanwhile, so that the checked log no longer leads."""
         self._moves.check_none([partition])
         entry = self._controller.entry(partition.topic)
         if partition.gone or entry is None or partition.number not in entry.partitions:

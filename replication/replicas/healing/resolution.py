@@ -4,7 +4,7 @@
     2. the others' logs                are cut where they part from the logs that are kept
     3. the others' small files         are copied from the kept directory; `topicfs.replicas` is the last of them
 
-Until the last step the histories are forked: a start is refused, and the resolution can be repeated.
+The histories remain forked until the last step. Until then a start is refused, and the resolution can be repeated.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class ReplicaGivenUp(NamedTuple):
     directory: ReplicaDirectory
     partition: TopicPartition
     parting: Parting | None
-    """None if the log cannot be read."""
+    """The comparison of the logs; None if the log cannot be read."""
     problem: str = ""
 
 
 class Resolution:
-    """The directories of a fork, opened read-only. Close it after use."""
+    """The directories of a fork, opened read-only. Close the object after use."""
 
     def __init__(self, directories: Sequence[Path], keep: Path) -> None:
-        """Compare the directories (StorageError, OSError; blocking)."""
+        """Compare the directories (blocking). Raises StorageError, OSError."""
         files = NativeFileSystem(read_only=True)
         opening = Opening(settings=LiveSettings(EngineConfig()), files=files, clock=system_clock)
         self._replica_dirs = [
@@ -69,7 +69,7 @@ class Resolution:
         if kept is None:
             raise StorageError(f"{keep}: is not one of {', '.join(map(str, directories))}")
         self.left_alone: dict[str, str] = {}
-        """Directories that cannot be compared, with reasons; they stay as they are."""
+        """Directories that cannot be compared, each with the reason. They stay unchanged."""
         try:
             self._compare(kept)
         except BaseException:
@@ -103,7 +103,7 @@ class Resolution:
         self.given_up = [one for loser in self.losers for one in self._compared(loser)]
 
     def _group(self, kept: ReplicaDirectory) -> None:
-        """Divide the directories into kept ones and given-up ones."""
+        """Divide the directories into kept and given-up ones."""
         histories = {
             replica_dir.path: completed_runs(replica_dir, self._replica_dirs)
             for replica_dir in self._replica_dirs
@@ -116,7 +116,7 @@ class Resolution:
         self._same = [one for one in same if one.copy is not None]
         newest = max((one.copy for one in self._same if one.copy is not None), key=lambda copy: copy.revision)
         self.content: ReplicaFile = newest
-        """The last agreement of the kept directories."""
+        """The last agreed state of the kept directories."""
         by_id = {one.directory_id: number for number, one in newest.directories.items()}
         for replica_dir in self._replica_dirs:
             replica_dir.number = by_id.get(replica_dir.directory_id, ReplicaId(0))
@@ -134,15 +134,15 @@ class Resolution:
         for name, topic in loser.engine.topics().items():
             entry = self.content.topics.get(name) if ids.get(topic.topic_id) == name else None
             if entry is None and topic.topic_id not in self._ids_of(loser):
-                continue  # Nobody agreed on this topic: it is not served, and stays as it is.
+                continue  # No directory has agreed on this topic: it is not served, and stays as it is.
             for number in topic.served:
                 partition = TopicPartition(name, number)
                 state = None if entry is None else entry.partitions.get(number)
                 if state is not None and state.in_sync == (loser.number,):
-                    continue  # This is the only replica.
+                    continue  # There is no other replica.
                 source = None if state is None else self._source(partition, state)
                 if source is None and state is not None:
-                    continue  # This is the only replica left.
+                    continue  # There is no other replica left.
                 log = loser.log(partition)
                 if log is None:
                     reason = topic.partitions()[number].status().offline
@@ -155,7 +155,10 @@ class Resolution:
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
     def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
-        """Return the log that will lead, None if its disks were replaced. StorageError if no kept replica is there."""
+        """Return the log that will lead; None if its disks were replaced.
+
+        Raises StorageError if no kept replica is available.
+        """
         in_sync, numbers = set(state.in_sync), {replica_dir.number for replica_dir in self._replica_dirs}
         paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
         there = {None, *map(str, self._replica_dirs), *self._blank}
@@ -180,7 +183,7 @@ class Resolution:
         return max(logs, key=lambda one: one[:3])[3] if logs else None
 
     def losses(self) -> Iterator[tuple[ReplicaGivenUp, Loss]]:
-        """Yield what each partition would lose, if anything (OSError; blocking)."""
+        """Yield what each partition would lose, if anything (blocking). Raises OSError."""
         for one in self.given_up:
             if one.parting is None:
                 yield one, Loss(0, Offset(0), Offset(0), -1, -1, 0, one.problem)
@@ -189,11 +192,11 @@ class Resolution:
 
     @property
     def uncompared(self) -> str:
-        """Damage of a kept log that hides whether it has the given-up records; empty without damage."""
+        """Damage of a kept log that hides whether it has the given-up records; empty if there is none."""
         return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
 
     def topics_given_up(self) -> dict[str, tuple[ReplicaDirectory, str]]:
-        """Return the topics that only given-up directories have: by id, one such directory and the topic's name."""
+        """Return the topics that exist only in given-up directories: by id, such a directory and the topic's name."""
         known = {entry.topic_id for entry in self.content.topics.values()}
         return {
             entry.topic_id: (loser, name)
@@ -203,7 +206,7 @@ class Resolution:
         }
 
     def settings_given_up(self) -> Iterator[str]:
-        """Yield a line for each setting that is different in a given-up directory."""
+        """Yield a line for each setting whose value in a given-up directory is different."""
         for loser in self.losers:
             copy = loser.copy
             if copy is None:
@@ -217,7 +220,10 @@ class Resolution:
                 yield from _differences(f"group {name}", dict(kept), dict(theirs), loser)
 
     def save(self, folder: Path) -> list[Path]:
-        """Save the records that would be lost, one file per partition (StorageError if a file has others; OSError)."""
+        """Save the records that would be lost, one file per partition.
+
+        Raises OSError, and StorageError if a file exists that has other records.
+        """
         unreadable = next((one for one in self.given_up if one.problem), None)
         if unreadable is not None:
             remedy = "repair it, or give it up without --save, or keep another directory"
@@ -248,7 +254,7 @@ class Resolution:
     # Changes.
 
     def apply(self, files: FileSystem | None = None) -> None:
-        """Resolve the fork (StorageError, OSError; blocking)."""
+        """Resolve the fork (blocking). Raises StorageError, OSError."""
         disk = files or NativeFileSystem()
         content = self._resolved()
         steps = [(one, self._cuts(one)) for one in self.losers]
@@ -261,14 +267,14 @@ class Resolution:
             for replica_dir in self._same:
                 write_replica_file(disk, replica_dir.path, content)
             for loser, cuts in steps:
-                locks[loser.path].release()  # The engine that cuts its logs takes the lock.
+                locks[loser.path].release()  # The engine that truncates the directory's logs takes the lock.
                 _cut(loser, cuts, disk)
                 for name in _SMALL_FILES:
                     _copy(disk, self.kept.path / name, loser.path / name)
                 write_replica_file(disk, loser.path, content)
 
     def _cuts(self, loser: ReplicaDirectory) -> list[tuple[TopicPartition, Offset | None]]:
-        """Return where to truncate the logs of a directory; None: remove the log."""
+        """Return where to truncate the logs of a directory; None for a log to remove."""
         cuts: list[tuple[TopicPartition, Offset | None]] = []
         for directory, partition, parting, _ in self.given_up:
             if directory is loser and (parting is None or parting.kept is None):
@@ -307,13 +313,13 @@ class Resolution:
 
 
 def _reason_against(replica_dir: ReplicaDirectory) -> str:
-    """Return why a directory cannot be compared; empty if it can. Raises DirectoryLockedError."""
+    """Return why a directory cannot be compared; empty if it can be. Raises DirectoryLockedError."""
     try:
         holder = find_holder(replica_dir.path)
         if holder is not None:
             raise DirectoryLockedError(replica_dir.path, holder.pid)
         replica_dir.look()
-        # Raises if it is damaged; an engine would use defaults.
+        # Raises if the file is damaged; an engine would use defaults.
         read_copy(replica_dir.path, replica_dir.files)
         replica_dir.open("")
     except (CorruptionError, NotALogDirectoryError, OSError) as error:
@@ -341,7 +347,7 @@ def _cut(
                     log.replacer.truncate_fully_and_start_at(
                         offset, "the history of another directory is kept"
                     )
-            except CorruptionError:  # The log is damaged where it would be truncated.
+            except CorruptionError:  # The log is damaged at the place where it would be truncated.
                 engine.drop_partitions(partition.topic, [partition.partition])
     finally:
         engine.close()

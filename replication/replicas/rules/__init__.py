@@ -1,1 +1,1 @@
-"""The rules of replication as pure functions; start with `state.py`. `follower.py` does one fetch between two logs."""
+"""The rules of replication as pure functions; start with `state.py`. `follower.py` copies from one log to another."""

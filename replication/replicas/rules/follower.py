@@ -3,8 +3,8 @@
     leader     ████████████████████████▒▒▒▒     ▒ not fetched yet
     follower   ████████████████████████ ◄── whole batches, as they are
 
-A follower rolls where the leader rolled, so that their files are equal byte for byte. The rules are those of Kafka's
-follower (kafka-storage.md#follower-append, kafka-storage.md#truncation).
+A follower rolls its segments where the leader rolled, so that the files of both are equal byte for byte. The rules
+are those of Kafka's follower (kafka-storage.md#follower-append, kafka-storage.md#truncation).
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from topicfs.storage.model import NO_LEADER_EPOCH, Fetched, Offset
 
 
 def diverging(leader: Entries, leader_end: Offset, epoch: int, end_offset: Offset) -> EpochEnd | None:
-    """Return the end of the last epoch that a leader shares with a diverging follower; None if it may go on.
+    """Return the end of the last epoch that a leader shares with a diverging follower; None if they do not diverge.
 
         leader     epoch 0 ──────────┬ epoch 2 ───
                                      │ 40
         follower   epoch 0 ──────────┴──── epoch 1 ──
                                      40      55          cut at 40: the leader has no epoch 1, and its epoch 0 ended there
 
-    The follower sends its end and its last batch's epoch, truncates its log to the answer, and asks again
+    The follower sends its log end and its last batch's epoch. It truncates its log to the answer, and asks again
     (kafka-storage.md#truncation; KIP-101, KIP-279, KIP-595).
     """
     if epoch == NO_LEADER_EPOCH or not leader:
         return None
     end = end_offset_for(leader, epoch, leader_end)
     if end is None:
-        # The leader has no newer epoch: the follower's last leader was lost before anybody fetched from it.
+        # The leader has no newer epoch: the follower's last leader was lost before any replica fetched from
+        # it.
         return EpochEnd(leader[-1].epoch, leader_end)
     return end if end.epoch < epoch or end.end_offset < end_offset else None
 
 
 def truncation_point(answer: EpochEnd, follower: Entries, follower_end: Offset) -> Offset:
-    """Return where the follower truncates its log: the lowest of the epoch's ends in both logs and the log end."""
+    """Return where the follower truncates its log: at the lowest of the epoch's ends in both logs and the log end."""
     own = end_offset_for(follower, answer.epoch, follower_end)
     return min(answer.end_offset, own.end_offset if own else follower_end, follower_end)
 
@@ -59,9 +60,9 @@ def log_end(log: Log) -> LogEnd:
 
 
 def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
-    """Do one step (blocking): truncate, or copy some batches, or nothing if the follower is complete.
+    """Do one step (blocking): truncate, or copy some batches, or do nothing if the follower is complete.
 
-    Raises what the logs do.
+    Raises the errors of the logs.
     """
     if follower.holes:
         lost = first_lost(leader, follower.holes)
@@ -81,14 +82,14 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
         point = truncation_point(answer, follower.epochs.entries, end.end_offset)
         follower.replacer.truncate_to(point, f"its leader's epoch {answer.epoch} ended there")
         return Step(truncated=True)
-    if end.end_offset > leader.log_end_offset:  # Logs without epochs, such as message sets.
+    if end.end_offset > leader.log_end_offset:  # Logs without epochs, for example of message sets.
         follower.replacer.truncate_to(leader.log_end_offset, "its leader ends there")
         return Step(truncated=True)
-    # Keep records of the follower that the leader lost at its log start.
+    # Keep records that the leader has lost at its log start.
     fetched = leader.read_as_follower(max(end.end_offset, start), max_bytes=max_bytes)
     if fetched.data:
         if _rolls(follower, fetched):
-            # A recovery indexes a segment differently from appends: match the leader's index entries.
+            # Recovery does not index a segment as appends do: match the leader's index entries.
             base_offset = follower.chain.base_offsets[-1]
             follower.roles.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
         append_fetched(follower, fetched)
@@ -97,7 +98,7 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
 
 
 def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
-    """Return the start of the first hole in which another log has records; None if compaction removed them all."""
+    """Return the start of the first hole where another log has records; None if compaction removed them all."""
     for start, stop in holes:
         begin = max(start, other.log_start_offset)
         if begin < min(stop, other.log_end_offset):
@@ -137,7 +138,7 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
         if batch.last_offset < follower.log_end_offset:
             continue
         if batch.base_offset < follower.log_end_offset:
-            # The log was cut inside this batch, but batches are appended whole.
+            # The log was truncated inside this batch. A batch is always appended whole.
             follower.replacer.truncate_to(Offset(batch.base_offset), "a batch begins here")
         transactional = transactional or batch.is_transactional
         pieces += [batch.position]
@@ -145,8 +146,8 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
         return
     end = len(data)
     if transactional:
-        # Append transactional batches one by one like the leader: aborted transactions' index entries depend
-        # on it.
+        # Append transactional batches one by one as the leader did: the index entries of aborted transactions
+        # depend on it.
         for start, stop in zip(pieces, [*pieces[1:], end], strict=True):
             follower.appender.append_as_follower(data[start:stop])
     else:
@@ -154,18 +155,18 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
 
 
 def match_segments(leader: Log, follower: Log) -> None:
-    """Give a caught-up follower the same last segment and index entries as the leader (OSError)."""
+    """Give a follower that has caught up the leader's last segment and index entries. Raises OSError."""
     base_offset = leader.chain.base_offsets[-1]
     if base_offset < follower.chain.base_offsets[-1]:
         follower.replacer.drop_empty_segment("its leader has not rolled there")
     elif follower.chain.base_offsets[-1] < base_offset == leader.log_end_offset:
-        # Also after a hole that a power loss left exactly at the end of a segment.
+        # Also needed after a power loss left a hole exactly at the end of a segment.
         _roll(follower, base_offset)
     follower.roles.match_indexes(leader.chain.active)
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:
-    """Follow the leader's high watermark and log start, but keep records that the leader lost at its log start."""
+    """Take over the leader's high watermark and log start, but keep records that the leader lost at its log start."""
     follower.roles.follow_high_watermark(leader.high_watermark)
     start = true_start(leader)
     if start > follower.log_start_offset:
@@ -174,20 +175,22 @@ def _follow_bounds(leader: Log, follower: Log) -> None:
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
-    """Repeat `fetch_once` until the follower is complete; return the bytes copied (blocking).
+    """Repeat `fetch_once` until the follower is complete; return the number of bytes copied (blocking).
 
-    Raises CorruptionError for wrong epochs.
+    Raises CorruptionError if the epochs are wrong.
     """
     return sum(step.copied_bytes for step in steps(leader, follower, max_bytes=max_bytes))
 
 
 def steps(leader: Log, follower: Log, *, max_bytes: int) -> Iterator[Step]:
-    """Repeat `fetch_once` until the follower is complete (blocking); raises what `catch_up` does."""
+    """Repeat `fetch_once` until the follower is complete (blocking). Raises the errors of `catch_up`."""
     cuts_left = len(leader.epochs.entries) + len(follower.epochs.entries) + 2
     while True:
         step = fetch_once(leader, follower, max_bytes=max_bytes)
         cuts_left -= step.truncated
-        if cuts_left < 0:  # Stop: wrong epochs would truncate what is copied again and again.
+        if (
+            cuts_left < 0
+        ):  # Stop: with wrong epochs, the same records would be copied and truncated endlessly.
             raise CorruptionError(
                 leader.directory / FILE_NAME, 0, "its leader epochs are not those of the batches"
             )

@@ -4,9 +4,9 @@
     /b   r1 r2 r3 r4
     /c   r1 r2 r5          a fork: /b and /c were written independently since r2
 
-A *run* is a time in which the same directories are written. Its id is random, and all its directories store the id
-before anything is appended. So if a directory's last run is in another directory's history, the other one knows of
-every change in it.
+A *run* is a period in which the same directories are written. Its id is random, and all its directories store the id
+before anything is appended. So if a directory's last run is in the history of another directory, the latter knows
+every change in that run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_TIME_MS = 253_402_300_799_999
 
 
 class ReplicaRun(NamedTuple):
-    """A time in which the same directories are written."""
+    """A period in which the same directories are written."""
 
     id: str
     began_ms: Timestamp
@@ -38,14 +38,14 @@ def extended(runs: Runs, run: ReplicaRun) -> Runs:
 
 
 def includes(newer: Runs, older: Runs) -> bool:
-    """Return whether `newer` equals or continues `older`; every history continues an empty one."""
+    """Return whether `newer` equals or continues `older`. Every history continues an empty history."""
     return not older or older[-1].id in {run.id for run in newer}
 
 
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
-    """Return a history without trailing runs that never began.
+    """Return a history, leaving out last runs that never began.
 
-    A run did not begin if one of its directories does not have it in its own history, according to `others`.
+    A run did not begin if, according to `others`, one of its directories does not have it in its own history.
     """
     ours = {run.id for run in runs}
     known = {}

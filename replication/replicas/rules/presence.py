@@ -1,13 +1,13 @@
-"""Compares the logs of replicas by what each lacks, so that no records are deleted because another replica lost them.
+"""Compares the logs of replicas by what each log lacks, so that records lost in one replica are not deleted in others.
 
     agreed     ├──────────────┬──────────────┬─────────── …     the least log start of those in sync
     replica 1  ├──────────────┼──────────────┼────── …
     replica 2                 ├──────────────┼────── …          lacks its first segment
     replica 3  ├──────────────┼──────┤       ├────── …          lacks offsets before its third segment
 
-It compares log starts, and the end of each closed segment with the base offset of the next one. Records that
-retention would remove now do not count as missing. Compacted logs differ without damage, so only their log starts are
-compared.
+It compares log starts, and the end of each closed segment with the base offset of the next segment. Records that
+retention would remove now do not count as missing. Compacted logs differ even if undamaged, so only their log starts
+are compared.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Holding(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """What a replica lacks, or which extra bytes its log has."""
+    """What a replica lacks, or which additional bytes its log has."""
 
     path: Path
     cause: str
     elsewhere: bool
-    """True if another replica in sync is complete and at least as long, so that this one is copied from it."""
+    """True if another replica in sync is complete and at least as long, so that this replica can be copied from it."""
     present: int
 
 
 def lacking(
     holdings: Mapping[ReplicaId, Holding], torn: Mapping[ReplicaId, Sequence[TornSegment]]
 ) -> dict[ReplicaId, str]:
-    """Return what each replica lacks that another one has."""
+    """Return what each replica lacks that another replica has."""
     least = min(one.start_offset for one in holdings.values())
     found = {
         number: f"offsets {least} to {one.start_offset - 1} are missing"
@@ -72,7 +72,7 @@ def _overlap(one: TornSegment, other: TornSegment) -> bool:
 
 
 def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
-    """Return what the logs lack; they are of replicas that are, or were, in sync (CorruptionError, OSError)."""
+    """Return what the logs of replicas that are, or were, in sync lack. Raises CorruptionError, OSError."""
     starts, due = {number: log.log_start_offset for number, log in logs.items()}, 0
     if len(set(starts.values())) > 1:
         starts = {number: due_start(log) for number, log in logs.items()}
@@ -87,7 +87,7 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
         if number in found or segments:
             each = [*filter(None, [found.get(number)]), *(one.cause for one in segments)]
             causes[number] = ", ".join(dict.fromkeys(each))
-    # Do not copy a replica from a shorter one, which would lose its last records.
+    # Do not copy a replica from a shorter log, which would lose its last records.
     reach = max((one.end_offset for number, one in holdings.items() if number not in causes), default=-1)
     copied = {number for number in found if holdings[number].end_offset <= reach}
     return {
@@ -97,11 +97,11 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
 
 
 Span = tuple[int, int]
-"""A range of offsets: the first one, and the one after the last."""
+"""A range of offsets: the first offset, and the offset after the last."""
 
 
 def missing_in_all(logs: Sequence[Log], start: Offset) -> list[Span]:
-    """Return the offsets from `start` that are in none of the logs (CorruptionError, OSError)."""
+    """Return the offsets from `start` on that no log has. Raises CorruptionError, OSError."""
     missing = [(int(start), int(max(log.log_end_offset for log in logs)))]
     for log in logs:
         missing = _subtract(missing, _present(log, log.log_start_offset))
@@ -109,7 +109,10 @@ def missing_in_all(logs: Sequence[Log], start: Offset) -> list[Span]:
 
 
 def held_of(missing: list[Span], log: Log) -> list[Span]:
-    """Return which missing offsets a log has, ignoring those that retention would remove (CorruptionError, OSError)."""
+    """Return which missing offsets a log has, ignoring records that retention would remove.
+
+    Raises CorruptionError, OSError.
+    """
     return _subtract(missing, _subtract(missing, _present(log, due_start(log)))) if missing else []
 
 
@@ -132,7 +135,10 @@ def _subtract(spans: list[Span], others: list[Span]) -> list[Span]:
 
 
 def mend_epochs(logs: Iterable[Log], warn: ReportLine) -> None:
-    """Correct logs whose leader epochs differ from those of their batches (CorruptionError, StorageError, OSError)."""
+    """Correct logs whose file of leader epochs contradicts their batches.
+
+    Raises CorruptionError, StorageError, OSError.
+    """
     damaged: CorruptionError | None = None
     different = list(logs)
     if len(different) > 1 and len({log.epochs.entries or log for log in different}) == 1:

@@ -6,8 +6,8 @@
     moving     a replica that moves to another directory; nothing depends on the copy until it is complete
 
 The rules are those of Kafka's controller and partitions (kafka-storage.md#replication): each election starts a new
-leader epoch, each change a new version. A replica in sync is either there, or was the last one in sync: then nobody
-else knows all its records.
+leader epoch, and each change a new version. A replica in sync is either available, or was the last one in sync. In
+the latter case no other replica has all its records.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
 def without_replicas(
     state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
 ) -> ReplicaState:
-    """Return the state after replicas failed; `ends` has the ends of the logs that are there.
+    """Return the state after replicas failed; `ends` has the ends of the available logs.
 
-    If all in sync are gone they stay in sync, because one of them must lead next; a lost leader is replaced by an
-    election.
+    If all replicas in sync are gone, they stay in sync, because one of them must lead next. If only the leader is
+    gone, a new leader is elected.
     """
     remaining = tuple(one for one in state.in_sync if one not in gone)
     in_sync = remaining or state.in_sync
@@ -78,7 +78,7 @@ def without_replicas(
 def elect(
     state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], *, prefer: ReplicaId | None = None
 ) -> ReplicaState:
-    """Return the state with a new leader in a new epoch: the longest log in sync, of equals the preferred one."""
+    """Return the state with a new leader in a new epoch: the longest log in sync; of equal ones the preferred one."""
     candidates = [one for one in state.in_sync if one in ends]
     if not candidates:
         return state if state.leader is None and state.version else _changed(state, leader=None)
@@ -89,13 +89,13 @@ def elect(
 
 
 def begun(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd]) -> ReplicaState:
-    """Return the state for starting to serve: always in a new epoch, with an elected replica in sync."""
+    """Return the state in which serving starts: always in a new epoch, with an elected leader that is in sync."""
     there = tuple(one for one in state.in_sync if one in ends)
     return elect(replace(state, in_sync=there or state.in_sync, leader=None), ends, prefer=state.leader)
 
 
 def elect_unclean(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], leader: ReplicaId) -> ReplicaState:
-    """Return the state with a user's choice of a leader that was not in sync: records only others have are lost."""
+    """Return the state with a leader that was not in sync, chosen by a user. Records that only others have are lost."""
     epoch = _next_epoch(state, ends)
     return _changed(replace(state, in_sync=(leader,), leader=leader), leader_epoch=epoch)
 
@@ -106,7 +106,7 @@ def joined(state: ReplicaState, replica: ReplicaId) -> ReplicaState:
 
 
 def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaState:
-    """Return the state with other assigned replicas, one of them in sync; a missing leader is elected by the caller."""
+    """Return the state with other assigned replicas, one of them in sync. The caller elects a missing leader."""
     in_sync = tuple(one for one in assigned if one in state.in_sync)
     leader = state.leader if state.leader in in_sync else None
     return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
@@ -121,7 +121,7 @@ def cancelled_move(state: ReplicaState) -> ReplicaState:
 
 
 def ended_move(state: ReplicaState) -> ReplicaState:
-    """Return the state after a move, with the target in sync; if the source led, the caller elects a leader."""
+    """Return the state after a move, with the target in sync. If the source led, the caller elects a leader."""
     assert state.moving is not None, "no replica is being moved"
     source, target = state.moving
     assigned = tuple(target if one == source else one for one in state.assigned)
@@ -138,7 +138,10 @@ def ended_move(state: ReplicaState) -> ReplicaState:
 
 
 def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:
-    """Return the lowest log end in sync. It never falls, and rises only with at least min.insync.replicas."""
+    """Return the lowest log end in sync, but not below `present`.
+
+    It rises only if at least min.insync.replicas are in sync.
+    """
     if len(ends) < min(min_in_sync, assigned):
         return present
     return max(present, min(ends))
