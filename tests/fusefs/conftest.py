@@ -21,13 +21,13 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 async def client(engine: Engine, tmp_path: Path) -> AsyncIterator[MountClient]:
-    """An empty mount."""
+    """A mount without topics."""
     async with mounted(engine, tmp_path) as client:
         yield client
 
 
 @pytest.fixture
 async def orders(client: MountClient) -> MountClient:
-    """A mount with the topic `orders`, of one empty partition."""
+    """A mount that has the topic `orders` with one empty partition."""
     await client.mkdir("orders")
     return client

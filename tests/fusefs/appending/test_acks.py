@@ -1,4 +1,4 @@
-"""Writes with acks=0, which are answered before they are appended, and the spellings of acks."""
+"""acks=0, with which a write is answered before its lines are appended, and the spellings of acks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():
-    """If an append failed after a large request, the next two calls fail: the kernel may drop the first one's error."""
+    """If an append fails after a large request, the next two calls fail: the kernel may drop the first error."""
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
     await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
@@ -32,7 +32,7 @@ async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_i
 
 
 async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
-    """A write with O_SYNC first appends the lines in the linger buffer, so the order of the writes is kept."""
+    """A write with O_SYNC first appends the lines in the linger buffer, so that the order of writes is kept."""
     file = OpenFile(Acks.NONE)
     synchronous = AppendHandle(file.target, file.appending, opener_pid=8, durable=True)
     await file.handle.write(b"a\n")
@@ -43,7 +43,7 @@ async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
 
 
 async def test_acks_0_fsync_raises_the_error_of_the_lines_it_appends():
-    """fsync(2) appends the waiting lines, and fails without a flush if that append fails."""
+    """fsync(2) appends the waiting lines; if this append fails, fsync(2) fails and does not flush."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")
     file.target.full = True
@@ -54,7 +54,7 @@ async def test_acks_0_fsync_raises_the_error_of_the_lines_it_appends():
 
 
 async def test_acks_0_gathers_no_batches():
-    """Batches do not wait in the linger buffer, so a refused batch fails in its own write and no other."""
+    """Batches do not wait in the linger buffer, so that only the write of a refused batch fails."""
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
@@ -66,7 +66,7 @@ async def test_acks_0_gathers_no_batches():
 
 
 async def test_what_was_gathered_is_appended_when_the_mount_ends():
-    """When the mount ends, the linger buffer appends its waiting lines without waiting for the linger time."""
+    """When the mount ends, the waiting lines in the linger buffer are appended without waiting for the linger time."""
     file = OpenFile(Acks.NONE)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(file.appending.linger_buffer.run)
@@ -78,7 +78,7 @@ async def test_what_was_gathered_is_appended_when_the_mount_ends():
 
 
 async def test_acks_0_reports_what_fails_after_the_file_was_closed():
-    """If lines are lost after their file was closed, the loss is in the reports, because no call is left to fail."""
+    """If lines are lost after their file was closed, the loss is reported in `@status`, because no call can fail."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")
     await file.handle.flush()
@@ -109,7 +109,7 @@ async def test_acks_0_gathers_the_lines_of_all_writers():
 
 @pytest.mark.parametrize("call", ["write", "fsync", "flush"])
 async def test_acks_0_tells_a_failure_at_the_next_call_of_that_handle(call: str):
-    """The first call after lines were lost fails; the second one succeeds."""
+    """The first call on a handle after its lines were lost fails; the second call succeeds."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")
     file.target.full = True
@@ -121,7 +121,7 @@ async def test_acks_0_tells_a_failure_at_the_next_call_of_that_handle(call: str)
 
 
 async def test_acks_0_refuses_a_bad_line_at_once():
-    """A bad line fails the write that contains it, even with acks=0."""
+    """A write that contains a bad line fails even with acks=0."""
     file = OpenFile(Acks.NONE)
 
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)
@@ -150,6 +150,6 @@ def test_acks_are_spelled_as_kafka_does(text: str, acks: Acks):
 
 
 def test_other_acks_are_refused():
-    """Another value is refused with the list of valid spellings."""
+    """`Acks.parse` refuses any other value, and its error lists the valid spellings."""
     with pytest.raises(InvalidConfigError, match="0, 1, all or -1"):
         Acks.parse("2")

@@ -1,4 +1,4 @@
-"""Writes to an open file: what is appended at once, what at close(2), and what is flushed."""
+"""Writes to an open file: which data is appended immediately, which at close(2), and which is flushed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.fusefs.appending.handle import Acks
 
 
 async def test_one_write_is_one_append():
-    """The whole lines of a write are one append; a line without a newline waits."""
+    """The complete lines of one write become one append; a line without a newline waits."""
     file = OpenFile()
 
     assert 5 == await file.handle.write(b"a\nb\nc")
@@ -38,7 +38,7 @@ async def test_a_close_waits_for_the_append_under_way():
 
 
 async def test_flush_commits_the_begun_line_when_the_opener_let_go():
-    """When the opener closes the file (`printf x >> log`), flush appends the line without a newline."""
+    """When the program that opened the file closes it (`printf x >> log`), flush appends the unfinished line."""
     file = OpenFile()
     await file.handle.write(b"x")
 
@@ -48,7 +48,7 @@ async def test_flush_commits_the_begun_line_when_the_opener_let_go():
 
 
 async def test_flush_waits_while_the_opener_holds_on():
-    """While the opener holds the file, closing a duplicate does not end the unfinished line."""
+    """While the opener holds the file, closing a duplicate descriptor does not append the unfinished line."""
     file = OpenFile()
     file.held = True
     await file.handle.write(b"a ")
@@ -59,7 +59,7 @@ async def test_flush_waits_while_the_opener_holds_on():
 
 
 async def test_a_failure_at_flush_is_told_once():
-    """A line that flush refuses fails close(2), and release does not report it again."""
+    """If flush refuses a line, close(2) fails, and release does not report the error again."""
     file = OpenFile()
     await file.handle.write(b"bad")
 
@@ -71,7 +71,7 @@ async def test_a_failure_at_flush_is_told_once():
 
 
 async def test_release_commits_what_is_left_and_reports_what_fails():
-    """RELEASE has no caller to answer, so its failure is in the reports."""
+    """RELEASE has no caller that could get an error, so an append that fails in it is reported in `@status`."""
     file = OpenFile()
     file.held = True
     await file.handle.write(b"bad")
@@ -86,7 +86,7 @@ async def test_release_commits_what_is_left_and_reports_what_fails():
 
 @pytest.mark.parametrize("file", [OpenFile(Acks.ALL), OpenFile(durable=True)], ids=["acks=all", "O_DSYNC"])
 async def test_durable_handles_append_durably(file: OpenFile):
-    """With acks=all or O_DSYNC, each write, and the line that close(2) ends, is on disk when the call returns."""
+    """With acks=all or O_DSYNC, each write is on disk when it returns, and so is the line that close(2) ends."""
     await file.handle.write(b"a\nb")
     await file.handle.flush()
 
@@ -94,7 +94,7 @@ async def test_durable_handles_append_durably(file: OpenFile):
 
 
 async def test_a_durable_write_is_refused_like_any_other():
-    """A durable handle skips the rest of a refused line, as other handles do."""
+    """A durable handle skips the remaining part of a refused line, as other handles do."""
     file = OpenFile(durable=True)
 
     await fails(file.handle.write(b"bad\nrest"), errno.EINVAL)
@@ -104,7 +104,7 @@ async def test_a_durable_write_is_refused_like_any_other():
 
 
 async def test_fsync_puts_the_begun_line_on_disk_too():
-    """fsync(2) also appends and flushes a line without a newline."""
+    """fsync(2) appends and flushes an unfinished line as well."""
     file = OpenFile()
     await file.handle.write(b"a\nb")
 

@@ -21,7 +21,7 @@ from topicfs.fusefs.errors import FileError
     ],
 )
 def test_programs_that_add_may_open_a_log(flags: int):
-    """O_APPEND or O_TRUNC, which the shell's redirections, tee, cp, dd and Python set, open a log for appending."""
+    """O_APPEND or O_TRUNC, which the shell's redirections, tee, cp, dd and Python set, opens a log for appending."""
     check_append(access_of(flags), truncation_accepted=True)
 
 
@@ -35,7 +35,7 @@ def test_rewriters_may_not(flags: int):
 
 
 def test_other_doors_than_log_need_o_append():
-    """Files other than `log` need O_APPEND, so that `cp -r` of a topic's files appends each record once."""
+    """Files other than `log` can be opened only with O_APPEND, so that `cp -r` of a topic appends each record once."""
     with pytest.raises(FileError) as caught:
         check_append(access_of(os.O_WRONLY | os.O_TRUNC), truncation_accepted=False)
 
@@ -44,7 +44,7 @@ def test_other_doors_than_log_need_o_append():
 
 @pytest.mark.parametrize("flag", [os.O_SYNC, os.O_DSYNC])
 def test_synchronous_descriptors_are_durable(flag: int):
-    """O_SYNC or O_DSYNC at open(2) makes an access durable: the kernel sends no FSYNC for such files."""
+    """O_SYNC or O_DSYNC at open(2) makes the handle durable, because the kernel sends no FSYNC for such files."""
     assert access_of(os.O_WRONLY | os.O_APPEND | flag).durable
     assert not access_of(os.O_WRONLY | os.O_APPEND).durable
 

@@ -1,4 +1,4 @@
-"""Dividing bytes into lines and batches."""
+"""Splitting bytes into lines and batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERROR = RecordTooLargeError("too long")
 
 
 def feed(*pieces: bytes) -> tuple[bytes, FramingState]:
-    """Frame the pieces one after the other; return all whole lines, and the state after the last piece."""
+    """Frame the pieces in order; return all complete lines, and the state after the last piece."""
     lines, waiting = b"", NOTHING
     for piece in pieces:
         framed = frame(waiting, piece)
@@ -24,7 +24,7 @@ def feed(*pieces: bytes) -> tuple[bytes, FramingState]:
 
 
 def test_whole_lines_pass_without_a_copy():
-    """A write of whole lines is returned as the same object, without a copy."""
+    """If a write consists of complete lines, the same object is returned, without a copy."""
     data = b"a\nb\n"
 
     framed = frame(NOTHING, data)
@@ -34,7 +34,7 @@ def test_whole_lines_pass_without_a_copy():
 
 
 def test_a_batch_of_exactly_the_limit_passes():
-    """A batch of exactly the limit is framed; with a limit one byte lower, it is refused after its first 20 bytes."""
+    """A batch of exactly the limit is accepted; if the limit is a byte lower, its first 20 bytes are refused."""
     data = bytes(batch(b"value", timestamp=1))
 
     assert BATCHES.frame(NOTHING, data, len(data)).lines == data
@@ -43,13 +43,13 @@ def test_a_batch_of_exactly_the_limit_passes():
 
 
 def test_the_last_line_waits_until_its_newline_comes():
-    """A line that arrives in pieces is returned as one line, once its newline has arrived."""
+    """A line that arrives in pieces is returned as one line after its newline has arrived."""
     assert feed(b"a\nbe", b"gun", b"!\nc") == (b"a\nbegun!\n", FramingState(b"c"))
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda data: data.replace(b"\x00", b"\n"))))
 def test_the_cut_of_the_writes_changes_nothing(pieces: list[bytes]):
-    """The lines and the unfinished rest do not depend on how a stream is cut into writes."""
+    """The lines and the unfinished remainder do not depend on how a stream is cut into writes."""
     whole = b"".join(pieces)
     cut = whole.rfind(b"\n") + 1
 
@@ -57,7 +57,7 @@ def test_the_cut_of_the_writes_changes_nothing(pieces: list[bytes]):
 
 
 def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
-    """After a refusal the rest of the refused line is skipped, and the lines after it are returned."""
+    """After a refusal, the remaining part of the refused line is skipped, and later lines are returned."""
     waiting = LINES.after_refusal(b'bad json\n{"pay', ERROR)
 
     framed = frame(waiting, b'load": 1}\ngood\nne')
@@ -67,7 +67,7 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
 
 
 def test_skipping_goes_on_over_writes_without_a_newline():
-    """A write inside a refused line yields no lines and counts as empty; the line stays refused."""
+    """A write inside a refused line yields no lines and counts as empty; the line remains refused."""
     refused = LINES.after_refusal(b"x" * 10, ERROR)
 
     framed = frame(refused, b"y" * 10)
@@ -77,7 +77,7 @@ def test_skipping_goes_on_over_writes_without_a_newline():
 
 
 def test_the_write_that_ends_a_refused_line_brings_nothing_either():
-    """A write that only ends a refused line counts as empty, and nothing is refused after it."""
+    """A write that only ends a refused line counts as empty, and the lines after it are accepted."""
     framed = frame(LINES.after_refusal(b"x" * 10, ERROR), b"y\n")
 
     assert framed == Framed(b"", NOTHING)
@@ -86,7 +86,7 @@ def test_the_write_that_ends_a_refused_line_brings_nothing_either():
 
 @pytest.mark.parametrize("data", [b"rest\nnext\n", b"rest\nne", b"rest\nnext\nbe"])
 def test_a_write_that_brings_more_than_the_rest_is_not_empty(data: bytes):
-    """A write with the end of a refused line and at least a part of the next line does not count as empty."""
+    """A write that ends a refused line and begins another line does not count as empty."""
     assert not frame(LINES.after_refusal(b"x", ERROR), data).is_empty
 
 

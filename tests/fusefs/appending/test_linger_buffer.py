@@ -1,4 +1,4 @@
-"""acks=0: the order of lines from many files, which files learn of a failed append, and both sides of each limit."""
+"""acks=0: the order of lines from many files, which files get the error of an append, and both sides of each limit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Book:
 
 
 class Desk:
-    """The linger buffer and the handles of a mount with acks=0; the buffer appends only when the test asks for it."""
+    """The linger buffer and the handles of a mount with acks=0; the buffer appends only when a test asks for it."""
 
     def __init__(self) -> None:
         self.linger_buffer = LingerBuffer(linger_ms=60_000)
@@ -54,7 +54,7 @@ class Desk:
 
 
 async def test_lines_keep_the_order_in_which_they_were_answered() -> None:
-    """Lines that several handles write to one log become one batch, in the order of the writes."""
+    """Lines that several handles write to one log become one batch, in the order in which the writes were answered."""
     desk, book = Desk(), Book()
     first, second = desk.open(book), desk.open(book)
     for number in range(6):
@@ -73,7 +73,7 @@ async def test_a_durable_write_comes_behind_what_was_answered_before() -> None:
 
 
 async def test_a_line_that_ends_in_a_later_write_stands_where_it_ended() -> None:
-    """A line in two writes is placed by its second write: until then it waits in its handle, not in the buffer."""
+    """A line that arrives in two writes is placed by the second write; until then it waits in its handle."""
     desk, book = Desk(), Book()
     first, second = desk.open(book), desk.open(book)
     await first.write(b"a\nbeg")
@@ -84,7 +84,7 @@ async def test_a_line_that_ends_in_a_later_write_stands_where_it_ended() -> None
 
 
 async def test_fsync_appends_what_waits_before_it_flushes() -> None:
-    """fsync(2) flushes after it has appended the waiting lines and the unfinished line."""
+    """fsync(2) first appends the waiting lines and the unfinished line, and then flushes."""
     desk, book = Desk(), Book()
     handle = desk.open(book)
     await handle.write(b"a\nb")
@@ -93,7 +93,7 @@ async def test_fsync_appends_what_waits_before_it_flushes() -> None:
 
 
 async def test_a_gather_that_fails_at_fsync_is_that_fsyncs_error() -> None:
-    """If the append fails at fsync(2), each file whose lines were in it fails once, and later lines are stored."""
+    """If the append fails at fsync(2), each file with lines in it fails once, and later lines are stored."""
     desk, book, other = Desk(), Book(), Book("orders/1/log")
     first, second, stranger = desk.open(book), desk.open(book), desk.open(other)
     await first.write(b"a\n")
@@ -116,7 +116,7 @@ async def test_a_gather_that_fails_at_fsync_is_that_fsyncs_error() -> None:
 
 @pytest.mark.parametrize(("size", "appended"), [(MAX_GATHERED_BYTES - 1, 0), (MAX_GATHERED_BYTES, 1)])
 async def test_so_much_waits_and_no_more(size: int, appended: int) -> None:
-    """The byte that fills MAX_GATHERED_BYTES appends all waiting lines at once."""
+    """The byte that reaches MAX_GATHERED_BYTES makes the buffer append all waiting lines immediately."""
     desk, book = Desk(), Book()
     handle = desk.open(book)
     await handle.write(b"x" * 9 + b"\n")
@@ -128,7 +128,7 @@ async def test_so_much_waits_and_no_more(size: int, appended: int) -> None:
 
 
 async def test_each_log_waits_by_itself() -> None:
-    """The limit applies to each log on its own: reaching it in one log appends no lines of another."""
+    """The limit applies to each log separately: reaching it in one log does not append the lines of another log."""
     desk, book, other = Desk(), Book(), Book("orders/1/log")
     first, second = desk.open(book), desk.open(other)
     half = b"\n" * (MAX_GATHERED_BYTES // 2)
@@ -141,7 +141,7 @@ async def test_each_log_waits_by_itself() -> None:
 
 @pytest.mark.parametrize("before", [b"", b"whole\n"])
 def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
-    """An unfinished line may have max.message.bytes; the write of one more byte is refused."""
+    """An unfinished line may have max.message.bytes; a write that adds one more byte is refused."""
     limit = 20
     assert b"x" * limit == LINES.frame(NOTHING, before + b"x" * limit, limit).waiting.tail
     waiting = LINES.frame(NOTHING, before + b"x" * (limit - 1), limit).waiting
@@ -151,7 +151,7 @@ def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
 
 
 def test_a_batch_may_be_as_long_as_the_log_takes() -> None:
-    """A batch may have max.message.bytes; a larger one is refused as soon as its length field has arrived."""
+    """A batch may have max.message.bytes; a larger batch is refused as soon as its length field has arrived."""
     data = bytes(batch(b"value"))
     assert data == BATCHES.frame(NOTHING, data, len(data)).lines
     begun = data[:20]

@@ -26,7 +26,7 @@ def signed(number: int) -> int:
     [(b"", 275646681), (b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107)],
 )
 def test_the_golden_hashes(key: bytes, digest: int):
-    """Row 150: murmur2 returns the values that Kafka's own unit tests expect."""
+    """SEMANTICS.md, row 150: murmur2 returns the values that Kafka's unit tests expect."""
     assert signed(murmur2(key)) == digest
 
 
@@ -38,7 +38,7 @@ def test_a_key_always_goes_to_the_partition_of_its_hash():
 
 
 def test_without_keys_one_partition_is_kept_for_a_batch():
-    """Records without keys go to one partition until BATCH_SIZE bytes were written, then to another one."""
+    """Records without keys go to one partition until BATCH_SIZE bytes are written, and then to another partition."""
     picks = iter([2, 0, 1])
     partitioner = KafkaPartitioner(pick=lambda partitions: next(picks))
 
@@ -48,7 +48,7 @@ def test_without_keys_one_partition_is_kept_for_a_batch():
 
 
 def test_the_sticky_partition_is_one_that_exists():
-    """A sticky partition that does not exist in a smaller topic is replaced."""
+    """If a topic has no partition with the number of the sticky partition, another partition is chosen."""
     partitioner = KafkaPartitioner(pick=lambda partitions: partitions - 1)
     partitioner.for_unkeyed(1, 5)
 
@@ -56,7 +56,7 @@ def test_the_sticky_partition_is_one_that_exists():
 
 
 def test_without_keys_a_partition_without_a_leader_is_left_out():
-    """Records without keys avoid partitions without a leader, unless all lack one; records with keys do not."""
+    """Records without keys avoid partitions without a leader, unless no partition has one; records with keys do not."""
     partitioner = KafkaPartitioner(pick=lambda count: count - 1)
     assert 2 == partitioner.for_unkeyed(1, 3)
     assert 1 == partitioner.for_unkeyed(1, 3, lambda number: number != 2)
@@ -66,7 +66,7 @@ def test_without_keys_a_partition_without_a_leader_is_left_out():
 
 
 def test_keyless_records_among_keyed_ones_stay_together():
-    """All records without keys of one write go to the sticky partition."""
+    """In one write, all records without keys go to the sticky partition, even between records with keys."""
     partitioner = KafkaPartitioner(pick=lambda partitions: 1)
 
     chosen = partitioner.for_records(
@@ -77,7 +77,7 @@ def test_keyless_records_among_keyed_ones_stay_together():
 
 
 def test_round_robin_deals_record_by_record_over_writes():
-    """Round robin assigns partitions record by record, and continues across writes."""
+    """Round robin assigns each record to the next partition, and continues across writes."""
     partitioner = RoundRobinPartitioner()
     record = KeyedValue(b"k", b"v")
 
@@ -86,12 +86,12 @@ def test_round_robin_deals_record_by_record_over_writes():
 
 
 def by_length(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
-    """Choose a partition by the value's length, as a user's partitioner."""
+    """A user's partitioner that chooses the partition by the length of the value."""
     return len(value or b"") % partitions
 
 
 def test_a_function_of_the_users_is_found_by_name():
-    """A partitioner named `module:function` is called with topic, key, value and the number of partitions."""
+    """A partitioner is found by its name `module:function`, and called with topic, key, value and partition count."""
     partitioner = partitioner_factory(f"{__name__}:by_length")("orders")
 
     assert [1, 0] == partitioner.for_records([KeyedValue(None, b"four"), KeyedValue(None, None)], 3)
@@ -99,14 +99,14 @@ def test_a_function_of_the_users_is_found_by_name():
 
 @pytest.mark.parametrize("name", ["murmur", "os:no_such_thing", "no_such_module:f", "os:sep"])
 def test_a_name_that_is_no_partitioner_is_refused(name: str):
-    """The factory refuses an unknown partitioner, so that the mount fails at its start."""
+    """An unknown partitioner is refused when it is created, so that the mount fails at its start."""
     with pytest.raises(InvalidConfigError, match=name):
         partitioner_factory(name)
 
 
 @pytest.mark.parametrize("answer", [-1, 3, "0", None])
 def test_an_answer_that_is_no_partition_refuses_the_record(answer: object):
-    """A record is refused if the user's function returns anything but one of the partitions."""
+    """If a user's function returns anything but an existing partition, the record is refused."""
     partitioner = OwnPartitioner("orders", lambda *_: answer)  # type: ignore[arg-type, return-value]
 
     with pytest.raises(InvalidRecordError):
@@ -114,7 +114,7 @@ def test_an_answer_that_is_no_partition_refuses_the_record(answer: object):
 
 
 def test_a_function_that_fails_refuses_the_record():
-    """If the user's function raises an exception, the record is refused with that exception as the reason."""
+    """If a user's function raises an exception, the record is refused, and the exception is the reason."""
 
     def failing(*_: object) -> int:
         raise KeyError("customer")

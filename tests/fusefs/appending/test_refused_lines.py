@@ -1,4 +1,4 @@
-"""Refused writes: which bytes are dropped, which ones wait, and which call fails."""
+"""Refused writes: which bytes are dropped, which bytes wait, and which call fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 
 
 async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
-    """A bad line drops the write's good lines and the unfinished line before it; later lines are stored."""
+    """A bad line drops the good lines of its write and the unfinished line before it; later lines are stored."""
     file = OpenFile()
     await file.handle.write(b"wait")
 
@@ -28,7 +28,7 @@ async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
 
 @pytest.mark.parametrize(("again", "kept"), [(b"gun\n", b"begun\n"), (b"next\n", b"next\n")])
 async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
-    """A write that failed can be repeated, and ends the unfinished line then; another line is stored without it."""
+    """After a full disk, the same write can be repeated and ends the unfinished line; another line does not end it."""
     file = OpenFile()
     await file.handle.write(b"be")
     file.target.full = True
@@ -41,7 +41,7 @@ async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
 
 
 async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings_it():
-    """The write that makes an unfinished line too long is refused, and input up to the next newline is skipped."""
+    """A write that makes an unfinished line too long is refused, and input is skipped up to the next newline."""
     file = OpenFile()
     await file.handle.write(b"x" * 15)
 
@@ -60,7 +60,7 @@ def long_lines() -> OpenFile:
 
 
 async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
-    """The rest of a line that is too long is refused each time the program repeats it.
+    """If a program repeats the rest of a line that is too long, each repetition is refused.
 
     The kernel drops the error of the second request of a write(2), so the program repeats that part.
     """
@@ -76,7 +76,7 @@ async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
 
 
 async def test_more_data_than_was_refused_is_still_the_refused_piece():
-    """A repeated write that has more data after the refused piece is refused, too: programs add to their buffer."""
+    """A repeated write with more data after the refused piece is refused as well: programs add to their buffers."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     await fails(file.handle.write(b"rest of the line\n"), errno.EMSGSIZE)
@@ -89,7 +89,7 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
 async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(number: int):
-    """A repeated write is checked again, with the unfinished line before it; it succeeds once the cause is gone."""
+    """A repeated write is checked together with the unfinished line before it, and succeeds once the cause is gone."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     file.target.error = OSError(number, "not now")
@@ -103,7 +103,7 @@ async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(
 
 @pytest.mark.parametrize("call", ["write", "flush", "fsync"])
 async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_call(call: str):
-    """If the kernel may have dropped an error, the next call fails with it, once."""
+    """If the kernel may have dropped an error, the next call fails with the same error, once."""
     file = OpenFile()
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
     await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
@@ -120,7 +120,7 @@ async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_cal
 
 
 async def test_an_error_that_nobody_was_told_stands_in_the_reports():
-    """If the mount ends before an error reached the program, the error is in the reports."""
+    """If the mount ends before a program got its error, the error is reported in `@status`."""
     file = OpenFile()
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
@@ -133,7 +133,7 @@ async def test_an_error_that_nobody_was_told_stands_in_the_reports():
 
 
 async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
-    """After a failed write of one request, whose error the program got, the next write starts a new line."""
+    """After a failed write of one request, whose error the program got, the next write begins a new line."""
     file = OpenFile()
     await file.handle.write(b"good\n")
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)
@@ -150,7 +150,7 @@ def test_a_request_that_was_cut_off_is_a_large_one(size: int, may: bool):
 
 
 async def test_a_begun_line_of_exactly_the_limit_waits():
-    """An unfinished line of exactly the limit waits; one more byte is refused."""
+    """An unfinished line of exactly the limit is kept; one more byte is refused."""
     file = OpenFile()
 
     await file.handle.write(b"x" * 20)
@@ -162,7 +162,7 @@ async def test_a_begun_line_of_exactly_the_limit_waits():
 
 
 async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
-    """A write that has only the rest of a refused line is refused, up to the line's newline."""
+    """A write that has only the remaining part of a refused line is refused, up to the line's newline."""
     file = OpenFile()
     await file.handle.write(b"x" * 15)
     await fails(file.handle.write(b"x" * 15), errno.EMSGSIZE)
@@ -175,7 +175,7 @@ async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
 
 
 async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
-    """A part of a failed write, written again, is recognized as the rest of that line, and refused."""
+    """If a part of a failed write is written again, it is recognized as part of the refused line, and refused."""
     file = OpenFile()
     await file.handle.write(b"begun ")
     await fails(file.handle.write(b"rest\nbad\n"), errno.EINVAL)
@@ -187,7 +187,7 @@ async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
 
 
 class Closing(NamedTuple):
-    """A call that ends an open file, and whether the opener still holds the file."""
+    """A call that ends an open file, and whether the process that opened it still holds it."""
 
     name: str
     held: bool
@@ -200,7 +200,7 @@ ENDS = [Closing("flush", held=False), Closing("release", held=True)]
 @pytest.mark.parametrize("acks", Acks)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EAGAIN])
 async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, end: Closing):
-    """If the write of a line's rest fails, closing the file does not store the beginning of that line."""
+    """If the write of a line's second part fails, closing the file does not store its first part."""
     file = OpenFile(acks)
     file.held = end.held
     await file.handle.write(b"whole\nbegun ")
@@ -219,7 +219,7 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
 
 
 async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
-    """If a write that begins a line fails, the rest of that line is refused."""
+    """If the write that begins a line fails, the remaining part of the line is refused."""
     file = OpenFile()
     file.target.full = True
     await fails(file.handle.write(b"whole\nbegun "), errno.ENOSPC)
@@ -232,7 +232,7 @@ async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
 
 
 async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
-    """After the write of a line's rest failed, fsync(2) fails too, and the program can write the rest again."""
+    """If the write of a line's second part failed, fsync(2) fails too, and the program can write the part again."""
     file = OpenFile()
     await file.handle.write(b"begun ")
     file.target.full = True
@@ -248,7 +248,7 @@ async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
 
 
 async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
-    """If fsync(2) cannot append the unfinished line, the line waits, and a later fsync(2) appends it."""
+    """If fsync(2) cannot append the unfinished line, the line is kept, and a later fsync(2) appends it."""
     file = OpenFile()
     await file.handle.write(b"begun")
     file.target.full = True
@@ -262,7 +262,7 @@ async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
 
 @pytest.mark.parametrize("call", ["flush", "fsync"])
 async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: str):
-    """If flush or fsync refuses an unfinished line, a later write of that line's rest is refused, too."""
+    """If flush or fsync refuses an unfinished line, a later write of the line's remaining part is refused as well."""
     file = OpenFile()
     await file.handle.write(b"bad")
     await fails(getattr(file.handle, call)(), errno.EINVAL)
@@ -274,7 +274,7 @@ async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: st
 
 
 async def test_batches_after_one_that_found_no_room_are_taken():
-    """After a batch that failed because the disk was full, the next batch is appended."""
+    """After a batch failed because the disk was full, the next batch is appended."""
     file = OpenFile()
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
@@ -289,7 +289,7 @@ async def test_batches_after_one_that_found_no_room_are_taken():
 
 
 async def test_batches_after_a_refused_one_are_not_taken():
-    """After a refused batch, other batches are refused, because the start of the next batch is unknown."""
+    """After a refused batch, later batches are refused, because it is unknown where the next batch begins."""
     file = OpenFile()
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)

@@ -29,7 +29,7 @@ class SmallPartition(MemoryPartition):
 
 
 def append_sizes(*, max_message_bytes: int, segment_bytes: int) -> list[int]:
-    """Return the sizes of the appends that a thousand equal lines become."""
+    """Return the sizes of the appends by which a thousand equal lines are stored."""
     encoder = Encoder(VALUES, lambda: Timestamp(0), Reports(lambda: Timestamp(0)))
     partition = SmallPartition(max_message_bytes=max_message_bytes, segment_bytes=segment_bytes)
     return [len(batches) for batches in encoder.appends(LINES, partition)]
@@ -37,7 +37,7 @@ def append_sizes(*, max_message_bytes: int, segment_bytes: int) -> list[int]:
 
 @pytest.mark.parametrize(("spare", "appends"), [(0, 1), (-1, 2)])
 def test_a_write_that_fills_a_segment_exactly_is_one_append(spare: int, appends: int):
-    """A write that fits exactly into a segment is one append; if the segment is a byte smaller, it is two."""
+    """A write that exactly fits into a segment is one append; if the segment is one byte smaller, there are two."""
     whole = sum(append_sizes(max_message_bytes=4000, segment_bytes=10_000_000))
     assert whole > 3 * 4000
 

@@ -1,4 +1,4 @@
-"""A write that is in the log but on too few disks fails, and the open file does not append it again."""
+"""A write that is in the log but on too few disks fails, and repeating it does not append it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.fusefs.appending.handle import Acks, AppendHandle
 
 
 async def failed(data: bytes = b"a\nb\n") -> OpenFile:
-    """Return a file whose last write `data` is in the log, but on too few disks."""
+    """Return a file whose last write, `data`, is in the log but on too few disks."""
     file = OpenFile(Acks.ALL)
     file.target.too_few = True
     await fails(file.handle.write(data), errno.EIO)
@@ -21,7 +21,7 @@ async def failed(data: bytes = b"a\nb\n") -> OpenFile:
 
 
 async def test_the_same_bytes_again_are_not_appended_again():
-    """A repeated write fails with EAGAIN while there are too few disks, and then succeeds without a second append."""
+    """A repeated write gets EAGAIN while too few disks are in sync, and later succeeds without a second append."""
     file = await failed()
     for _ in range(2):
         await fails(file.handle.write(b"a\nb\n"), errno.EAGAIN)
@@ -32,7 +32,7 @@ async def test_the_same_bytes_again_are_not_appended_again():
 
 
 async def test_more_bytes_than_failed_are_taken_in_two_steps():
-    """A repeated write with more bytes returns the number already in the log; the program then writes the others."""
+    """If a repeated write has more bytes, it returns the number that is in the log; the program writes the others."""
     file = await failed(b"a\nbeg")
     file.target.too_few = False
     assert 5 == await file.handle.write(b"a\nbegun\n")
@@ -41,7 +41,7 @@ async def test_more_bytes_than_failed_are_taken_in_two_steps():
 
 
 async def test_fewer_bytes_than_failed_are_known_as_well():
-    """A write repeated in smaller pieces stores each line once."""
+    """If a write is repeated in smaller pieces, each line is stored once."""
     file = await failed(b"a\nb\nbeg")
     file.target.too_few = False
     for piece in (b"a", b"\nb\nb", b"eg", b"un\n"):
@@ -59,7 +59,7 @@ async def test_other_bytes_are_another_write():
 
 
 async def test_fsync_and_close_append_a_begun_line_once():
-    """A failed fsync(2) appends the unfinished line; later calls of fsync(2) and close(2) do not append it again."""
+    """A failed fsync(2) appends the unfinished line, which later calls of fsync(2) and close(2) do not append again."""
     file = OpenFile(Acks.ALL)
     await file.handle.write(b"begun")
     file.target.too_few = True
@@ -74,7 +74,7 @@ async def test_fsync_and_close_append_a_begun_line_once():
 
 @pytest.mark.parametrize("torn", [False, True])
 async def test_batches_again_are_not_appended_again(torn: bool):
-    """A repeated write to `log.batch` stores its batches once, even if the write ended inside a batch."""
+    """A repeated write to `log.batch` stores its batches once, even if the write ended in the middle of a batch."""
     file = OpenFile(Acks.ALL)
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)

@@ -1,4 +1,4 @@
-"""The files `lag` and `status` of a group, and how they agree."""
+"""The files `lag` and `status` of a group, which show the same lag."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOP = TopicPartition("shop", 0), TopicPartition("shop", 1)
 
 @pytest.fixture
 def shop(orders: MountClient) -> MountClient:
-    """A mount with a group and `shop`: partition 0 has three records, partition 1 an aborted transaction."""
+    """A mount with a group and a topic: partition 0 has three records, partition 1 an aborted transaction."""
     plain, aborted = orders.engine.create_topic("shop", partitions=2).partitions().values()
     append_lines(plain, "a\nb\nc\n")
     aborted.append(produced(b"x", b"y", txn=True))
@@ -27,14 +27,14 @@ def shop(orders: MountClient) -> MountClient:
 
 
 async def lags(client: MountClient) -> tuple[list[str], list[str]]:
-    """Return the content of each partition's `lag`, and the lines of `status` that contain a lag."""
+    """Return the content of each partition's `lag`, and the lines of `status` that show a lag."""
     files = [(await client.cat(f"@groups/g/shop/{number}/lag")).decode().strip() for number in range(2)]
     lines = (await client.cat("@groups/g/status")).decode().splitlines()
     return files, [line.partition(" committed ")[0] for line in lines if "lag" in line]
 
 
 async def test_a_partition_without_a_position_counts_while_a_member_reads_it(shop: MountClient):
-    """While a member reads a partition without a position, all its offsets count as lag in `lag` and `status`."""
+    """While a member reads a partition without a position, `lag` and `status` count all its offsets as lag."""
     reader = Reader(shop.engine, "g", "shop")
     wait_until_shared([reader], SHOP)
     reader.commit(SHOP[0], 1)
@@ -46,7 +46,7 @@ async def test_a_partition_without_a_position_counts_while_a_member_reads_it(sho
 
 
 async def test_a_group_that_passed_aborted_records_has_no_lag(shop: MountClient):
-    """A group or queue that has read past aborted records has lag 0."""
+    """A group or queue that has skipped aborted records at the end of the log has lag 0."""
     assert b"a\nb\nc\n" == await shop.cat("@groups/g/shop/drain")
     rows = ["lag 0", "partition shop-0 position 3 lag 0", "partition shop-1 position 3 lag 0"]
     assert (["0", "0"], rows) == await lags(shop)

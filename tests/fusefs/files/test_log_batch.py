@@ -1,4 +1,4 @@
-"""`log.batch` and `<selector>.batch`: reading them fetches record batches, writing them produces."""
+"""`log.batch` and `<selector>.batch`: a read returns record batches, and a write produces record batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = sorted(path.name for path in BROKER.iterdir() if path.is_dir())
 
 @pytest.fixture
 async def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[MountClient]:
-    """A mount over a copy of a broker's log directory; a test may set its isolation as the fixture's parameter."""
+    """A mount over a copy of a broker's log directory; the fixture's parameter is the isolation."""
     shutil.copytree(BROKER, tmp_path / "data")
     engine = open_engine(tmp_path / "data")
     isolation = getattr(request, "param", Isolation.READ_COMMITTED)
@@ -33,7 +33,7 @@ async def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 def without_place(lines: bytes) -> list[dict[str, object]]:
-    """Return the records of `log.json` without the fields that differ in a copy."""
+    """Return the records of `log.json` without the fields that change when a record is copied."""
     kept = []
     for line in lines.splitlines():
         record = json.loads(line)
@@ -45,9 +45,9 @@ def without_place(lines: bytes) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("name", PARTITIONS)
 async def test_appending_what_was_read_is_a_copy(brokers: MountClient, name: str):
-    """Appending a broker's batches to another partition, in pieces of any size, copies all records in order.
+    """If a broker's batches are appended to another partition in pieces of any size, all records are copied in order.
 
-    Keys, values, headers and timestamps are the same.
+    Keys, values, headers and timestamps stay the same.
     """
     source = name.replace("-0", "/0") if name.endswith("-0") else name.replace("-1", "/1")
     content = await brokers.cat(f"{source}/log.batch", chunk=1000)
@@ -62,7 +62,7 @@ async def test_appending_what_was_read_is_a_copy(brokers: MountClient, name: str
     copied = without_place(await brokers.cat("copy/0/log.json"))
     divided = (
         7 if source == "trimmed/0" else 0
-    )  # The records of the batch that contains the log start are left out.
+    )  # The records of the batch that contains the log start are not copied.
     assert copied == expected[divided:]
     assert copied
 
@@ -85,7 +85,7 @@ async def test_a_copy_keeps_codecs_and_producers(brokers: MountClient, name: str
 
 @pytest.mark.parametrize("brokers", [*Isolation], indirect=True)
 async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: MountClient):
-    """`log.batch` shows the records that a broker's consumer of the same isolation got, and no markers."""
+    """`log.batch` shows the same records as a broker's consumer with this isolation gets, and no markers."""
     level = brokers.context.settings.isolation
     consumed = VECTORS / "broker-made" / "consumed" / f"transactions-0.{level.value}.jsonl"
     expected = [json.loads(line)["offset"] for line in consumed.read_text().splitlines()]
@@ -96,7 +96,7 @@ async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: 
 
 
 async def test_a_ranges_batches_are_those_wholly_inside(orders: MountClient):
-    """A range shows the batches that lie completely inside it; both its ends are inclusive."""
+    """A range shows the batches that lie completely inside it; the first and last offset belong to the range."""
     first, second, third = (
         bytes(batch(*b"abc"[:count].split(), *[b"x"] * (count - 1), offset=offset))
         for count, offset in ((2, 0), (3, 2), (2, 5))
@@ -132,7 +132,7 @@ async def test_a_records_batch_is_the_whole_one_it_came_in(orders: MountClient):
 
 
 async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: MountClient):
-    """A batch that begins below the log start is not shown, so that no copy brings deleted records back."""
+    """A batch that begins below the log start is not shown, so that copying does not restore deleted records."""
     cut, whole = bytes(batch(b"a", b"b")), bytes(batch(b"c", offset=2))
     await orders.append("orders/0/log.batch", cut)
     await orders.append("orders/0/log.batch", whole)
@@ -147,7 +147,7 @@ async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: Moun
 
 
 async def test_it_grows_like_log(orders: MountClient):
-    """An open file shows the batches that are appended later, through any file."""
+    """An open file shows batches that are appended later through any file."""
     await orders.append("orders/0/log.batch", batch(b"a"))
     fh = await orders.open("orders/0/log.batch")
     seen = await orders.read_on(fh)
@@ -159,7 +159,7 @@ async def test_it_grows_like_log(orders: MountClient):
 
 
 async def test_one_write_is_all_or_nothing(orders: MountClient):
-    """A damaged batch fails the whole write with a reason; good batches of the same write are not stored."""
+    """A damaged batch fails the whole write with a reason, and no batch of this write is stored."""
     damaged = bytearray(batch(b"aaaa"))
     damaged[-2] ^= 1
     with refused("EINVAL"):
@@ -170,7 +170,7 @@ async def test_one_write_is_all_or_nothing(orders: MountClient):
 
 
 async def test_repeats_among_new_batches_cost_none_of_them(orders: MountClient):
-    """If a producer repeats batches together with new ones, only the new ones are appended."""
+    """If a producer repeats batches together with new batches, only the new batches are appended."""
     await orders.append("orders/0/log.batch", produced(b"a"))
     await orders.append(
         "orders/0/log.batch", produced(b"a") + produced(b"b", sequence=1) + produced(b"c", sequence=2)
@@ -181,7 +181,7 @@ async def test_repeats_among_new_batches_cost_none_of_them(orders: MountClient):
 
 
 async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient):
-    """After a refused write, the open file refuses further batches; another one accepts them."""
+    """After a refused write, the open file refuses further batches, but another open file accepts them."""
     fh = await orders.open("orders/0/log.batch", APPEND)
     with refused("EINVAL"):
         await orders.filesystem.write(fh, b"these are lines, not batches\n")
@@ -194,7 +194,7 @@ async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient
 
 
 async def test_a_batch_torn_at_close_is_told(orders: MountClient):
-    """If a batch is incomplete at close(2) or fsync(2), the call fails with EINVAL and a report."""
+    """If the last batch is incomplete at close(2) or fsync(2), the call fails with EINVAL and a report."""
     data = bytes(batch(b"a"))
     with refused("EINVAL"):
         await orders.append("orders/0/log.batch", data + data[:-1])
@@ -230,7 +230,7 @@ async def test_a_producers_errors(orders: MountClient):
 
 
 async def test_it_opens_for_appending_alone(orders: MountClient):
-    """`log.batch` needs O_APPEND, as log.kv and log.json do, so that copying all files stores each record once."""
+    """`log.batch` requires O_APPEND, like log.kv and log.json, so that copying all files stores each record once."""
     for flags in (os.O_WRONLY, os.O_WRONLY | os.O_TRUNC, os.O_RDWR):
         with refused("EPERM"):
             await orders.open("orders/0/log.batch", flags)

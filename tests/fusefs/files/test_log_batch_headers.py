@@ -1,4 +1,4 @@
-"""Batches with any bit of the header flipped, written to `log.batch`: each is accepted, or refused with a reason."""
+"""Batches with any header bit flipped, written to `log.batch`: each is accepted, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STAMPS = {
 }
 HEADER_BYTES = 61
 REFUSED = {errno.EINVAL, errno.EMSGSIZE, errno.EILSEQ, errno.ESTALE}
-"""The errno values for a producer's own faults: bad records, size, sequence or epoch."""
+"""The errno values for mistakes of a producer: invalid records, size, sequence or epoch."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def client(tmp_path: Path) -> AsyncIterator[MountClient]:
 
 
 async def produce(client: MountClient, data: bytearray) -> None:
-    """Write one batch as `cat >> log.batch` does; a refusal must have an errno in REFUSED and a reason."""
+    """Write one batch as `cat >> log.batch` does; if it is refused, check that errno is in REFUSED and has a reason."""
     try:
         await client.append("t/0/log.batch", bytes(data), APPEND)
     except FileError as error:
@@ -53,7 +53,7 @@ async def produce(client: MountClient, data: bytearray) -> None:
 @pytest.mark.parametrize("name", STAMPS)
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "as flipped"])
 async def test_no_bit_of_a_header_is_a_surprise(client: MountClient, name: str, sealed: bool, caplog) -> None:
-    """No flipped bit causes EIO or a traceback, with a valid checksum or not, and the log stays readable."""
+    """No flipped bit causes EIO or a traceback, whether the checksum is valid or not, and the log stays readable."""
     await client.mkdir("t")
     good = batch(b"a", b"b", timestamp=1_700_000_000_000, stamp=STAMPS[name])
     for bit in range(HEADER_BYTES * 8):
@@ -69,9 +69,9 @@ async def test_no_bit_of_a_header_is_a_surprise(client: MountClient, name: str, 
 
 
 async def test_a_transactions_batch_with_bits_without_a_meaning_is_refused(client: MountClient) -> None:
-    """A transactional batch with undefined attribute bits is refused; a plain batch keeps them, as in Kafka.
+    """A transactional batch with undefined attribute bits is refused; a plain batch keeps the bits, as in Kafka.
 
-    Storing the records of a transaction makes plain batches of them, and it is unknown what the bits mean for those.
+    A transaction's records are stored as plain batches, for which the meaning of these bits is unknown.
     """
     await client.mkdir("t")
     for bits in (1 << bit for bit in range(7, 16)):
@@ -88,7 +88,7 @@ async def test_a_transactions_batch_with_bits_without_a_meaning_is_refused(clien
 
 
 async def test_a_topic_that_stamps_its_own_time_keeps_every_bit(client: MountClient) -> None:
-    """A topic with LogAppendTime sets the timestamp type and keeps the highest attribute bit."""
+    """A topic with LogAppendTime sets the timestamp type, and keeps the highest attribute bit."""
     client.engine.create_topic("t", overrides={"message.timestamp.type": "LogAppendTime"})
     data = batch(b"a")
     data[21:23] = (1 << 15).to_bytes(2, "big")

@@ -1,4 +1,4 @@
-"""Logs and open-ended ranges: their sizes, their nodes after a deletion, and the attributes that the kernel caches."""
+"""Logs and open-ended ranges: sizes, nodes after a deletion, and the attributes that the kernel caches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lines(start: int, end: int) -> bytes:
 
 
 async def test_sizes_are_exact_in_every_form(orders: MountClient):
-    """The size that stat(2) gives is the number of bytes that a reader gets."""
+    """stat(2) gives exactly the number of bytes that a reader gets, in each form."""
     await orders.append("orders/0/log.kv", b"k\tv\nno key\nk\t\\N\n")
 
     for name in ("log", "log.kv", "log.json", "1-", "0-1.kv", "-2.json"):
@@ -37,7 +37,7 @@ async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk:
 
 
 async def test_programs_are_advised_to_read_what_a_window_holds(orders: MountClient):
-    """The block size in stat(2) is TEXT_WINDOW_BYTES for logs and ranges: one request returns one window."""
+    """The block size in stat(2) is TEXT_WINDOW_BYTES for logs and ranges, so that one request returns one window."""
     await orders.append("orders/0/log", lines(0, 3))
     for name in ("log", "log.json", "1-"):
         assert TEXT_WINDOW_BYTES == (await orders.stat(f"orders/0/{name}")).block_size
@@ -55,7 +55,7 @@ async def test_an_open_file_sees_the_log_grow(orders: MountClient):
 
 
 async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: MountClient):
-    """After an append through `log`, the cached attributes of other nodes are invalidated, once."""
+    """After an append through `log`, the kernel's cached attributes of other nodes are invalidated once."""
     log, kv = orders.lookup("orders/0/log"), orders.lookup("orders/0/log.kv")
     assert LONG_CACHE_SECONDS == (await orders.filesystem.getattr(log.node_id)).timeout
     await orders.append("orders/0/log", b"a\n")
@@ -65,7 +65,7 @@ async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: M
 
 
 async def test_a_refused_write_leaves_the_kernel_with_what_it_believes(orders: MountClient):
-    """A refused write to `log` does not change the kernel's cached attributes; a later append by another file does."""
+    """A refused write to `log` invalidates no cached attributes; a later append through another file does."""
     log = orders.lookup("orders/0/log")
     with refused("EMSGSIZE"):
         await orders.append("orders/0/log", b"x" * 1_100_000 + b"\n")
@@ -88,7 +88,7 @@ def remove_front(client: MountClient, before: int) -> None:
 
 
 async def test_removing_the_front_gives_the_name_a_new_node_that_shows_the_same_number(orders: MountClient):
-    """When its first records are deleted, `log` gets a new node with the same inode number, as `tail -F` needs it."""
+    """When its first records are deleted, `log` gets a new node with the same inode number, which `tail -F` needs."""
     await orders.append("orders/0/log", lines(0, 9))
     old = orders.lookup("orders/0/log")
     shown = (await orders.filesystem.getattr(old.node_id)).ino
@@ -103,7 +103,7 @@ async def test_removing_the_front_gives_the_name_a_new_node_that_shows_the_same_
 
 
 async def test_an_old_handle_keeps_its_positions(orders: MountClient):
-    """An open file keeps its positions when records are deleted: deleted ones give ESTALE, new ones are shown."""
+    """An open file keeps its positions when records are deleted: deleted bytes give ESTALE, new records are shown."""
     await orders.append("orders/0/log", lines(0, 9))
     fh = await orders.open("orders/0/log")
     remove_front(orders, 4)
@@ -116,7 +116,7 @@ async def test_an_old_handle_keeps_its_positions(orders: MountClient):
 
 
 async def test_opening_an_outdated_node_is_stale(orders: MountClient):
-    """Opening a node that was replaced fails with ESTALE, so that the kernel looks the name up again."""
+    """Opening a node that was replaced fails with ESTALE, so that the kernel looks up its name again."""
     await orders.append("orders/0/log", lines(0, 9))
     node = orders.lookup("orders/0/log")
     remove_front(orders, 4)
@@ -134,7 +134,7 @@ async def test_a_name_keeps_its_node_while_nothing_is_removed(orders: MountClien
 
 
 async def test_forgotten_nodes_are_let_go(orders: MountClient):
-    """A node is removed once the kernel has returned all its references."""
+    """A node is removed after the kernel has returned all references to it."""
     node = orders.lookup("orders/0/log")
     orders.lookup("orders/0/log")
     orders.filesystem.forget([(node.node_id, 1)])
@@ -151,7 +151,7 @@ async def test_forgotten_nodes_are_let_go(orders: MountClient):
 async def test_a_few_lines_are_fetched_once_to_measure_and_to_show_them(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch, suffix: str
 ):
-    """stat(2) and a read of new lines, as `tail -f` does them, fetch the lines once."""
+    """If stat(2) and then a read see new lines, as in `tail -f`, the lines are fetched only once."""
     await orders.append("orders/0/log", lines(0, 1))
     written, fh = await orders.open("orders/0/log", APPEND), await orders.open(f"orders/0/log{suffix}")
     seen = await orders.read_on(fh)
@@ -168,7 +168,7 @@ async def test_a_few_lines_are_fetched_once_to_measure_and_to_show_them(
 
 
 async def test_the_root_is_never_forgotten(client: MountClient):
-    """The root remains when the kernel returns its reference at the unmount."""
+    """The root node remains when the kernel returns its reference to it at the unmount."""
     client.filesystem.forget([(1, 1)])
 
     assert ["@groups", "@queues", "@status"] == client.list()
@@ -177,7 +177,7 @@ async def test_the_root_is_never_forgotten(client: MountClient):
 async def test_the_kernel_does_not_hold_ever_more_selectors(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
-    """Beyond MAX_SELECTOR_NODES selectors, the kernel is told to forget the oldest names, so that memory stays bounded."""
+    """Beyond MAX_SELECTOR_NODES selectors, the kernel is asked to drop the oldest, so that memory stays bounded."""
     monkeypatch.setattr("topicfs.fusefs.filesystem.MAX_SELECTOR_NODES", 10)
     await orders.append("orders/0/log", lines(0, 30))
 
@@ -189,7 +189,7 @@ async def test_the_kernel_does_not_hold_ever_more_selectors(
 
 @pytest.mark.parametrize(("size", "accepted"), [(0, False), (14, True), (1, False), (15, False)])
 async def test_truncation_is_taken_where_it_means_nothing(orders: MountClient, size: int, accepted: bool):
-    """truncate(2) to the present size succeeds; any other size, even 0, fails with EPERM."""
+    """truncate(2) to the present size succeeds; truncating to any other size, even 0, fails with EPERM."""
     await orders.append("orders/0/log", lines(0, 2))
 
     if accepted:
@@ -208,7 +208,7 @@ async def test_an_empty_log_can_be_emptied(orders: MountClient):
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient, path: str):
-    """After an open with O_TRUNC, ftruncate(2) to 0 succeeds until the first write; then only to the written size."""
+    """After an open with O_TRUNC, ftruncate(2) to 0 succeeds until the first write; later, only to the written size."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
 
@@ -226,7 +226,7 @@ async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_a_program_that_truncated_writes_at_its_own_end_alone(orders: MountClient, path: str):
-    """A file opened with O_TRUNC accepts writes at the end of its own data only; with O_APPEND, at any position."""
+    """A file opened with O_TRUNC accepts writes only at the end of its own data; with O_APPEND, at any position."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
     size = await orders.filesystem.write(fh, lines(2, 3), 0)
@@ -255,7 +255,7 @@ async def test_an_appender_cannot_empty_a_log(orders: MountClient, path: str):
 
 
 async def test_mtime_is_the_newest_records_time(orders: MountClient):
-    """mtime is the newest record's timestamp, and so the same after a remount; rsync then copies nothing twice."""
+    """mtime is the newest record's timestamp, so that a remount does not change it and rsync copies nothing twice."""
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
 
     assert 1_700_000_000_123_000_000 == (await orders.stat("orders/0/log")).mtime_ns

@@ -1,4 +1,4 @@
-"""The lines of `status` about groups and queues that read a topic or partition, with their lag."""
+"""The lines of `status` about groups and queues that read the topic or partition, with their lag."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from topicfs.storage.model import TopicPartition
 
 
 async def readers(client: MountClient, path: str) -> list[str]:
-    """Return the lines about groups and queues."""
+    """Return the lines of a status about groups and queues."""
     lines = (await client.cat(path)).decode().splitlines()
     return [line for line in lines if line.startswith(("group", "queue"))]
 
 
 @pytest.fixture
 def shop(orders: MountClient) -> MountClient:
-    """A mount with `shop`, two partitions of three records, and with `quiet`, which has no readers."""
+    """A mount with a topic of two partitions with three records each, and with `quiet`, which has no readers."""
     engine = orders.engine
     engine.create_topic("quiet")
     for partition in engine.create_topic("shop", partitions=2).partitions().values():
@@ -28,12 +28,12 @@ def shop(orders: MountClient) -> MountClient:
 
 
 async def test_nobody_reads(shop: MountClient):
-    """A status without readers has no line about groups or queues."""
+    """The status of a topic without readers has no line about groups or queues."""
     assert [[], []] == [await readers(shop, path) for path in ("shop/status", "shop/1/status")]
 
 
 async def test_groups_show_with_their_lag(shop: MountClient):
-    """A group has a line in the status of each topic and partition where it has a position, unless it was deleted."""
+    """The status of a topic or partition has a line for each group with a position there, unless it was deleted."""
     groups, engine = shop.engine.groups, shop.engine
     engine.create_topic("gone")
     first, second = TopicPartition("shop", 0), TopicPartition("shop", 1)
@@ -53,7 +53,7 @@ async def test_groups_show_with_their_lag(shop: MountClient):
 
 
 async def test_queues_show_with_their_lag(shop: MountClient):
-    """A queue's lag includes the records that a consumer holds."""
+    """The lag of a queue includes the records that a consumer holds."""
     session = shop.engine.share_groups.group("jobs").open(["shop"], holder="a test")
     leased = session.take()
     assert leased is not None
@@ -65,7 +65,7 @@ async def test_queues_show_with_their_lag(shop: MountClient):
 
 
 async def test_the_rest_is_told_where_groups_cannot_be(shop: MountClient, monkeypatch: pytest.MonkeyPatch):
-    """If the groups' positions cannot be read, the status has the reason in their place, and all other lines."""
+    """If the positions of groups cannot be read, the status shows the reason in their place, and all other lines."""
 
     def fails(_topic: str) -> None:
         raise GroupError("a coordinator does not answer")

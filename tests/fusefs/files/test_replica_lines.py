@@ -8,7 +8,7 @@ from topicfs.storage.model import Offset, ReplicaStatus
 
 
 def test_a_replica_that_is_out_of_sync_has_its_reason() -> None:
-    """The line of a replica that is not in sync ends with the reason; the line of one in sync has no reason."""
+    """The line of a replica that is not in sync ends with the reason; the line of a replica in sync has no reason."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("first\n")
@@ -20,7 +20,7 @@ def test_a_replica_that_is_out_of_sync_has_its_reason() -> None:
 
 
 def test_a_reason_is_on_one_line() -> None:
-    """A newline in a reason, such as in a file's name, is escaped."""
+    """A newline in a reason, for example in the name of a file, is escaped."""
     two = Replicated()
     two.engine.create_topic("orders")
     status = two.partition().status()

@@ -1,4 +1,4 @@
-"""Files of records and ranges, by offset and by time."""
+"""The files of records and ranges, selected by offset or by time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMES = [1000, 3000, 2000, 4000]
 
 @pytest.fixture
 async def timed(orders: MountClient) -> MountClient:
-    """A mount with four records a, b, c and d; c is older than b."""
+    """A mount with the records a, b, c and d; c has an earlier timestamp than b."""
     for value, time in zip("abcd", TIMES, strict=True):
         await orders.append("orders/0/log.json", json.dumps({"payload": value, "ts": time}).encode() + b"\n")
     return orders
@@ -45,7 +45,7 @@ async def timed(orders: MountClient) -> MountClient:
     ],
 )
 async def test_what_a_selector_holds(timed: MountClient, name: str, content: bytes):
-    """Ends of ranges are inclusive, and clipped to the log; a single record has no newline added."""
+    """The first and last offset of a range are included and limited to the log; a record's file adds no newline."""
     assert await timed.cat(f"orders/0/{name}") == content
     assert (await timed.stat(f"orders/0/{name}")).size == len(content)
 
@@ -54,7 +54,7 @@ async def test_what_a_selector_holds(timed: MountClient, name: str, content: byt
 async def test_a_record_is_read_once(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[tuple[int]]
 ):
-    """From lookup to last byte, a record is fetched once; a search by time has fetched it already."""
+    """A record is fetched once for lookup and reading; for a time, the search has already fetched it."""
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     partition = timed.engine.partition("orders", 0)
     read, reads = partition.read, []
@@ -74,7 +74,7 @@ async def test_what_selects_nothing_does_not_exist(timed: MountClient, name: str
 
 @pytest.mark.parametrize("name", ["4", "5-", "@4001"])
 async def test_the_reports_say_which_offsets_exist(timed: MountClient, name: str):
-    """The reason of ENOENT, in the reports, names the offsets that exist."""
+    """The report for ENOENT names the offsets that exist."""
     with refused("ENOENT"):
         timed.lookup(f"orders/0/{name}")
 
@@ -83,7 +83,7 @@ async def test_the_reports_say_which_offsets_exist(timed: MountClient, name: str
 
 
 async def test_a_null_value_is_an_empty_file(orders: MountClient):
-    """A record with a null value (tombstone) is an empty file, and an empty line in `log`."""
+    """A record whose value is null (a tombstone) is an empty file, and an empty line in `log`."""
     await orders.append("orders/0/log.kv", b"k\t\\N\n")
 
     assert b"" == await orders.cat("orders/0/0")
@@ -96,7 +96,7 @@ async def test_a_record_shows_its_time(timed: MountClient):
 
 
 async def test_the_last_records_are_those_of_the_lookup(timed: MountClient):
-    """While `-1` is open, a lookup gives the same node, and the file keeps its records."""
+    """While `-1` is open, another lookup returns the same node, and the file keeps its records."""
     fh = await timed.open("orders/0/-1")
     node = timed.lookup("orders/0/-1")
     await timed.append("orders/0/log", b"e\n")
@@ -108,7 +108,7 @@ async def test_the_last_records_are_those_of_the_lookup(timed: MountClient):
 async def test_the_last_records_are_looked_up_anew_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
-    """After SELECTOR_CACHE_SECONDS, if it is not open, `-1` is resolved again."""
+    """If `-1` is not open, it is resolved again after SELECTOR_CACHE_SECONDS."""
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", -1.0)
     assert b"d\n" == await timed.cat("orders/0/-1")
     await timed.append("orders/0/log", b"e\n")
@@ -150,7 +150,7 @@ async def test_a_time_counted_from_now_is_that_of_its_lookup(
 
 
 async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClient):
-    """A new lookup of a range that ended beyond the log includes the records that were appended since."""
+    """If a range ended beyond the log, a new lookup includes the records that were appended since."""
     assert b"d\n" == await timed.cat("orders/0/3-4")
     await timed.append("orders/0/log", b"e\nf\n")
 
@@ -159,7 +159,7 @@ async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClie
 
 @pytest.mark.parametrize("name", ["1", "1.json", "1-2", "1-", "-1", "@0", "follow"])
 async def test_nothing_is_written_there(timed: MountClient, name: str):
-    """Opening a selector for writing, or truncating it, fails with EPERM, for root too."""
+    """Opening a selector for writing, or truncating it, fails with EPERM, even for root."""
     with refused("EPERM"):
         await timed.open(f"orders/0/{name}", APPEND)
     with refused("EPERM"):
@@ -167,7 +167,7 @@ async def test_nothing_is_written_there(timed: MountClient, name: str):
 
 
 async def test_a_deleted_record_is_stale_under_an_old_name(timed: MountClient):
-    """After a record was deleted, its old node gives ESTALE, and a lookup ENOENT."""
+    """After a record was deleted, its old node gives ESTALE, and a lookup of its name ENOENT."""
     node = timed.lookup("orders/0/1")
     timed.engine.partition("orders", 0).delete_records(Offset(2))
 
@@ -178,7 +178,7 @@ async def test_a_deleted_record_is_stale_under_an_old_name(timed: MountClient):
 
 
 async def test_a_large_record_is_read_when_it_is_opened(orders: MountClient):
-    """A large record is not kept with its node; opening it reads it."""
+    """The content of a large record is not kept with its node, but read when the file is opened."""
     value = b"x" * 500_000
     await orders.append("orders/0/log", value + b"\n")
 
@@ -187,7 +187,7 @@ async def test_a_large_record_is_read_when_it_is_opened(orders: MountClient):
 
 
 async def test_extended_attributes_tell_a_records_metadata(orders: MountClient):
-    """Extended attributes contain a record's metadata; a null field has no attribute."""
+    """Extended attributes have a record's metadata; if a field is null, its attribute does not exist."""
     line = {"key": "k", "payload": "v", "ts": 1234, "headers": ["h", "1", "h", None]}
     await orders.append("orders/0/log.json", json.dumps(line).encode() + b"\n")
     await orders.append("orders/0/log", b"plain\n")

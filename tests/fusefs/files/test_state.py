@@ -19,7 +19,7 @@ from topicfs.storage.manager import Machine
 
 @pytest.fixture
 async def faulty(tmp_path: Path) -> AsyncIterator[MountClient]:
-    """A mount with the topic `orders`, on a disk that fails as the file `faults` says."""
+    """A mount with the topic `orders`, on a disk that fails as the file `faults` describes."""
     engine = open_engine(tmp_path / "data", machine=Machine(files=FaultyFileSystem(tmp_path / "faults")))
     async with mounted(engine, tmp_path) as client:
         await client.mkdir("orders")
@@ -28,7 +28,7 @@ async def faulty(tmp_path: Path) -> AsyncIterator[MountClient]:
 
 
 async def fail_sync(client: MountClient, faults: Path) -> None:
-    """Append a record, and let its fsync fail."""
+    """Append a record, and make its fsync fail."""
     fh = await client.open("orders/0/log", APPEND)
     await client.filesystem.write(fh, b"a\n")
     faults.write_text("sync .log EIO\n")
@@ -51,7 +51,7 @@ async def test_a_partition_that_serves(orders: MountClient):
 async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
     faulty: MountClient, tmp_path: Path
 ):
-    """`state` gives the reason of a failure; after a repair, `online` reopens the partition with its records."""
+    """`state` shows the reason of a failure; after a repair, `online` reopens the partition with its records."""
     await fail_sync(faulty, tmp_path / "faults")
     state = (await faulty.cat("orders/0/state")).decode()
     assert state.startswith("offline: ")
@@ -68,7 +68,7 @@ async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
 
 
 async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tmp_path: Path):
-    """While a file of the partition is damaged, writing `online` fails with EIO and a report, and it stays offline."""
+    """While a file of the partition is damaged, writing `online` fails with EIO and a report; it stays offline."""
     await fail_sync(faulty, tmp_path / "faults")
     (tmp_path / "faults").unlink()
     epochs = tmp_path / "data" / "orders-0" / "leader-epoch-checkpoint"
@@ -86,14 +86,14 @@ async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tm
 
 @pytest.mark.parametrize("line", [b"offline\n", b"\n", b"on line\n", b"\xff\n", b"ONLINE"])
 async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
-    """Any other line fails with EINVAL: a partition cannot be taken offline by hand."""
+    """Any line other than `online` fails with EINVAL, so a partition cannot be taken offline by hand."""
     with refused("EINVAL"):
         await orders.append("orders/0/state", line)
     assert b"online\n" == await orders.cat("orders/0/state")
 
 
 async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: MountClient):
-    """Reopening a partition makes the nodes of its files stale, so that the kernel looks them up again."""
+    """Reopening a partition makes its files' nodes stale, so that the kernel looks up the names again."""
     names = ("status", "start", "log", "log.batch")
     nodes = [orders.lookup(f"orders/0/{name}") for name in names]
     directory = orders.lookup("orders/0")
@@ -121,7 +121,7 @@ async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
 
 
 async def test_what_was_not_loaded_is_not_shown_as_empty(tmp_path: Path):
-    """The log of an offline partition has size 1 and its open(2) fails with EIO: tar would not open an empty file."""
+    """The log of an offline partition has size 1 and open(2) fails with EIO, because tar does not open empty files."""
     with closing(open_engine(tmp_path / "data")) as engine:
         async with mounted(engine, tmp_path) as client:
             await client.mkdir("orders")

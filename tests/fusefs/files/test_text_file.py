@@ -27,7 +27,7 @@ REWRITE = os.O_WRONLY | os.O_TRUNC
 
 
 async def test_config_lists_overrides_then_defaults_as_comments(orders: MountClient):
-    """`config` lists overrides, then the defaults as comments, one on each line, by Kafka's names."""
+    """`config` lists the overrides and then the defaults as comments, one setting per line, by Kafka's names."""
     lines = (await orders.cat("orders/config")).decode().splitlines()
 
     assert "retention.ms=-1" == lines[0]
@@ -37,7 +37,7 @@ async def test_config_lists_overrides_then_defaults_as_comments(orders: MountCli
 
 @pytest.mark.parametrize("flags", [APPEND, REWRITE, os.O_WRONLY], ids=[">>", ">", "vim"])
 async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
-    """A written line changes that setting and no other, whatever the flags of the open."""
+    """A written line changes only its setting, whatever the flags of open(2) are."""
     await orders.append("orders/config", b"# a comment\n\nsegment.bytes = 2000000\n", flags)
 
     assert {"retention.ms": "-1", "segment.bytes": "2000000"} == orders.engine.topic("orders").overrides
@@ -55,7 +55,7 @@ async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
 async def test_an_open_file_of_a_deleted_topic_changes_no_new_topic_of_the_name(
     tmp_path: Path, file: str, line: bytes
 ):
-    """A file that was opened before its topic was deleted and created again gives ESTALE; one opened later works."""
+    """If its topic was deleted and created again, an open file gives ESTALE; a file that is opened later works."""
     disks = EngineConfig(replication_factor=2)
     engine = open_replicas([tmp_path / "a", tmp_path / "b"], config=disks, in_background=False)
     async with mounted(engine, tmp_path) as client:
@@ -79,7 +79,7 @@ async def test_an_open_file_of_a_deleted_topic_changes_no_new_topic_of_the_name(
 
 
 async def test_an_empty_value_removes_an_override(orders: MountClient):
-    """A line `name=` removes the override."""
+    """A written line `name=` removes the override."""
     await orders.append("orders/config", b"retention.ms=\n")
 
     assert {} == orders.engine.topic("orders").overrides
@@ -89,7 +89,7 @@ async def test_an_empty_value_removes_an_override(orders: MountClient):
     "line", [b"no.such.setting=1", b"segment.bytes=small", b"segment.bytes=1", b"just words", b"\xff=1"]
 )
 async def test_one_write_is_all_or_nothing(orders: MountClient, line: bytes):
-    """A bad line fails the write with EINVAL and a report; good lines of the same write have no effect."""
+    """A bad line fails the write with EINVAL and a report, and no line of the write has an effect."""
     with refused("EINVAL"):
         await orders.append("orders/config", b"flush.messages=7\n" + line + b"\n")
 
@@ -107,7 +107,7 @@ async def test_a_last_line_without_newline_is_set_at_close(orders: MountClient):
 
 
 async def test_config_read_and_written_back_changes_nothing(orders: MountClient):
-    """Writing the content of `config` back, as `cp` does, changes nothing."""
+    """Writing the content of `config` back to it, as `cp` does, changes nothing."""
     before = await orders.cat("orders/config")
 
     await orders.append("orders/config", before, REWRITE)
@@ -116,7 +116,7 @@ async def test_config_read_and_written_back_changes_nothing(orders: MountClient)
 
 
 async def test_status_says_where_a_partition_stands(orders: MountClient):
-    """A partition's status has one `name value` on each line."""
+    """A partition's status has lines of the form `name value`."""
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
 
     lines = dict(line.split(" ", 1) for line in (await orders.cat("orders/0/status")).decode().splitlines())
@@ -134,7 +134,7 @@ async def test_status_says_where_a_partition_stands(orders: MountClient):
 
 
 async def test_an_open_texts_size_is_what_it_holds(orders: MountClient):
-    """The text and size of an open file do not change, because tar reads exactly as much as stat(2) says."""
+    """The text and size of an open file do not change, because tar reads exactly as many bytes as stat(2) gave."""
     fh = await orders.open("orders/0/status")
     node = orders.lookup("orders/0/status")
     await orders.append("orders/0/log", b"a\n" * 100)
@@ -145,7 +145,7 @@ async def test_an_open_texts_size_is_what_it_holds(orders: MountClient):
 
 
 async def test_the_daemons_status_ends_with_the_newest_reports(orders: MountClient):
-    """`@status` ends with the newest reports, one on each line."""
+    """`@status` ends with the newest reports, one report per line."""
     with refused("EINVAL"):
         await orders.append("orders/0/log.json", b"no json\n")
 
@@ -159,7 +159,7 @@ async def test_the_daemons_status_ends_with_the_newest_reports(orders: MountClie
     "path", ["@status", "orders/config", "orders/status", "orders/0/status", "orders/0/start"]
 )
 async def test_a_text_that_did_not_change_keeps_its_time(orders: MountClient, path: str):
-    """mtime does not change while the text stays the same, so that backups see no change."""
+    """mtime does not change while the text stays the same, so that a backup sees no change."""
     await orders.append("orders/0/log", b"a\n")
     first = (await orders.stat(path)).mtime_ns
     await trio.sleep(0.005)
@@ -168,7 +168,7 @@ async def test_a_text_that_did_not_change_keeps_its_time(orders: MountClient, pa
 
 
 async def test_a_text_that_changed_has_another_time(orders: MountClient):
-    """mtime changes with the settings of a topic, and with a new report in `@status`."""
+    """mtime changes with the settings of a topic, and when `@status` gets a new report."""
     before = {path: (await orders.stat(path)).mtime_ns for path in ("orders/config", "@status")}
     await trio.sleep(0.005)
     await orders.append("orders/config", b"retention.ms=1\n")
@@ -182,7 +182,7 @@ async def test_a_text_that_changed_has_another_time(orders: MountClient):
 
 @pytest.mark.parametrize("path", ["@status", "orders/0/status", "orders/0/start"])
 async def test_what_is_only_read(orders: MountClient, path: str):
-    """Without --allow-delete, opening one of these files for writing fails with EPERM, for root too."""
+    """Without --allow-delete, opening any of these files for writing fails with EPERM, even for root."""
     with refused("EPERM"):
         await orders.open(path, APPEND)
     with refused("EPERM"):
@@ -190,7 +190,7 @@ async def test_what_is_only_read(orders: MountClient, path: str):
 
 
 async def test_a_larger_start_deletes_older_records_with_allow_delete(engine: Engine, tmp_path: Path):
-    """A larger `start` deletes records, a smaller one changes nothing, and one beyond the log is EINVAL."""
+    """Writing a larger `start` deletes records, a smaller `start` changes nothing, one beyond the log gives EINVAL."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
         await client.append("orders/0/log", b"a\nb\nc\n")
@@ -209,7 +209,7 @@ async def test_a_larger_start_deletes_older_records_with_allow_delete(engine: En
 
 
 async def test_a_larger_start_is_kept_at_once(engine: Engine, tmp_path: Path):
-    """A new log start is written to the checkpoint at once, for readers of the directory and after a crash."""
+    """A new log start is checkpointed immediately, for readers of the directory and for a start after a crash."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
         await client.append("orders/0/log", b"a\nb\nc\n")
@@ -220,7 +220,7 @@ async def test_a_larger_start_is_kept_at_once(engine: Engine, tmp_path: Path):
 
 
 async def test_segments_are_the_real_files(orders: MountClient, tmp_path: Path):
-    """The files in `segments` have the bytes of the files on disk, and are read-only."""
+    """The files in `segments` have the same bytes as the files on disk, and are read-only."""
     await orders.append("orders/0/log", b"a\n")
     directory = tmp_path / "data" / "orders-0"
 
@@ -236,7 +236,7 @@ async def test_segments_are_the_real_files(orders: MountClient, tmp_path: Path):
 
 
 async def test_a_deleted_segment_is_stale_under_an_open_file(orders: MountClient):
-    """Reading a deleted segment through an open file gives ESTALE; the file does not hold its disk space."""
+    """Reading a deleted segment through an open file gives ESTALE; the open file does not keep its disk space."""
     await orders.append("orders/config", b"internal.segment.bytes=150\n")
     for _ in range(3):
         await orders.append("orders/0/log", b"x" * 40 + b"\n")
@@ -282,7 +282,7 @@ async def test_a_directorys_name_forges_no_line_of_a_status(tmp_path: Path):
 
 
 async def test_a_setting_forges_no_other(tmp_path: Path):
-    """Newlines in settings that were written by hand are escaped, so that `config` has each on one line."""
+    """Newlines in settings that were edited by hand are escaped, so that `config` shows one setting per line."""
     directory = tmp_path / "data"
     engine = open_engine(directory)
     engine.create_topic("orders", overrides={"cleanup.policy": "compact,\ndelete"})
@@ -303,7 +303,7 @@ async def test_a_setting_forges_no_other(tmp_path: Path):
 async def test_the_size_of_an_open_text_does_not_change(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ):
-    """If two opens overlap, both show the text of the one that ended first."""
+    """If two open(2) overlap, both files show the text of the open(2) that ended first."""
     texts, begun, go_on = ["second", "the first"], threading.Event(), threading.Event()
 
     def render(_file: StateFile) -> str:
@@ -336,7 +336,7 @@ async def test_the_size_of_an_open_text_does_not_change(
 
 
 async def test_an_open_status_hides_no_newer_one(orders: MountClient):
-    """A file that is open shows the `@status` of its open(2); other programs see newer reports."""
+    """While a program has `@status` open, other programs that open it see newer reports."""
     open_before = await orders.open("@status")
     with refused("EINVAL"):
         await orders.mkdir("@orders")

@@ -1,4 +1,4 @@
-"""The log of a whole topic: appends go through its partitioner, reads merge its partitions by time."""
+"""The log of a whole topic: the topic's partitioner spreads appends, and reads merge the partitions by time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def contents(client: MountClient, form: str = "log") -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["log.kv", "log.json"])
 async def test_keys_decide_the_partition(wide: MountClient, name: str):
-    """Lines go to the partition of their key by Kafka's murmur2, in order."""
+    """Lines go to the partition that Kafka's murmur2 gives for their key, in order."""
     keys = [b"k%d" % number for number in range(50)]
     form = b"%b\tv\n" if name == "log.kv" else b'{"key":"%b","payload":"v"}\n'
 
@@ -49,7 +49,7 @@ async def test_keys_decide_the_partition(wide: MountClient, name: str):
 
 
 async def test_a_write_without_keys_goes_to_one_partition(wide: MountClient):
-    """All lines without keys of one write go to one partition, the sticky one."""
+    """All lines without keys in one write go to one partition, the sticky partition."""
     await wide.append("orders/log", b"a\nb\nc\n")
 
     assert [b"", b"", b"a\nb\nc\n"] == sorted(await contents(wide))
@@ -61,7 +61,7 @@ KEYS = b"".join(b"k%d\tv\n" % number for number in range(9))
 
 @asynccontextmanager
 async def over_two_disks(acks: Acks) -> AsyncIterator[tuple[Replicated, MountClient]]:
-    """A mount of a topic of three partitions with two replicas each; acks=all needs both replicas."""
+    """A mount of a topic with three partitions and two replicas; acks=all needs both replicas."""
     two = Replicated(min_insync_replicas=2, message_timestamp_after_max_ms=1 << 62)
     async with mounted(two.engine, None, acks=acks) as client:
         await client.mkdir("orders")
@@ -73,9 +73,9 @@ async def over_two_disks(acks: Acks) -> AsyncIterator[tuple[Replicated, MountCli
     ("acks", "flags"), [(Acks.ALL, 0), (Acks.LEADER, os.O_SYNC), (Acks.LEADER, os.O_DSYNC)]
 )
 async def test_a_durable_write_needs_the_replicas_of_all_its_partitions(acks: Acks, flags: int):
-    """If one partition has too few replicas, a durable write fails with EAGAIN and a reason, and appends no line.
+    """If any partition has too few replicas, a durable write fails with EAGAIN and a reason, and appends no line.
 
-    Once it has enough, repeating the write appends each line once.
+    Once all partitions have enough replicas, repeating the write appends each line once.
     """
     async with over_two_disks(acks) as (two, client):
         third = two.partition(TopicPartition("orders", 2))
@@ -93,7 +93,7 @@ async def test_a_durable_write_needs_the_replicas_of_all_its_partitions(acks: Ac
 
 
 async def test_a_disk_that_dies_in_a_durable_write_leaves_the_whole_write_in_the_log():
-    """If a disk fails during a durable write, the write fails with EIO, but all its lines are in the logs once."""
+    """If a disk fails during a durable write, the write fails with EIO, and each of its lines is in the logs once."""
     async with over_two_disks(Acks.ALL) as (two, client):
         two.disk(2).fail("pwrite", times=1_000_000)
         with refused("EIO"):
@@ -114,7 +114,7 @@ async def test_round_robin(engine: Engine, tmp_path: Path):
 
 
 async def test_a_bad_line_keeps_the_whole_write_out(wide: MountClient):
-    """A bad line fails the whole write; no partition gets a line."""
+    """A bad line fails the whole write, and no partition gets a line."""
     with refused("EINVAL"):
         await wide.append("orders/log.json", b'{"key":"a","payload":"1"}\n{"key":"b"}\n')
 
@@ -122,7 +122,7 @@ async def test_a_bad_line_keeps_the_whole_write_out(wide: MountClient):
 
 
 async def spread(client: MountClient, *times: int) -> None:
-    """Append records with these timestamps to three partitions in turn; each value names its timestamp."""
+    """Append a record for each of `times` to three partitions in turn; its value contains its timestamp."""
     for turn, time in enumerate(times):
         line = b'{"payload":"at %d","ts":%d}\n' % (time, time)
         await client.append(f"orders/{turn % 3}/log.json", line)
@@ -139,7 +139,7 @@ async def test_a_topics_log_is_its_partitions_merged_by_time(wide: MountClient):
 
 @pytest.mark.parametrize("name", ["log", "log.kv", "log.json"])
 async def test_the_size_of_a_topics_log_is_the_sum_of_its_partitions(wide: MountClient, name: str):
-    """The topic's log has as many bytes as its partitions' logs together, and the mtime of the newest record."""
+    """A topic's log has as many bytes as its partitions' logs together, and the mtime of the newest record."""
     await spread(wide, 5, 3, 4, 6, 9, 7)
 
     shown = await wide.stat(f"orders/{name}")
@@ -150,7 +150,7 @@ async def test_the_size_of_a_topics_log_is_the_sum_of_its_partitions(wide: Mount
 
 
 async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
-    """A lookup gives size 1 without caching, so that the kernel asks for the size when it needs it."""
+    """A lookup returns size 1 that must not be cached, so that the kernel asks for the real size when it needs it."""
     await spread(wide, 1)
 
     found = wide.lookup("orders/log").attributes()
@@ -159,7 +159,7 @@ async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
 
 
 async def test_an_open_topics_log_goes_on_to_the_size_that_stat_told(wide: MountClient):
-    """An open file shows records up to the size that stat(2) gave last; earlier bytes keep their positions."""
+    """An open file shows records up to the last size that stat(2) gave; bytes shown before keep their positions."""
     await spread(wide, 5, 6)
     fh = await wide.open("orders/log")
     await spread(wide, 1, 7)
@@ -175,7 +175,7 @@ async def test_an_open_topics_log_goes_on_to_the_size_that_stat_told(wide: Mount
 
 
 async def test_removing_the_front_does_not_shrink_an_open_topics_log(wide: MountClient):
-    """After a deletion, an open file keeps its positions and grows; the name has a new node with the same number."""
+    """After a deletion, an open file keeps its positions and grows; the name gets a new node with the same number."""
     await spread(wide, *range(9))
     old = wide.lookup("orders/log")
     before = await wide.filesystem.getattr(old.node_id)
@@ -194,7 +194,7 @@ async def test_removing_the_front_does_not_shrink_an_open_topics_log(wide: Mount
 
 
 async def test_a_new_partition_adds_to_the_size_of_a_topics_log(wide: MountClient):
-    """The size of the topic's log includes partitions that were added after an earlier stat(2)."""
+    """After a partition is added, the size of the topic's log includes it, even if stat(2) was called before."""
     await spread(wide, 1)
     await wide.stat("orders/log")
     await wide.mkdir("orders/3")
@@ -204,7 +204,7 @@ async def test_a_new_partition_adds_to_the_size_of_a_topics_log(wide: MountClien
 
 
 async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountClient):
-    """A read ends at the size that the log had at open(2), if no later stat(2) gave more."""
+    """A read ends at the size that the log had at open(2), unless a later stat(2) gave a larger size."""
     await spread(wide, 1, 2)
     fh = await wide.open("orders/log")
     await spread(wide, 3)
@@ -213,7 +213,7 @@ async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountCl
 
 
 async def test_a_topics_log_can_be_read_and_appended_to_by_one_file(wide: MountClient):
-    """A file opened with O_RDWR and O_APPEND can read the log and append to it."""
+    """A file opened with O_RDWR and O_APPEND can both read the log and append to it."""
     await spread(wide, 1)
     fh = await wide.open("orders/log", os.O_RDWR | os.O_APPEND)
 
@@ -225,7 +225,7 @@ async def test_a_topics_log_can_be_read_and_appended_to_by_one_file(wide: MountC
 
 
 async def test_a_writer_alone_reads_nothing(wide: MountClient):
-    """A read of a file opened for writing only fails with EBADF."""
+    """Reading a file that was opened only for writing fails with EBADF."""
     fh = await wide.open("orders/log", APPEND)
 
     with refused("EBADF"):
@@ -253,7 +253,7 @@ async def test_times_of_a_topic(wide: MountClient, name: str, expected: list[int
 
 
 async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: MountClient):
-    """If a partition is added while a thread measures, the next question for the size includes it."""
+    """If a partition is added while a thread measures the size, the next stat(2) includes it."""
     await spread(wide, 1, 2, 3)
     topic = wide.lookup("orders")
     assert isinstance(topic, TopicDirectory)
@@ -269,7 +269,7 @@ async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: M
 
 
 async def test_who_reads_no_more_of_a_topics_times_than_stat_says_is_told_at_the_close(wide: MountClient):
-    """A range of times has size 1 in stat(2); closing it without reading to its end gives EIO, unless it is empty."""
+    """If a range of times, whose size in stat(2) is 1, is closed before its end was read, EIO, unless it is empty."""
     await spread(wide, 1, 2, 3)
     for name, error in (("@2-", "EIO"), ("@9-", None)):
         assert 1 == (await wide.stat(f"orders/{name}")).size
@@ -301,7 +301,7 @@ async def test_a_topics_log_is_stale_once_the_topic_is_deleted(wide: MountClient
 
 
 async def test_a_topics_status(wide: MountClient):
-    """A topic's status sums up its partitions, and has a line for each; a listing does not compute its size."""
+    """A topic's status has sums over its partitions and a line for each; a listing does not compute its size."""
     await spread(wide, 1000, 2000, 3000, 4000)
 
     lines = (await wide.cat("orders/status")).decode().splitlines()
@@ -326,7 +326,7 @@ async def test_an_empty_topics_status(wide: MountClient):
 
 
 async def test_doors_take_appending_programs_alone(wide: MountClient):
-    """`log` opens with O_TRUNC or O_APPEND, its other forms with O_APPEND only; truncate(2) fails."""
+    """`log` can be opened with O_TRUNC or O_APPEND, `log.kv` and the like only with O_APPEND; truncate(2) fails."""
     await wide.append("orders/log", b"a\n", os.O_WRONLY | os.O_TRUNC)
     for path, flags in (
         ("orders/log", os.O_WRONLY),
@@ -341,7 +341,7 @@ async def test_doors_take_appending_programs_alone(wide: MountClient):
 
 
 async def test_internal_topics_are_not_written_by_users(client: MountClient):
-    """Changing an internal topic of Kafka through any file or directory gives EPERM, with a reason in `@status`."""
+    """Changing an internal topic of Kafka through any file or directory gives EPERM; `@status` has the reason."""
     client.engine.create_topic("__consumer_offsets")
     for path in ("__consumer_offsets/log", "__consumer_offsets/0/log", "__consumer_offsets/config"):
         with refused("EPERM"):
@@ -360,7 +360,7 @@ async def test_internal_topics_are_not_written_by_users(client: MountClient):
 
 
 async def test_records_of_internal_topics_are_not_deleted(engine: Engine, tmp_path: Path):
-    """Deleting records of an internal topic gives EPERM even with --allow-delete, as in a broker."""
+    """Deleting records of an internal topic gives EPERM even with --allow-delete, as a broker does."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         client.engine.create_topic("__consumer_offsets")
         with refused("EPERM"):

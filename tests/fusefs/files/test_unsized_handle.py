@@ -1,4 +1,4 @@
-"""close(2) of a log whose size is not known before it is read."""
+"""close(2) of a log whose size is unknown until it is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stale(Handle):
 
 
 def test_a_read_that_failed_is_told_once():
-    """close(2) fails if the program read nothing, but not after a read that failed."""
+    """close(2) fails if the program has read nothing, but not if a read has already failed."""
 
     async def closed(*, read: bool) -> None:
         handle = UnsizedHandle(Stale(), lambda: 0)

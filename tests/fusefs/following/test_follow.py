@@ -59,7 +59,7 @@ class Topic:
 
 
 async def test_it_begins_at_the_end():
-    """`follow` shows only the records that are appended after its open(2)."""
+    """`follow` shows only records that are appended after its open(2)."""
     topic = Topic()
     topic.partitions[0].add(b"before")
     follow = topic.follow()
@@ -69,7 +69,7 @@ async def test_it_begins_at_the_end():
 
 
 async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
-    """A read waits until a record is appended, and returns it."""
+    """A read waits until a record is appended, and returns this record."""
     topic, seen = Topic(), []
     follow = topic.follow()
 
@@ -86,7 +86,7 @@ async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
 
 
 async def test_never_more_than_was_asked_for():
-    """A read returns no more bytes than the program asks for; the next read returns the others."""
+    """A read returns at most as many bytes as the program asks for; the next read returns the remaining bytes."""
     topic = Topic()
     follow = topic.follow()
     topic.partitions[0].add(b"abc")
@@ -95,7 +95,7 @@ async def test_never_more_than_was_asked_for():
 
 
 async def test_what_was_read_too_far_can_be_read_again():
-    """A program can seek back within the data of its last read, as `head -n 1` does; further back is ESPIPE."""
+    """A program can seek back within the data of its last read, as `head -n 1` does; seeking further is ESPIPE."""
     topic = Topic()
     follow = topic.follow()
     topic.partitions[0].add(b"a")
@@ -112,7 +112,7 @@ async def test_what_was_read_too_far_can_be_read_again():
 
 
 async def test_several_partitions_and_one_that_comes_later():
-    """`follow` of a topic reads all its partitions; a new partition is read from its first record."""
+    """`follow` of a topic reads all partitions; a partition that is added later is read from its first record."""
     topic = Topic(2)
     follow = topic.follow()
     topic.partitions[1].add(b"of 1")
@@ -123,7 +123,7 @@ async def test_several_partitions_and_one_that_comes_later():
 
 
 async def test_markers_of_transactions_are_passed_over():
-    """Transaction markers are skipped: they are neither shown nor readable for poll(2)."""
+    """Transaction markers are skipped: reads do not show them, and poll(2) does not count them as data."""
     topic = Topic()
     follow = topic.follow(nonblocking=True)
     topic.partitions[0].add_marker()
@@ -150,7 +150,7 @@ async def fails(awaited: object) -> int:
 
 
 async def test_nothing_new_and_no_wish_to_wait():
-    """With O_NONBLOCK, a read without new records fails with EAGAIN."""
+    """With O_NONBLOCK, a read fails with EAGAIN if there is no new record."""
     assert await fails(Topic().follow(nonblocking=True).read(10)) == errno.EAGAIN
 
 
@@ -164,7 +164,7 @@ async def test_a_deleted_topic_ends_it():
 
 
 async def test_a_slow_follower_is_told_what_it_missed():
-    """If records were deleted before they were read, the read fails with ESTALE."""
+    """If records were deleted before `follow` read them, the read fails with ESTALE."""
     topic = Topic()
     follow = topic.follow()
     topic.partitions[0].add(b"a", b"b")
@@ -184,7 +184,7 @@ class Notification:
 
 
 async def test_poll_tells_the_kernel_once_when_something_comes():
-    """After a poll(2) that found nothing, the kernel is notified once, however many records arrive."""
+    """After poll(2) found nothing, the kernel is notified once, however many records arrive."""
     topic, kernel = Topic(), Notification()
     follow = topic.follow()
     assert 0 == follow.poll(kernel)
@@ -198,7 +198,7 @@ async def test_poll_tells_the_kernel_once_when_something_comes():
 
 
 async def test_a_newer_poll_replaces_the_older_one():
-    """Only the newest poll(2) is notified, and no poll of a closed file."""
+    """The kernel is notified only for the newest poll(2), and not for a closed file."""
     topic, old, new = Topic(), Notification(), Notification()
     follow = topic.follow()
     follow.poll(old)
@@ -215,7 +215,7 @@ async def test_a_newer_poll_replaces_the_older_one():
 
 
 async def test_poll_of_a_deleted_topic_is_readable():
-    """poll(2) after the topic was deleted finds the file readable, because the next read fails at once."""
+    """poll(2) after the topic was deleted finds the file readable, because the next read fails without waiting."""
     topic = Topic()
     follow = topic.follow()
     topic.deleted = True
@@ -224,7 +224,7 @@ async def test_poll_of_a_deleted_topic_is_readable():
 
 
 async def test_records_beyond_the_visible_end_are_not_shown():
-    """Records above the high watermark or of an open transaction are shown once, when they become visible."""
+    """Records above the high watermark or in an open transaction are shown once, when they become visible."""
     topic = Topic()
     partition = topic.partitions[0]
     follow = topic.follow(nonblocking=True)

@@ -1,4 +1,4 @@
-"""Polls of an open file that waits, over `follow` files of a topic in memory."""
+"""Polls of an open file whose reads wait, over `follow` files of a topic in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from topicfs.fusefs.following.wakeups import WAKEUPS_PER_TURN
 
 
 def append_from_another_thread(topic: Topic) -> None:
-    """Append a record in another thread; the event loop delivers the wakeup only after the caller's next wait."""
+    """Append a record in another thread; the event loop delivers the wakeup only after the caller has waited again."""
     thread = threading.Thread(target=topic.partitions[0].add, args=(b"a",))
     thread.start()
     thread.join()
 
 
 async def test_a_poll_that_sees_a_record_first_leaves_the_news_to_who_waits():
-    """A waiting epoll(7) is woken, even if another poll(2) sees the record before the wakeup is delivered."""
+    """A waiting epoll(7) is woken even if another poll(2) sees the record before the wakeup is delivered."""
     topic, waiting, sees = Topic(), Notification(), Notification()
     follow = topic.follow()
     assert 0 == follow.poll(waiting)
@@ -33,7 +33,7 @@ async def test_a_poll_that_sees_a_record_first_leaves_the_news_to_who_waits():
 
 
 async def test_a_poll_without_notification_leaves_who_waits():
-    """A poll without notification does not cancel the notification of an earlier poll."""
+    """A poll that requests no notification does not cancel the notification that an earlier poll requested."""
     topic, waiting = Topic(), Notification()
     follow = topic.follow()
     assert 0 == follow.poll(waiting)
@@ -45,7 +45,7 @@ async def test_a_poll_without_notification_leaves_who_waits():
 
 
 async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
-    """A file that is due to be woken is woken, even if it is polled before its turn."""
+    """A file that is due to be woken is woken even if it is polled before its turn."""
     topic, kernel = Topic(), Notification()
     follows = [topic.follow() for _ in range(WAKEUPS_PER_TURN + 1)]
     for follow in follows:
@@ -61,7 +61,7 @@ async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
 
 
 async def test_a_readable_file_is_notified_too():
-    """A poll that finds the file readable is notified of the next record, as an edge-triggered epoll(7) needs it."""
+    """If a poll finds the file readable, it is notified of the next record, as an edge-triggered epoll(7) needs."""
     topic, kernel = Topic(), Notification()
     follow = topic.follow()
     topic.partitions[0].add(b"a")

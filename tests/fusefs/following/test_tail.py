@@ -1,4 +1,4 @@
-"""The text that followers share: rendered once, stored within a bound, and each line shown once."""
+"""The text that followers share is rendered once and stored within a limit, and each follower gets each line once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE = b"x" * 99
 
 
 async def rest(follow: Stream, size: int = 1000) -> bytes:
-    """Return all that a follower can read now."""
+    """Return all data that a follower can read now."""
     found = []
     try:
         while True:
@@ -32,7 +32,7 @@ async def rest(follow: Stream, size: int = 1000) -> bytes:
 
 
 async def test_what_is_appended_is_rendered_once_for_all():
-    """Appended batches are fetched and rendered once; all followers of a form share the text."""
+    """An appended batch is fetched and rendered once, and all followers of a form share the text."""
     topic = Topic()
     partition = topic.partitions[0]
     followers = [topic.follow() for _ in range(5)]
@@ -43,7 +43,7 @@ async def test_what_is_appended_is_rendered_once_for_all():
 
 
 async def test_each_form_is_rendered_by_itself():
-    """Each form is fetched and rendered on its own."""
+    """Each form is fetched and rendered separately."""
     topic = Topic()
     values, more_values, records = topic.follow(), topic.follow(), topic.follow(JSON)
     topic.partitions[0].add(b"a")
@@ -54,7 +54,7 @@ async def test_each_form_is_rendered_by_itself():
 
 
 async def test_a_slow_follower_reads_what_is_kept_no_more():
-    """A slow follower renders by itself what is no longer stored, and shares the text after that."""
+    """A slow follower renders the text that is no longer stored itself, and shares the text after that."""
     topic = Topic()
     topic.tails = Tails(kept_bytes=3 * (CHUNK_OVERHEAD_BYTES + 100))
     partition = topic.partitions[0]
@@ -73,7 +73,7 @@ async def test_a_slow_follower_reads_what_is_kept_no_more():
 
 
 async def test_no_more_is_kept_than_the_bound():
-    """The bound holds for all partitions and forms together; the oldest text is dropped first."""
+    """The limit applies to all partitions and forms together; the oldest text is dropped first."""
     topic = Topic(3)
     topic.tails = Tails(kept_bytes=5 * (CHUNK_OVERHEAD_BYTES + 100))
     fast, _slow = topic.follow(nonblocking=True), topic.follow()
@@ -95,7 +95,7 @@ async def test_a_single_follower_keeps_nothing():
 
 
 async def test_the_last_follower_takes_it_along():
-    """When the last follower closes its file, the stored text is dropped; a later follower begins at the end."""
+    """When the last follower closes its file, the stored text is dropped; a later follower begins at the log's end."""
     topic = Topic()
     followers = [topic.follow(nonblocking=True) for _ in range(2)]
     topic.partitions[0].add(b"a")
@@ -111,7 +111,7 @@ async def test_the_last_follower_takes_it_along():
 
 
 async def test_a_newcomer_begins_at_the_end_whatever_the_others_have_read():
-    """A new follower begins at the end of the log; the others continue at their own positions."""
+    """A new follower begins at the end of the log; the other followers continue at their positions."""
     topic = Topic()
     early, behind = topic.follow(nonblocking=True), topic.follow(nonblocking=True)
     topic.partitions[0].add(b"a")
@@ -126,7 +126,7 @@ async def test_a_newcomer_begins_at_the_end_whatever_the_others_have_read():
 
 
 async def test_a_batch_of_several_windows_is_shared_window_by_window():
-    """A batch of several windows is shared window by window, so later windows begin inside the batch."""
+    """A batch of several windows is shared window by window, so a window may begin in the middle of the batch."""
     topic = Topic()
     topic.tails = Tails(kept_bytes=2**20)
     partition = topic.partitions[0]
@@ -139,7 +139,7 @@ async def test_a_batch_of_several_windows_is_shared_window_by_window():
 
 
 async def test_damage_is_told_to_each_follower_once():
-    """Each follower gets the error of a damaged batch once, and then the records after it."""
+    """Each follower gets the error of a damaged batch once, and then the records after the batch."""
     topic = Topic()
     partition = topic.partitions[0]
     followers = [topic.follow(nonblocking=True) for _ in range(3)]
@@ -155,7 +155,7 @@ async def test_damage_is_told_to_each_follower_once():
 
 
 async def test_what_was_deleted_is_missed_only_by_those_who_had_no_part_in_it():
-    """A follower can read stored text whose records were deleted; a read that needs deleted records gives ESTALE."""
+    """A follower gets stored text even if its records were deleted; a read that needs deleted records gives ESTALE."""
     topic = Topic()
     partition = topic.partitions[0]
     fast, slow = topic.follow(nonblocking=True), topic.follow(nonblocking=True)
@@ -174,7 +174,7 @@ async def test_what_was_deleted_is_missed_only_by_those_who_had_no_part_in_it():
 
 @pytest.mark.parametrize("overtaken", [False, True])
 async def test_a_log_that_was_cut_is_stale_for_who_came_further(overtaken: bool):
-    """After an unclean election, a follower that was shown lost records gets ESTALE; others read the new records."""
+    """After an unclean election, a follower that got lost records gets ESTALE; other followers get the new records."""
     topic = Topic()
     partition = topic.partitions[0]
     fast, slow, behind = (topic.follow(nonblocking=True) for _ in range(3))
@@ -194,7 +194,7 @@ async def test_a_log_that_was_cut_is_stale_for_who_came_further(overtaken: bool)
 
 
 async def test_a_follower_sees_each_of_several_cuts():
-    """A truncation that did not affect a follower does not hide a later one that does."""
+    """A truncation that removes nothing a follower got does not hide a later truncation that does."""
     topic = Topic()
     partition = topic.partitions[0]
     partition.add(b"a")
@@ -211,7 +211,7 @@ async def test_a_follower_sees_each_of_several_cuts():
 
 
 async def test_a_partition_opened_again_is_followed_on():
-    """After a partition was reopened, followers continue at their offsets in its new files."""
+    """After a partition was reopened, followers continue at their offsets in the new files."""
     topic = Topic()
     followers = [topic.follow(nonblocking=True) for _ in range(2)]
     topic.partitions[0].add(b"a")
@@ -225,7 +225,7 @@ async def test_a_partition_opened_again_is_followed_on():
 
 
 async def test_news_that_come_while_a_thread_looks_are_not_missed(monkeypatch, nursery: trio.Nursery):
-    """A record that is appended after a read looked for one, and before it waits, is not missed."""
+    """A record that is appended after a read found nothing, but before the read waits, is not missed."""
     monkeypatch.setattr(follows, "INLINE_PARTITIONS", 0)
     topic, read = Topic(), []
     follow = topic.follow()
@@ -254,7 +254,7 @@ async def test_news_that_come_while_a_thread_looks_are_not_missed(monkeypatch, n
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_whatever_the_order_each_follower_gets_every_line_once(seed: int):
-    """Followers of all speeds get each line once, over batches, markers, gaps, rolls and a small bound."""
+    """Slow and fast followers get each line once, over batches, markers, gaps, rolls and with a small limit."""
     chance, topic = random.Random(seed), Topic()
     topic.tails = Tails(kept_bytes=chance.choice((1, 4000, 10**6)))
     partition, written = topic.partitions[0], b""

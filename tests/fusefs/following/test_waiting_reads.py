@@ -1,4 +1,4 @@
-"""Waiting reads: their limit, how they are woken, and which events end them."""
+"""Reads that wait: how many are allowed, how they are woken, and which events end them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALM, SIGNALED = Look(1, stuck=False, pending=0), Look(1, stuck=True, pending=2)
 
 
 class Bench:
-    """Waiting reads, the states of their processes, and how each read ended."""
+    """Waiting reads, the states of their processes, and the result of each read."""
 
     def __init__(self, bound: int = 10, owner: int | None = None) -> None:
         self.processes: dict[int, Look | None] = {}
@@ -82,7 +82,7 @@ async def test_a_read_ends_when_it_is_woken(bench: Bench, nursery: trio.Nursery)
 
 
 async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
-    """A read beyond the limit fails with EMFILE; the others keep waiting."""
+    """A waiting read beyond the limit fails with EMFILE; the other reads keep waiting."""
     bench = Bench(bound=2)
     for name in ("a", "b", "c"):
         nursery.start_soon(bench.read, name, 7)
@@ -93,9 +93,9 @@ async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
 
 
 async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
-    """Each user may have a quarter of the waiting reads; the owner and root may have all that are left.
+    """Each user may have a quarter of the waiting reads; the owner and root may have all that remain.
 
-    Processes that cannot be seen count as one user.
+    All processes that cannot be seen count as one user.
     """
     bench = Bench(bound=12, owner=500)
     users = {7: 1000, 8: 1000, 9: 1001, 10: 500, 11: 0}
@@ -110,7 +110,7 @@ async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
 
 
 async def test_closing_ends_all_and_every_later_one(bench: Bench, nursery: trio.Nursery):
-    """When the mount ends, waiting reads and later ones fail with ENOTCONN."""
+    """When the mount ends, waiting and later reads fail with ENOTCONN."""
     nursery.start_soon(bench.read, "a", 7)
     await trio.testing.wait_all_tasks_blocked()
     bench.waiting.close()
@@ -123,7 +123,7 @@ async def test_closing_ends_all_and_every_later_one(bench: Bench, nursery: trio.
 async def test_a_signal_ends_the_reads_of_that_process_alone(
     bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ):
-    """A pending signal ends the reads of that process with EINTR, and no other read."""
+    """A pending signal ends the reads of its process with EINTR, and no other reads."""
     bench.processes = {7: CALM, 8: CALM}
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
@@ -142,7 +142,7 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
 async def test_a_read_that_is_answered_soon_costs_no_look(
     bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ):
-    """For a read that waits less than PROGRAM_CHECK_SECONDS, its process is not examined."""
+    """If a read waits for less than PROGRAM_CHECK_SECONDS, its process is not examined."""
     bench.processes = {7: CALM, 8: CALM}
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
@@ -159,7 +159,7 @@ async def test_a_read_that_is_answered_soon_costs_no_look(
 async def test_many_short_waits_cost_no_search(
     bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ):
-    """Short waits never search /proc for the holders of a file; only a long wait does."""
+    """Short waits never search /proc for processes that have a file open; only a long wait does."""
     bench.processes[7] = CALM
     nursery.start_soon(bench.waiting.watch)
     for number in range(10):
@@ -168,14 +168,14 @@ async def test_many_short_waits_cost_no_search(
         bench.wakes[str(number)]()
     assert 0 == bench.searches
     nursery.start_soon(bench.read, "long", 7)
-    while not bench.searches:  # A thread searches; the mock clock does not wait for it.
+    while not bench.searches:  # A thread searches, and the mock clock does not wait for threads.
         await trio.sleep(HOLDER_SEARCH_SECONDS)
     bench.waiting.close()
     nursery.cancel_scope.cancel()
 
 
 async def test_the_read_of_a_process_that_is_gone_ends(bench: Bench, nursery: trio.Nursery):
-    """The read of a process that is gone ends with EINTR, if no other process has the file open."""
+    """If the reading process has ended and no other process has the file open, the read ends with EINTR."""
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
     while not bench.ends:
@@ -186,7 +186,7 @@ async def test_the_read_of_a_process_that_is_gone_ends(bench: Bench, nursery: tr
 
 
 async def test_the_heir_of_a_process_that_is_gone_is_looked_at_instead(bench: Bench, nursery: trio.Nursery):
-    """If the opener is gone, the process that inherited the file is examined instead."""
+    """If the process that opened the file has ended, the process that inherited the file is examined instead."""
     bench.processes[9] = CALM
     bench.holders = [DescriptorHolder(9, (9, 1))]
     nursery.start_soon(bench.waiting.watch)
@@ -206,7 +206,7 @@ async def test_the_heir_of_a_process_that_is_gone_is_looked_at_instead(bench: Be
 async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
     bench: Bench, nursery: trio.Nursery, searching: None
 ):
-    """A signal for a stuck child that holds its parent's file ends the read, although the opener has no signal."""
+    """A signal to a stuck child that inherited the file ends its read, although the opener has no signal."""
     bench.processes[7] = CALM
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
@@ -223,14 +223,14 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
 
 @pytest.fixture
 def searching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search for the processes that have a file open without any delay."""
+    """Search for the processes that have a file open immediately, without a delay."""
     monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.HOLDER_SEARCH_SECONDS", 0.0)
 
 
 async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
     bench: Bench, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ):
-    """The read of a process in another PID namespace (pid 0) ends after UNSEEN_READER_SECONDS."""
+    """The read of a process in another PID namespace, which has pid 0 here, ends after UNSEEN_READER_SECONDS."""
     assert UNSEEN_READER_SECONDS > 1
     monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.UNSEEN_READER_SECONDS", 0.05)
     nursery.start_soon(bench.waiting.watch)

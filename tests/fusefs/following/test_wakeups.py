@@ -1,4 +1,4 @@
-"""Wakeups of followers from any thread."""
+"""Wakeups of followers by signals from any thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_news_of_the_loops_own_thread_are_there_at_once():
 
 
 async def test_news_of_another_thread_come_into_the_loop_as_one():
-    """Signals from another thread call the listeners in the event loop; several signals may be combined."""
+    """Signals from another thread call the listeners in the event loop; several signals may cause one call."""
     wakeups, heard = Wakeups(Waker()), []
     wakeups.listen(lambda: heard.append(trio.lowlevel.current_trio_token()))
 
@@ -31,7 +31,7 @@ async def test_news_of_another_thread_come_into_the_loop_as_one():
             wakeups.signal()
 
     with trio.CancelScope(shield=True):
-        # The event loop cannot run before the thread has sent all its signals.
+        # The event loop cannot run until this thread has sent all its signals.
         await trio.to_thread.run_sync(tell)
     await trio.testing.wait_all_tasks_blocked()
 
@@ -40,7 +40,7 @@ async def test_news_of_another_thread_come_into_the_loop_as_one():
 
 
 async def test_news_that_come_while_news_are_delivered_are_delivered_too():
-    """A signal that arrives while listeners are called calls them again: they may already have looked."""
+    """If a signal arrives while listeners are called, they are called again, because they may have already looked."""
     wakeups, heard = Wakeups(Waker()), []
 
     def listen() -> None:
@@ -58,7 +58,7 @@ async def test_news_that_come_while_news_are_delivered_are_delivered_too():
 
 
 async def test_a_waiter_is_called_once():
-    """A waiter is called once and must wait again; a cancelled waiter is not called, even if cancelled twice."""
+    """A waiter is called once, and must wait again for more; a canceled waiter is never called."""
     wakeups, heard = Wakeups(Waker()), []
     wakeups.wait(lambda: heard.append("a"))
     cancel = wakeups.wait(lambda: heard.append("b"))
@@ -73,7 +73,7 @@ async def test_a_waiter_is_called_once():
 
 
 async def test_many_waiters_are_woken_a_few_in_a_turn():
-    """A signal wakes AT_ONCE waiters at a time; other tasks run in between."""
+    """A signal wakes AT_ONCE waiters at a time, and lets other tasks run in between."""
     wakeups, heard = Wakeups(Waker()), []
     for number in range(9 * WAKEUPS_PER_TURN):
         wakeups.wait(lambda number=number: heard.append(number))
@@ -85,13 +85,13 @@ async def test_many_waiters_are_woken_a_few_in_a_turn():
         seen.append(len(heard))
 
     assert WAKEUPS_PER_TURN == seen[0]
-    # The tasks of one turn run in any order, so two turns of the waker may lie between two checks here.
+    # Tasks may run in any order, so the waker may have two turns between two checks here.
     assert all(later - earlier <= 2 * WAKEUPS_PER_TURN for earlier, later in pairwise(seen))
     assert set(range(9 * WAKEUPS_PER_TURN)) == set(heard)
 
 
 async def test_a_waiter_cancelled_while_others_are_woken_is_not_called():
-    """A waiter that is cancelled while others are woken is not called; the ones after it are."""
+    """A waiter that is canceled while others are woken is not called; the waiters after it are."""
     wakeups, heard = Wakeups(Waker()), []
     cancels = [wakeups.wait(lambda n=number: heard.append(n)) for number in range(2 * WAKEUPS_PER_TURN)]
     wakeups.signal()
@@ -103,7 +103,7 @@ async def test_a_waiter_cancelled_while_others_are_woken_is_not_called():
 
 
 async def test_a_turn_comes_behind_those_that_are_due():
-    """`turn` waits until the waiters that are due were woken, and returns at once if there are none."""
+    """`turn` waits until all waiters that are due were woken; if no waiter is due, it returns immediately."""
     waker, heard = Waker(), []
     await waker.turn()
     wakeups = Wakeups(waker)

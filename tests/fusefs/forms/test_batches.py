@@ -1,4 +1,4 @@
-"""The form BATCH: which batches a reader sees, and how written batches are converted."""
+"""The form BATCH: which batches a reader gets, and how written batches are converted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def render(data, start_offset, end_offset, **options):
 
 
 def sent(data):
-    """Return the batch that the form makes of one written batch."""
+    """Return the batch to which the form converts one written batch."""
     (made,) = BATCH.parse(bytes(data), timestamp=1, max_batch_bytes=LIMIT)
     assert scan(made, check_crc=True).problem is None
     return made
@@ -73,14 +73,14 @@ def test_only_whole_batches_show(start, end, shown):
 
 
 def test_markers_and_emptied_batches_do_not_show():
-    """Control batches and batches without records are not shown: no producer could send them."""
+    """Control batches and batches without records are not shown, because no producer could send them."""
     empty = encode([], PRODUCER, base_offset=1, last_offset=3)
     data = b"".join([batch(b"a"), empty, MARKER, batch(b"b", offset=4)])
     assert render(data, 0, 5) == batch(b"a") + batch(b"b", offset=4)
 
 
 def test_batches_of_aborted_transactions_do_not_show():
-    """Batches of aborted transactions are hidden if the reader gets the list of aborts (read_committed)."""
+    """If the reader gets the list of aborts (read_committed), batches of aborted transactions are not shown."""
     aborted, plain = batch(b"x", stamp=IN_TRANSACTION), batch(b"y", offset=1)
     told = (AbortedTransaction(ProducerId(7), Offset(0)),)
     assert render(aborted + plain, 0, 2, aborted=told) == plain
@@ -89,7 +89,7 @@ def test_batches_of_aborted_transactions_do_not_show():
 
 
 def test_a_damaged_batch_is_told_by_its_checksum():
-    """A batch with a wrong checksum raises CorruptBatchError with its position."""
+    """Reading a batch with a wrong checksum raises CorruptBatchError with its position."""
     data = batch(b"aaaa") + batch(b"bbbb", offset=1)
     data[-2] ^= 1
     with pytest.raises(CorruptBatchError) as caught:
@@ -99,7 +99,7 @@ def test_a_damaged_batch_is_told_by_its_checksum():
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_plain_batch_stays_as_it_is(codec):
-    """A plain batch is stored as it is, with producer, codec and timestamps."""
+    """A plain batch is stored unchanged, with its producer, codec and timestamps."""
     data = batch(b"a", None, timestamp=[5, 3], key=b"k", stamp=PRODUCER)
     assert sent(data) == data
     packed = encode([Record(Offset(0), Timestamp(5), b"k", b"v" * 500, ())], BatchStamp(codec=codec))
@@ -107,7 +107,7 @@ def test_a_plain_batch_stays_as_it_is(codec):
 
 
 def test_a_batch_of_a_transaction_becomes_a_plain_one():
-    """A transactional batch becomes a plain one: without a marker, its transaction would stay open forever."""
+    """A transactional batch becomes a plain batch, because without a marker its transaction would stay open."""
     header = read_header(made := sent(batch(b"a", b"b", timestamp=4, stamp=IN_TRANSACTION)))
     assert not header.is_transactional
     assert (-1, -1, -1) == (header.producer_id, header.producer_epoch, header.base_sequence)
@@ -115,7 +115,7 @@ def test_a_batch_of_a_transaction_becomes_a_plain_one():
 
 
 def test_a_thinned_batch_becomes_a_dense_one_without_producer():
-    """A compacted batch gets consecutive offsets and no producer, whose sequence numbers have no gaps."""
+    """A compacted batch gets consecutive offsets and no producer, because sequence numbers cannot have gaps."""
     kept = [
         Record(Offset(offset), Timestamp(offset), b"k", None, (Header(b"h", b"1"),)) for offset in (3, 4, 8)
     ]
@@ -126,7 +126,7 @@ def test_a_thinned_batch_becomes_a_dense_one_without_producer():
 
 
 def test_a_batch_stamped_by_a_log_keeps_the_times_it_showed():
-    """The records of a LogAppendTime batch keep that time, and the batch becomes CreateTime."""
+    """The records of a LogAppendTime batch keep that time, and the batch's timestamp type becomes CreateTime."""
     data = batch(b"a", b"b", timestamp=[1, 2], stamp=PRODUCER)
     set_append_time(data, 0, 99)
     header = read_header(made := sent(data))
@@ -135,7 +135,7 @@ def test_a_batch_stamped_by_a_log_keeps_the_times_it_showed():
 
 
 def test_a_delete_horizon_is_left_behind():
-    """A delete horizon is removed, because it says when the old log was cleaned; timestamps stay."""
+    """A delete horizon is removed, because it belongs to the cleaning of the old log; the timestamps stay."""
     data = batch(None, timestamp=5, key=b"k", stamp=BatchStamp(delete_horizon_ms=Timestamp(77)))
     header = read_header(made := sent(data))
     assert header.delete_horizon_ms is None
@@ -143,7 +143,7 @@ def test_a_delete_horizon_is_left_behind():
 
 
 def test_what_is_no_batch_of_a_client_is_refused():
-    """A control batch, damage, other bytes or a batch that is too large refuses the whole write."""
+    """A control batch, a damaged or too large batch, or other bytes refuse the whole write."""
     damaged = batch(b"aaaa")
     damaged[-2] ^= 1
     for data, reason in ((MARKER, "marker"), (damaged, "checksum"), (b"x" * 100, "not a record batch")):

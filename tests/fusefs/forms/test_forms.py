@@ -1,4 +1,4 @@
-"""The properties of all forms: suffixes, ranges, measures, and single records."""
+"""Properties of all forms: suffixes, ranges, measures and single records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 
 
 def columns_of(*batches):
-    """Return columns over one batch for each of these lists of records."""
+    """Return columns with one batch for each list of records in `batches`."""
     (columns,) = decode(b"".join(encode(records) for records in batches))
     return columns
 
 
 @pytest.mark.parametrize(("suffix", "form"), [("", VALUES), (".kv", KV), (".json", JSON)])
 def test_forms_by_suffix(suffix, form):
-    """Each suffix of a file's name selects its form."""
+    """Each suffix of a file name selects its form."""
     assert form is by_suffix(suffix)
     assert suffix == form.suffix
 
@@ -42,7 +42,7 @@ def test_other_suffixes_are_no_form(suffix):
     bounds=st.tuples(st.integers(0, 2**24), st.integers(0, 2**24)),
 )
 def test_a_range_is_its_records_rendered_one_by_one(form, first, second, bounds):
-    """`render` of a range joins its records' lines (start inclusive, end exclusive); `measure` returns its sizes."""
+    """`render` joins the lines of the records from start up to, but not including, end; `measure` returns the sizes."""
     start, end = bounds
     second = [record._replace(offset=record.offset + first[-1].offset + 1) for record in second]
     columns = columns_of(first, second)
@@ -80,7 +80,7 @@ def test_batches_without_records_measure_nothing(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_empty_text_is_no_batch(form):
-    """An empty text makes no batches; a text without a final LF raises ValueError."""
+    """An empty text makes no batches; a text that does not end with LF raises ValueError."""
     assert [] == form.parse(b"", timestamp=0, max_batch_bytes=1000)
     with pytest.raises(ValueError, match="no LF"):
         form.parse(b'{"payload":"x"}', timestamp=0, max_batch_bytes=1000)
@@ -97,7 +97,7 @@ def test_a_record_that_is_not_there(form, index):
 @pytest.mark.parametrize("form", [KV, JSON])
 @given(records=record_lists())
 def test_what_is_printed_is_accepted(form, records):
-    """A parsed line makes the record that was rendered, in all fields that the form shows."""
+    """Parsing a rendered line returns the same record, in all fields that the form shows."""
     text = form.render(columns_of(records), **WHERE, **EVERYTHING)
 
     batches = form.parse(text, timestamp=5, max_batch_bytes=2**31 - 1)

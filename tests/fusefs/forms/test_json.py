@@ -1,4 +1,4 @@
-"""The form JSON: one object on each line, as kcat prints it, and lines that are parsed."""
+"""The form JSON: one object per line, as kcat prints it, and lines that are parsed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HEAD = '{"topic":"orders","partition":3,"offset":'
 
 
 def line_of(record, stamp=None):
-    """Return the rendering of one record."""
+    """Return the rendered line of one record."""
     (columns,) = decode(encode([record], stamp or BatchStamp()))
     return JSON.render(columns, **WHERE, **EVERYTHING).decode()
 
 
 def record_of(line):
-    """Return the record of one line, whose time of arrival is 99."""
+    """Return the record of one parsed line that arrived at time 99."""
     (batch,) = JSON.parse(line.strip("\n").encode() + b"\n", timestamp=99, max_batch_bytes=100_000)
     (record,) = decode(batch)[0]
     return record
@@ -65,19 +65,19 @@ def record_of(line):
     ],
 )
 def test_fields_in_kcats_order(record, rest):
-    """Fields have kcat's order; headers appear only if there are any, and values that are not UTF-8 are base64."""
+    """Fields have kcat's order. Headers are shown only if there are any; values that are not UTF-8 are base64."""
     assert HEAD + rest + "\n" == line_of(record)
 
 
 def test_append_time_is_said():
-    """A record with LogAppendTime has `"tstype":"logappend"`, as in kcat, and the time of its batch."""
+    """A record with LogAppendTime shows `"tstype":"logappend"`, as kcat does, and the time of its batch."""
     line = line_of(Record(0, 5, None, b"x"), BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME))
 
     assert ("logappend", 5) == (json.loads(line)["tstype"], json.loads(line)["ts"])
 
 
 def test_records_of_the_oldest_format_have_no_time():
-    """Records of the oldest format have no timestamp, so `tstype` and `ts` are omitted, as in kcat."""
+    """Records of the oldest format have no timestamp, so `tstype` and `ts` are omitted, as kcat does."""
     entry = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
 
     line = JSON.render(decode(entry)[0], **WHERE, **EVERYTHING).decode()
@@ -86,7 +86,7 @@ def test_records_of_the_oldest_format_have_no_time():
 
 
 def test_what_is_escaped():
-    """Quotes, backslashes and control characters are escaped; DEL and the slash are not."""
+    """Quotes, backslashes and control characters are escaped, but DEL and the slash are not."""
     value = bytes(range(0x20)) + b'"\\/\x7f' + "é€😀\u2028".encode()
 
     shown = line_of(Record(0, 0, None, value)).partition('"payload":')[2]
@@ -100,7 +100,7 @@ def test_what_is_escaped():
 
 @given(st.binary(max_size=60), st.integers(0, 40))
 def test_text_is_text_exactly_where_python_says_so(value, padding):
-    """A value is text if Python decodes it as UTF-8, whatever its length; otherwise it is base64."""
+    """A value is shown as text if Python decodes it as UTF-8, whatever its length; otherwise as base64."""
     value = b"x" * padding + value
     fields = json.loads(line_of(Record(0, 0, None, value)))
 
@@ -119,13 +119,13 @@ def test_text_is_text_exactly_where_python_says_so(value, padding):
     ],
 )  # fmt: skip
 def test_sequences_that_are_no_utf8(value):
-    """Invalid UTF-8 is base64: overlong forms, surrogates, code points above U+10FFFF, cut-off and stray bytes."""
+    """Invalid UTF-8 is shown as base64: overlong forms, surrogates, code points above U+10FFFF, cut or stray bytes."""
     assert '"payload_base64"' in line_of(Record(0, 0, None, value.encode("latin-1")))
 
 
 @given(record_lists())
 def test_every_line_is_json_with_the_recordss_fields(records):
-    """Each line is JSON with exactly kcat's fields, whose values are the record's."""
+    """Each line is JSON with exactly kcat's fields, which have the values of the record."""
     (columns,) = decode(encode(records))
 
     lines = JSON.render(columns, **WHERE, **EVERYTHING).decode().removesuffix("\n").split("\n")
@@ -142,7 +142,7 @@ def test_every_line_is_json_with_the_recordss_fields(records):
 
 
 def test_odd_bytes_in_a_header_name_come_back():
-    """Invalid bytes in a header's name are shown as lone surrogates, and parsed back."""
+    """Invalid bytes in a header's name are shown as lone surrogates, which are parsed to the same bytes."""
     record = Record(0, 0, None, b"v", (Header(b"\xff\xc3\xa9\xed\xa0\x80", b"x"),))
     line = line_of(record)
 
@@ -169,7 +169,7 @@ def test_odd_bytes_in_a_header_name_come_back():
     ],
 )  # fmt: skip
 def test_lines_that_people_write(line, expected):
-    """A line needs only a payload; ignored fields may have any value."""
+    """A line needs only a payload; a field that is ignored may have any value."""
     assert expected == record_of(line)
 
 
@@ -218,7 +218,7 @@ def test_lines_that_people_write(line, expected):
     ],
 )
 def test_a_bad_line_is_named_with_its_reason(line, reason):
-    """A bad line raises FormError with its number and reason, and no line of the text is used."""
+    """A bad line raises FormError with the line's number and the reason, and no line of the text is used."""
     text = ('{"payload":"a"}\n' * 2 + line + "\n").encode()
 
     with pytest.raises(FormError, match=reason) as caught:
@@ -236,7 +236,7 @@ def test_a_line_that_is_no_plain_utf8(line):
 
 
 def test_a_line_too_long_is_named():
-    """A line whose record exceeds the largest batch raises RecordTooLargeError with its number."""
+    """If the record of a line exceeds the largest batch, RecordTooLargeError has the line's number."""
     text = b'{"payload":"a"}\n{"payload":"' + b"b" * 100 + b'"}\n'
 
     with pytest.raises(RecordTooLargeError, match="line 2 "):
@@ -244,7 +244,7 @@ def test_a_line_too_long_is_named():
 
 
 def test_topic_names_are_strings_like_any_other():
-    """A topic's name is escaped like any other string."""
+    """The name of a topic is escaped like any other string."""
     (columns,) = decode(encode([Record(0, 0, None, b"")]))
 
     line = JSON.render(columns, TopicPartition('a"b', 0), **EVERYTHING)

@@ -16,13 +16,13 @@ EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 
 
 def lines_of(*pairs):
-    """Return the rendering of records with these keys and values."""
+    """Return the rendered lines of records with these keys and values."""
     records = [Record(index, 0, key, value) for index, (key, value) in enumerate(pairs)]
     return KV.render(decode(encode(records))[0], **WHERE, **EVERYTHING)
 
 
 def pairs_of(text):
-    """Return keys and values of the records of this text."""
+    """Return the keys and values of the records that this text is parsed to."""
     batches = KV.parse(text, timestamp=0, max_batch_bytes=10_000)
     return [(record.key, record.value) for batch in batches for record in decode(batch)[0]]
 
@@ -41,14 +41,14 @@ def pairs_of(text):
     ],
 )
 def test_a_record_and_its_line(key, value, line):
-    r"""Null is \N; TAB, LF, CR and backslash are escaped; every other byte is shown as it is."""
+    r"""Null is \N; TAB, LF, CR and backslash are escaped; all other bytes are shown unchanged."""
     assert line == lines_of((key, value))
     assert [(key, value)] == pairs_of(line)
 
 
 @given(st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary()), min_size=1))
 def test_every_line_parses_back_to_the_same_bytes(pairs):
-    """Each rendered line is parsed to the same key and value, null and empty ones included."""
+    """Each rendered line is parsed to the same key and value, even if they are null or empty."""
     text = lines_of(*pairs)
 
     assert text.count(b"\n") == len(pairs)
@@ -67,7 +67,7 @@ def test_every_line_parses_back_to_the_same_bytes(pairs):
     ],
 )
 def test_lines_that_people_write(line, pair):
-    """A line without a TAB is a value; TABs after the first one belong to the value."""
+    """A line without a TAB is a value; after the first TAB, further TABs belong to the value."""
     assert [pair] == pairs_of(line)
 
 
@@ -76,7 +76,7 @@ def test_lines_that_people_write(line, pair):
     [(b"a\\x", "value"), (b"\\", "value"), (b"\\NN", "value"), (b"x\\N", "value"), (b"a\\", "value")],
 )
 def test_an_unknown_escape_names_the_line(field, part):
-    r"""Only t, n, r and a backslash may follow a backslash; \N is only valid as a whole field."""
+    r"""After a backslash only t, n, r and a backslash are valid; \N is valid only as a whole field."""
     with pytest.raises(FormError, match=rf"line 2: .* {part} ") as caught:
         KV.parse(b"k\tv\nk\t" + field + b"\n", timestamp=0, max_batch_bytes=1000)
     assert 2 == caught.value.line_number
@@ -86,6 +86,6 @@ def test_an_unknown_escape_names_the_line(field, part):
 
 
 def test_a_line_too_long_is_named():
-    """A line whose record exceeds the largest batch raises RecordTooLargeError with its number."""
+    """If the record of a line exceeds the largest batch, RecordTooLargeError has the line's number."""
     with pytest.raises(RecordTooLargeError, match="line 2 "):
         KV.parse(b"a\tb\nk\t" + b"b" * 100 + b"\n", timestamp=0, max_batch_bytes=100)

@@ -1,4 +1,4 @@
-"""The form VALUES: one value on each line."""
+"""The form VALUES: one value per line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
     [(b"hello", b"hello\n", b"hello"), (b"", b"\n", b""), (None, b"\n", b""), (b"a\nb", b"a\nb\n", b"a\nb")],
 )
 def test_a_value_and_its_line(value, line, alone):
-    """A tombstone is an empty line; an LF inside a value stays; a single record has no LF added."""
+    """A tombstone is an empty line. An LF inside a value stays. No LF is added to a single record."""
     (columns,) = decode(encode([Record(0, 0, b"key", value)]))
 
     assert line == VALUES.render(columns, **WHERE, **EVERYTHING)
@@ -29,7 +29,7 @@ def test_a_value_and_its_line(value, line, alone):
 
 @given(st.lists(st.binary(max_size=50).map(lambda line: line.replace(b"\n", b" ")), min_size=1))
 def test_lines_in_are_lines_out(lines):
-    """Appended lines are read back byte for byte."""
+    """Appended lines are read byte for byte."""
     text = b"".join(line + b"\n" for line in lines)
 
     batches = VALUES.parse(text, timestamp=7, max_batch_bytes=500)
@@ -46,6 +46,6 @@ def test_records_of_lines_have_no_key_and_the_given_time():
 
 
 def test_a_line_too_long_is_named():
-    """A line whose record exceeds the largest batch raises RecordTooLargeError with its number."""
+    """If the record of a line exceeds the largest batch, RecordTooLargeError has the line's number."""
     with pytest.raises(RecordTooLargeError, match="line 2 "):
         VALUES.parse(b"a\n" + b"b" * 100 + b"\n", timestamp=0, max_batch_bytes=100)
