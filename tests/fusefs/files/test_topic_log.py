@@ -269,7 +269,7 @@ async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: M
 
 
 async def test_who_reads_no_more_of_a_topics_times_than_stat_says_is_told_at_the_close(wide: MountClient):
-    """If a range of times, whose size in stat(2) is 1, is closed before its end was read, EIO, unless it is empty."""
+    """close(2) of a range of times, whose size in stat(2) is 1, gives EIO if records of it were not read."""
     await spread(wide, 1, 2, 3)
     for name, error in (("@2-", "EIO"), ("@9-", None)):
         assert 1 == (await wide.stat(f"orders/{name}")).size

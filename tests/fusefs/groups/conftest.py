@@ -1,4 +1,4 @@
-"""Open files of a group, over partitions in memory and a membership that the test controls."""
+"""Open files of a group, over partitions in memory and a membership that a test controls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Stream:
         self.position += await self.handle.write(self.position, line.encode())
 
     async def fails(self, size: int = 100) -> int | Exception:
-        """Read, and return the errno of a FileError, or any other exception."""
+        """Read, and return the data, the errno of a FileError, or any other exception."""
         return await errno_of(self.read(size))
 
 
@@ -80,7 +80,7 @@ class World:
         nonblocking: bool = True,
         **positions: int,
     ) -> Stream:
-        """Open the file; its member then holds the partitions `numbers`, at `positions` (`p0=5`)."""
+        """Open the group's file; then assign `numbers` to its member, at the positions `positions` (`p0=5`)."""
         what = GroupRead(
             path="/@groups/g/orders/log",
             engine=self.engine,
@@ -112,7 +112,7 @@ all_tasks_blocked = trio.testing.wait_all_tasks_blocked
 
 
 async def read_behind(nursery: trio.Nursery, stream: Stream, seen: list[object]) -> None:
-    """Read in a task of its own, which adds the data or the exception to `seen`."""
+    """Start a task that reads and adds the data or the exception to `seen`; return when all tasks are blocked."""
 
     async def read() -> None:
         try:

@@ -1,4 +1,4 @@
-"""Chunks: records as pieces of text, with the position where each record ends."""
+"""Chunks: the text of several records, with the position in the text at which each record ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def all_chunks(chunks: ChunkReader, end_offset: int) -> list[Chunk]:
 
 
 def places(chunk: Chunk) -> list[RecordEnd]:
-    """Return the ends of all records of the chunk, found from every position in its text."""
+    """Return the ends of all records of the chunk, as found from every position in its text."""
     return sorted({chunk.at_or_before(position) for position in range(len(chunk.text) + 1)})
 
 
@@ -37,7 +37,7 @@ def places(chunk: Chunk) -> list[RecordEnd]:
     ids=["values", "kv"],
 )
 def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
-    """A chunk knows where each record ends: an LF inside a value ends none, and a null value is a line."""
+    """A chunk knows where each record ends: an LF inside a value does not end it, and a null value is a line."""
     partition = MemoryPartition()
     partition.add(b"a\n" if form is VALUES else b"ab", b"bc", None)
 
@@ -48,10 +48,10 @@ def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
 
 @pytest.mark.parametrize("form", [VALUES, KV])
 def test_where_offsets_are_missing_no_line_is_taken_for_one(form: Form):
-    """Where offsets are missing, a value of two lines is not taken for two records."""
+    """If offsets are missing, the two lines of one value are not mistaken for two records."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
-    partition.log_end_offset += 1  # As after a transaction's marker.
+    partition.log_end_offset += 1  # As after the marker of a transaction.
     partition.add(b"c\nd" if form is VALUES else b"c")
 
     chunks = all_chunks(reader(partition, form), 4)
@@ -72,7 +72,7 @@ def test_json_lines_end_at_their_lf():
 
 
 def test_batches_end_where_they_end():
-    """Batches are returned whole, even if the group is past their first records."""
+    """Whole batches are returned, even if the position of the group is after their first records."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
     partition.add(b"c")
@@ -86,7 +86,7 @@ def test_batches_end_where_they_end():
 
 
 def test_it_begins_and_ends_within_a_batch():
-    """A chunk can begin and end inside a batch, at any position of a group."""
+    """A chunk can begin and end in the middle of a batch, because the position of a group can be any offset."""
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c", b"d")
 
@@ -96,7 +96,7 @@ def test_it_begins_and_ends_within_a_batch():
 
 
 def test_offsets_that_compaction_left_out():
-    """After a record, the next offset is the following one; at the end of a chunk, it is after the gap."""
+    """The end of a record is the next offset; the end of a chunk's last record is the offset after the gap."""
     partition = MemoryPartition()
     kept = [Record(Offset(o), Timestamp(1), b"k", v) for o, v in ((2, b"x"), (5, b"y"))]
     partition.add_compacted(kept, last_offset=8)
@@ -107,7 +107,7 @@ def test_offsets_that_compaction_left_out():
 
 
 def test_what_shows_nothing_is_passed():
-    """A chunk can begin and end inside a batch, because a group's position can be any offset."""
+    """Markers before and after the records are skipped: they have no text, and the next offset is after them."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")
@@ -121,7 +121,7 @@ def test_what_shows_nothing_is_passed():
 
 
 def test_records_above_the_end_come_when_it_moves_on():
-    """Records above the end are returned once the end moves on, even if their batch was fetched before."""
+    """Records above the end are returned after the end has moved on, even if their batch was fetched before."""
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")
     for form in (VALUES, KV):
@@ -132,7 +132,7 @@ def test_records_above_the_end_come_when_it_moves_on():
 
 
 def test_a_damaged_batch_is_given_as_its_error():
-    """A damaged batch is a chunk of its own with the error; the records around it are returned."""
+    """A damaged batch is a separate chunk that has the error; the records before and after it are returned."""
     partition = MemoryPartition()
     partition.add(b"a")
     partition.add(b"b")
@@ -157,7 +157,7 @@ def test_records_that_are_gone():
 
 
 def test_the_end_of_a_record_that_was_begun():
-    """`at_or_after` returns the end of the record that contains a position; for an end, that end."""
+    """`at_or_after` returns the end of the record that contains a position; a position that is an end is returned."""
     partition = MemoryPartition()
     partition.add(b"abc", b"d")
     for form in (VALUES, JSON):

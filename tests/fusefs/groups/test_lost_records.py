@@ -1,4 +1,4 @@
-"""A group's reader of a partition that lost records in an unclean election."""
+"""A reader of a group whose partition lost records in an unclean election."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from topicfs.storage.errors import NoPositionError
 
 
 async def test_records_that_an_unclean_election_lost(world: World):
-    """A reader of lost records goes back to the first of them, commits that offset, and reports it.
+    """A reader that read lost records goes back to the first lost offset, commits this offset, and reports it.
 
-    auto.offset.reset does not matter here.
+    auto.offset.reset has no effect on this.
     """
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
@@ -31,7 +31,7 @@ async def test_records_that_an_unclean_election_lost(world: World):
 
 
 async def test_lost_records_that_were_not_given(world: World):
-    """If the lost records were not read yet, the reader continues with the new records, without a report."""
+    """If the lost records had not been read, the reader continues with the new records, without a report."""
     large = b"a" * GROUP_FETCH_BYTES
     for value in (large, b"b", b"c"):
         world.add(0, value)
@@ -59,7 +59,7 @@ async def test_a_reader_that_was_given_nothing_yet(world: World):
 
 
 async def test_lost_records_without_a_reset(world: World):
-    """With auto.offset.reset=none, a reader of lost records has no position until one is set."""
+    """With auto.offset.reset=none, a reader of lost records has no position until a position is set."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.groups.reset("none")
@@ -86,7 +86,7 @@ async def test_a_run_whose_records_were_lost(world: World):
 
 
 async def test_lost_records_that_poll_sees_first(world: World):
-    """If poll(2) finds the loss first, only the records before it are committed, so that none is skipped."""
+    """If poll(2) notices the loss before a read, only the records before it are committed, so that none is skipped."""
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
     stream = world.open(0)

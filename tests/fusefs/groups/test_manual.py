@@ -1,4 +1,4 @@
-"""Groups with commit=manual: the program writes which positions to commit."""
+"""Groups with commit=manual: the program commits by writing to the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def manual(world: World, *numbers: int) -> Stream:
 
 
 async def test_manual_commits_what_was_given_when_it_is_written(world: World):
-    """`commit` commits the position that the program has read to; later records that it was sent do not count."""
+    """`commit` commits the position up to which the program has read; records that it was sent later do not count."""
     world.add(0, b"a", b"b", b"c")
     stream = await manual(world, 0)
     await stream.read()
@@ -33,7 +33,7 @@ async def test_manual_commits_what_was_given_when_it_is_written(world: World):
 
 
 async def test_manual_commits_an_offset(world: World):
-    """`commit OFFSET` is about the partition read last, `commit PARTITION OFFSET` about that partition."""
+    """`commit OFFSET` commits in the partition that was read last, `commit PARTITION OFFSET` in that partition."""
     world = World(2)
     world.add(0, b"a", b"b")
     stream = await manual(world, 0, 1)
@@ -47,7 +47,7 @@ async def test_manual_commits_an_offset(world: World):
 
 
 async def test_manual_commits_the_offset_at_which_it_began(world: World):
-    """A commit of the position at which the member began is written to the log, too."""
+    """Committing the position at which the member began also writes the position to the log."""
     world.add(0, b"a")
     stream = await manual(world, 0)
     await stream.read()
@@ -57,7 +57,7 @@ async def test_manual_commits_the_offset_at_which_it_began(world: World):
 
 
 async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
-    """Records of a deleted topic are not committed in a new topic of that name, which is read from its start."""
+    """Records of a deleted topic are not committed for a new topic of its name, which is read from its start."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     assert b"a\nb\n" == await stream.read()
@@ -74,7 +74,7 @@ async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
 
 
 async def test_words_that_mean_nothing(world: World):
-    """An unknown word fails with the words that are valid."""
+    """If a program writes an unknown word, the write fails, and the reason lists the valid words."""
     stream = await manual(world, 0)
 
     assert "`commit OFFSET`" in str(await errno_of(stream.write("done\n")))
@@ -83,7 +83,7 @@ async def test_words_that_mean_nothing(world: World):
 
 
 async def test_manual_gives_back_what_it_has_not_committed(world: World):
-    """A partition is given up at the next read, without a commit; the next member begins at the last commit."""
+    """At the next read a partition is given up without a commit; the next member begins at the last commit."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     await stream.read()

@@ -29,7 +29,7 @@ PLACE = TopicPartition("orders", 0)
 
 
 class Queue:
-    """A queue over the topic `orders`, and its open files."""
+    """A queue of the topic `orders`, and the open files of the queue."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -76,7 +76,7 @@ def queue(tmp_path: Path) -> Iterator[Queue]:
 
 
 async def test_each_read_is_one_record(queue: Queue):
-    """Each record is read by one open file only, in several reads if it is longer than the requested size."""
+    """Each record is read through one open file only, in several reads if it is longer than the requested size."""
     queue.add(b"a", b"bcd", b"e")
     one, other = queue.open(), queue.open()
 
@@ -86,7 +86,7 @@ async def test_each_read_is_one_record(queue: Queue):
 
 
 async def test_what_is_accepted_is_done(queue: Queue):
-    """`accept` is about the record read last, and is stored when write(2) returns."""
+    """`accept` accepts the record that was read last, and is stored when write(2) returns."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -97,7 +97,7 @@ async def test_what_is_accepted_is_done(queue: Queue):
 
 
 async def test_what_is_released_comes_again(queue: Queue):
-    """A released record is read again; a rejected one is not."""
+    """A released record is read again, and a rejected record is not."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -113,7 +113,7 @@ async def test_what_is_released_comes_again(queue: Queue):
 
 
 async def test_a_record_by_its_name(queue: Queue):
-    """A word may name one of several held records."""
+    """A command can name any of the records that the file holds."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -124,7 +124,7 @@ async def test_a_record_by_its_name(queue: Queue):
 
 
 async def test_a_close_gives_back_what_is_held(queue: Queue):
-    """close(2) releases the held records at once."""
+    """close(2) immediately releases the records that the file holds."""
     queue.add(b"a")
     taker = queue.open()
     await taker.read()
@@ -134,7 +134,7 @@ async def test_a_close_gives_back_what_is_held(queue: Queue):
 
 
 async def test_words_that_mean_nothing(queue: Queue):
-    """Unknown words, and words about records that are not held, fail."""
+    """Unknown words, and words about records that the file does not hold, fail."""
     queue.add(b"a")
     taker = queue.open()
     assert isinstance(await errno_of(taker.say("accept")), RecordNotHeldError)
@@ -145,7 +145,7 @@ async def test_words_that_mean_nothing(queue: Queue):
 
 
 async def test_what_was_read_before_is_gone(queue: Queue):
-    """Only the record read last can be read again; seeking further back is ESPIPE."""
+    """A program can seek back only within the record that it read last; seeking further back fails with ESPIPE."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -182,7 +182,7 @@ async def test_json_tells_where_a_record_is_from(queue: Queue):
 
 
 class Kernel:
-    """The kernel while a program waits in poll(2): it polls again after each notification."""
+    """A program that waits in poll(2), with its kernel: after each notification it polls again."""
 
     def __init__(self, taker: Taker) -> None:
         self.taker = taker
@@ -199,7 +199,7 @@ class Kernel:
 
 
 async def test_poll_tells_of_a_record(queue: Queue):
-    """After poll(2) finds a record, the file holds it for its next read."""
+    """After poll(2) has found a record, the file holds the record for its next read."""
     taker = queue.open()
     assert 0 == taker.handle.poll(Kernel(taker)) & select.POLLIN
     with trio.fail_after(TIMEOUT_SECONDS):
@@ -213,7 +213,7 @@ async def test_poll_tells_of_a_record(queue: Queue):
 
 
 async def test_a_record_that_comes_while_poll_looks_is_told(queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    """A record is reported even if it arrives after a thread found none, before the event loop knows that."""
+    """A record is reported even if it arrives after a thread found none and before the event loop gets this result."""
     taker = queue.open()
     session, looks = taker.session, []
     take = session.take
@@ -234,11 +234,11 @@ async def test_a_record_that_comes_while_poll_looks_is_told(queue: Queue, monkey
 
 
 async def test_a_program_that_no_longer_waits_holds_nothing(queue: Queue):
-    """After its poll(2) timed out, a program holds no record; later ones are free for others."""
+    """After its poll(2) timed out, a program holds no record, and later records are free for other programs."""
     taker = queue.open()
     taker.handle.poll(Kernel(taker))
     await trio.testing.wait_all_tasks_blocked()
-    assert AGAIN == await errno_of(taker.read())  # The read runs after the search for poll(2).
+    assert AGAIN == await errno_of(taker.read())  # This read runs after the search that poll(2) started.
     queue.add(b"a")
     await trio.testing.wait_all_tasks_blocked()
 
@@ -246,7 +246,7 @@ async def test_a_program_that_no_longer_waits_holds_nothing(queue: Queue):
 
 
 async def test_polls_that_do_not_wait_find_a_record(queue: Queue):
-    """Repeated calls of poll(2) with a timeout of zero find a record."""
+    """poll(2) with a timeout of zero, called repeatedly, finds a record."""
     queue.add(b"a")
     taker = queue.open()
     with trio.fail_after(TIMEOUT_SECONDS):
@@ -257,7 +257,7 @@ async def test_polls_that_do_not_wait_find_a_record(queue: Queue):
 
 
 async def test_the_error_of_a_poll_is_the_next_reads(queue: Queue):
-    """If a poll fails, the file is readable, and the next read raises the error."""
+    """If a poll fails, the file is readable, and the next read raises the error of the poll."""
     taker = queue.open()
     queue.engine.delete_topic("orders")
     with trio.fail_after(TIMEOUT_SECONDS):

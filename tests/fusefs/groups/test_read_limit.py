@@ -54,12 +54,12 @@ async def read_all(stream: Stream, size: int = 100) -> list[bytes]:
     ],
 )
 def test_a_name_says_where_the_file_ends(name: str, limit: ReadLimit | None):
-    """The number in `next-N` is at least 1, without a leading zero or an upper limit."""
+    """The number in `next-N` is at least 1, has no leading zero, and has no upper limit."""
     assert limit == parse_read_limit(name)
 
 
 async def test_the_end_commits(world: World):
-    """The read that returns the end commits, and the member leaves; earlier reads commit nothing."""
+    """The read that returns the end of the file commits, and the member leaves; earlier reads commit nothing."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(2))
 
@@ -70,7 +70,7 @@ async def test_the_end_commits(world: World):
 
 
 async def test_who_closes_before_the_end_commits_nothing(world: World):
-    """A file that is closed before its end commits nothing."""
+    """Closing a file before its end was read commits nothing."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(3))
     await stream.read(2)
@@ -82,7 +82,7 @@ async def test_who_closes_before_the_end_commits_nothing(world: World):
 
 @pytest.mark.parametrize("count", [3, 4, BEYOND_64_BITS])
 async def test_fewer_records_end_where_the_partitions_ended(world: World, count: int):
-    """With fewer records than the limit, the end is where the log ended at open(2)."""
+    """If there are fewer records than the limit, the file ends where the log ended at open(2)."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(count))
     world.add(0, b"later")
@@ -92,7 +92,7 @@ async def test_fewer_records_end_where_the_partitions_ended(world: World, count:
 
 
 async def test_nothing_to_read_is_an_end_at_once(world: World):
-    """Without any records, the first read returns the end, and nothing is committed."""
+    """If there are no records, the first read returns the end of the file, and nothing is committed."""
     stream = world.open(0, limit=next_records(5))
 
     assert [b"", b""] == [await stream.read(), await stream.read()]
@@ -102,7 +102,7 @@ async def test_nothing_to_read_is_an_end_at_once(world: World):
 @pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix)
 @pytest.mark.parametrize("size", [1, 3, 7, 100, 100_000])
 async def test_records_are_counted_and_not_lines_or_reads(world: World, form: Form, size: int):
-    """The limit counts records, not lines or reads: also for values with newlines and large records."""
+    """The limit counts records, not lines or reads, even for values with newlines and for large records."""
     world = World(2)
     for number in (0, 1):
         world.add(number, b"two\nlines", b"", b"x" * 200, b"last")
@@ -122,7 +122,7 @@ async def test_records_are_counted_and_not_lines_or_reads(world: World, form: Fo
 
 
 async def test_offsets_without_records_are_not_counted(world: World):
-    """Gaps of compaction, transaction markers and aborted records do not count."""
+    """Gaps of compaction, transaction markers and aborted records do not count towards the limit."""
     world.topic.all[0].skip_offsets(10)
     world.topic.all[0].add_compacted([record(12, value=b"a"), record(17, value=b"b")], last_offset=19)
     world.topic.all[0].add_marker()
@@ -143,7 +143,7 @@ async def test_offsets_without_records_are_not_counted(world: World):
 
 
 async def test_a_damaged_batch_fails_the_run(world: World):
-    """A damaged batch fails a read, as in `drain`; reading on gives the records after it, and the end commits both."""
+    """A damaged batch fails a read, as in `drain`; later reads return the next records, and the end commits all."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.topic.all[0].damage(0)
@@ -155,7 +155,7 @@ async def test_a_damaged_batch_fails_the_run(world: World):
 
 
 async def test_what_was_seeked_back_over_is_given_to_the_next_program(world: World):
-    """A shell's loop of `read`, which seeks back after each line, gets all lines."""
+    """A shell loop of `read`, which seeks back after each line, gets all lines."""
     world.add(0, b"a", b"b", b"c")
     stream, seen = world.open(0, limit=next_records(2)), []
     while data := await stream.read():
@@ -167,7 +167,7 @@ async def test_what_was_seeked_back_over_is_given_to_the_next_program(world: Wor
 
 
 async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
-    """A partition with records that were read is kept until the end: another member would get the same records."""
+    """A partition whose records were read is kept until the end, because another member would get them again."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(2))
     await stream.read(2)
@@ -181,7 +181,7 @@ async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
 
 
 async def test_a_partition_of_which_nothing_was_given_goes_at_once(world: World):
-    """A partition without any records that were read is given up at once, even if poll(2) looked at it."""
+    """A partition whose records were not read is given up immediately, even if poll(2) has looked at it."""
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")
@@ -211,7 +211,7 @@ async def test_who_has_given_something_waits_for_no_other_member(world: World):
 
 
 async def test_who_has_given_nothing_waits_for_partitions(world: World, nursery: trio.Nursery):
-    """A run without partitions waits for them: an end would say that there are no records."""
+    """A run that has no partitions waits for them, because an end would mean that there are no records."""
     world.add(0, b"a")
     stream, seen = world.open(limit=next_records(5), nonblocking=False), []
     world.groups.set_state(GroupState.PREPARING_REBALANCE)
@@ -224,7 +224,7 @@ async def test_who_has_given_nothing_waits_for_partitions(world: World, nursery:
 
 
 async def test_a_partition_that_is_taken_away_fails_the_run(world: World):
-    """If max.poll.interval.ms expires, the run fails and commits nothing, not even for other partitions."""
+    """If max.poll.interval.ms expires, the run fails and commits nothing in any partition."""
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")
@@ -239,7 +239,7 @@ async def test_a_partition_that_is_taken_away_fails_the_run(world: World):
 
 
 async def test_a_commit_that_comes_too_late_is_no_end(world: World):
-    """If the final commit is too late, the run fails, because another member gets the records."""
+    """If the final commit comes too late, the run fails, because another member gets the records."""
     world.add(0, b"a")
     stream = world.open(0, limit=next_records(1))
     await stream.read()
@@ -249,7 +249,7 @@ async def test_a_commit_that_comes_too_late_is_no_end(world: World):
 
 
 async def test_a_commit_that_fails_is_tried_again(world: World):
-    """If the final commit fails, reads fail until it succeeds; the end comes after it."""
+    """If the final commit fails, reads fail until the commit succeeds, and only then return the end."""
     world.add(0, b"a")
     stream = world.open(0, limit=next_records(1))
     await stream.read()
@@ -265,7 +265,7 @@ async def test_a_commit_that_fails_is_tried_again(world: World):
 
 
 async def test_manual_commits_are_the_programs(world: World):
-    """With commit=manual, the member stays after the end until the program writes `commit`."""
+    """With commit=manual, the member stays in the group after the end, until the program writes `commit`."""
     world.groups.present = replace(world.groups.present, commit="manual")
     world.add(0, b"a", b"b")
     stream = world.open(0, limit=next_records(1))
@@ -290,7 +290,7 @@ async def test_poll_tells_of_the_end(world: World):
 
 
 class Notification:
-    """Notes whether the kernel was notified."""
+    """Records whether the kernel was notified."""
 
     told = False
 
@@ -299,7 +299,7 @@ class Notification:
 
 
 async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: trio.testing.MockClock):
-    """`next-10s` reads the present records and those that arrive within 10 seconds; then it ends and commits."""
+    """`next-10s` reads the records that exist or arrive within 10 seconds; then it ends and commits."""
     world.add(0, b"a")
     stream, seen = world.open(0, limit=ReadLimit(seconds=10), nonblocking=False), []
     await read_behind(nursery, stream, seen)
@@ -320,7 +320,7 @@ async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: 
 async def test_when_the_time_is_over_a_record_is_given_to_its_end(
     world: World, mock_clock: trio.testing.MockClock
 ):
-    """When the time is over, the record that was begun is finished, and no further one is read."""
+    """When the time is over, a record that was read in part is read to its end, and no further record is read."""
     world.add(0, b"abc", b"def", b"ghi")
     stream = world.open(0, limit=ReadLimit(seconds=1))
     assert [b"abc\n", b"de"] == [await stream.read(4), await stream.read(2)]
@@ -333,7 +333,7 @@ async def test_when_the_time_is_over_a_record_is_given_to_its_end(
 
 
 async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: trio.testing.MockClock):
-    """The end of the time wakes a waiting poll(2); records that a poll only looked at are not read."""
+    """The end of the time wakes a waiting poll(2); records that only poll(2) has looked at are not read."""
     stream, kernel = world.open(0, limit=ReadLimit(seconds=1)), Notification()
     assert 0 == stream.poll(kernel)
     mock_clock.jump(2)
@@ -351,7 +351,7 @@ async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: t
 async def test_the_time_begins_when_the_group_admits_the_reader(
     world: World, mock_clock: trio.testing.MockClock
 ):
-    """The time begins when the group admits the member, not during the rebalance before."""
+    """The time begins when the group admits the member; the rebalance before that does not count."""
     world.add(0, b"a")
     world.groups.admits = False
     stream = world.open(limit=ReadLimit(seconds=1))
@@ -367,7 +367,7 @@ async def test_the_time_begins_when_the_group_admits_the_reader(
 
 
 async def test_time_without_end(world: World, mock_clock: trio.testing.MockClock):
-    """A number of seconds above 64 bits waits; close(2) ends the wait."""
+    """With a number of seconds above 64 bits a read waits, until close(2) ends the wait."""
     stream = world.open(0, limit=ReadLimit(seconds=BEYOND_64_BITS))
     mock_clock.jump(10**9)
     await all_tasks_blocked()

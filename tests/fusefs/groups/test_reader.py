@@ -24,7 +24,7 @@ async def test_it_begins_at_the_groups_position(world: World):
 
 
 async def test_asking_for_more_commits_what_was_given(world: World):
-    """A read commits the records of the reads before it, so that unprocessed records are not lost."""
+    """A read commits the records that earlier reads returned, so that unprocessed records are not lost."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
 
@@ -35,7 +35,7 @@ async def test_asking_for_more_commits_what_was_given(world: World):
 
 
 async def test_only_what_was_given_whole_is_done(world: World):
-    """Read byte by byte, a record is committed when the first byte after it is read."""
+    """If a program reads byte by byte, a record is committed when the first byte after it is read."""
     world.add(0, b"ab", b"c")
     stream, seen = world.open(0), []
     for _ in range(5):
@@ -46,7 +46,7 @@ async def test_only_what_was_given_whole_is_done(world: World):
 
 
 async def test_whole_records_where_one_fits(world: World):
-    """A read returns whole records if at least one fits; a larger record comes in pieces."""
+    """A read returns whole records if at least one fits; a larger record is returned in pieces."""
     world.add(0, b"abc", b"def", b"ghi")
     stream = world.open(0)
 
@@ -66,7 +66,7 @@ async def test_what_was_read_too_far_is_not_done(world: World):
 
 
 async def test_what_is_done_cannot_be_read_again(world: World):
-    """Seeking back before a committed record is ESPIPE."""
+    """Seeking back to before a committed record fails with ESPIPE."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read(2)
@@ -90,7 +90,7 @@ async def test_each_form_commits_offsets(form: Form, world: World):
 
 
 async def test_partitions_in_turns(world: World):
-    """Partitions are read in turn, so a busy one does not block the others."""
+    """Partitions are read in turn, so that a busy partition does not block the other partitions."""
     world = World(3)
     for number in range(3):
         world.add(number, b"%d" % number)
@@ -123,7 +123,7 @@ async def test_it_waits_for_records_and_for_partitions(world: World, nursery: tr
 
 
 async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world: World):
-    """A partition with no uncommitted records is given up at once, without a read."""
+    """A partition that has no uncommitted records is given up immediately, before the next read."""
     world = World(2)
     world.add(0, b"a")
     stream = world.open(0, 1)
@@ -136,7 +136,7 @@ async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world:
 
 
 async def test_what_was_handed_out_is_answered_first(world: World):
-    """A partition with uncommitted records is given up at the next read, after their commit."""
+    """A partition that has uncommitted records is given up at the next read, after the records were committed."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read(2)
@@ -150,7 +150,7 @@ async def test_what_was_handed_out_is_answered_first(world: World):
 
 
 async def test_a_record_that_was_begun_is_given_to_its_end(world: World):
-    """A record that was begun is finished before its partition is given up; no further one is read."""
+    """A record that was read in part is read to its end before its partition is given up; no other record is read."""
     world.add(0, b"abcdef", b"g")
     stream = world.open(0)
     assert b"ab" == await stream.read(2)
@@ -165,7 +165,7 @@ async def test_a_record_that_was_begun_is_given_to_its_end(world: World):
 
 
 async def test_a_waiting_reader_gives_back_at_once(world: World, nursery: trio.Nursery):
-    """A waiting reader commits and gives up its partition at once: it has asked for more."""
+    """A waiting reader immediately commits and gives up its partition, because its read has asked for more."""
     world.add(0, b"a")
     stream, seen = world.open(0, nonblocking=False), []
     await stream.read()
@@ -181,7 +181,7 @@ async def test_a_waiting_reader_gives_back_at_once(world: World, nursery: trio.N
 
 
 async def test_a_line_that_a_program_left_to_the_next_goes_to_the_next_owner(world: World):
-    """Records that the program seeked back over are not committed; the partition's next member reads them."""
+    """Records that the program seeked back over are not committed, so the partition's next member reads them."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0)
     await stream.read()
@@ -195,7 +195,7 @@ async def test_a_line_that_a_program_left_to_the_next_goes_to_the_next_owner(wor
 
 
 async def test_a_partition_that_comes_again_begins_at_its_new_position(world: World):
-    """A partition that returns is read from its newly committed position."""
+    """If a partition is assigned again, it is read from its newly committed position."""
     world.add(0, b"a", b"b", b"c", b"d")
     stream = world.open(0)
     await stream.read(2)
@@ -208,7 +208,7 @@ async def test_a_partition_that_comes_again_begins_at_its_new_position(world: Wo
 
 
 async def test_a_partition_that_was_taken_away(world: World):
-    """After max.poll.interval.ms, nothing more of the lost partition is read or committed."""
+    """After max.poll.interval.ms, no more records of the lost partition are read or committed."""
     world.add(0, b"abc", b"d")
     stream = world.open(0)
     await stream.read(2)
@@ -221,7 +221,7 @@ async def test_a_partition_that_was_taken_away(world: World):
 
 
 async def test_the_last_close_leaves(world: World):
-    """The last close(2) leaves the group without a commit."""
+    """After the last close(2) the member leaves the group without a commit."""
     world.add(0, b"a")
     stream = world.open(0)
     await stream.read()
@@ -249,7 +249,7 @@ async def test_a_failed_commit_is_told_by_the_next_read(world: World):
 
 
 async def test_a_commit_that_came_too_late_is_no_error(world: World):
-    """A commit after the partition was reassigned is not an error: the new member reads the records again."""
+    """A commit after the partition was reassigned is not an error, because the new member reads the records again."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read(2)
@@ -261,7 +261,7 @@ async def test_a_commit_that_came_too_late_is_no_error(world: World):
 
 
 async def test_who_is_no_member_any_longer_is_told(world: World):
-    """After the group was deleted, each read fails with that reason."""
+    """After the group was deleted, each read fails, and the reason says so."""
     stream = world.open(0)
     stream.member.lose(GroupError("deleted"))
 
@@ -269,7 +269,7 @@ async def test_who_is_no_member_any_longer_is_told(world: World):
 
 
 async def test_drain_ends_where_the_partitions_ended(world: World):
-    """`drain` ends where the partitions ended at open(2); then an empty read returns, and all is committed."""
+    """`drain` ends where the partitions ended at open(2); then a read returns no data, and all is committed."""
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")
@@ -300,7 +300,7 @@ async def test_drain_waits_until_its_positions_are_committed(world: World, nurse
 
 
 async def test_drain_that_cannot_commit_says_so_in_place_of_its_end(world: World):
-    """If the commit fails, `drain` fails instead of ending."""
+    """If the commit fails, the read at the end of `drain` fails instead of returning the end."""
     world.add(0, b"a")
     stream = world.open(0, limit=DRAIN)
     await stream.read()
@@ -326,7 +326,7 @@ async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nurser
 
 
 async def test_drain_waits_for_a_position_that_a_transaction_may_move(world: World, nursery: trio.Nursery):
-    """`drain` waits for a partition whose position is undecided because a transaction may change it."""
+    """`drain` waits for a partition whose position is undecided, because a transaction may still change it."""
     world.add(0, b"a")
     stream, seen = world.open(limit=DRAIN, nonblocking=False), []
     stream.member.undecided = (orders(0),)
@@ -340,7 +340,7 @@ async def test_drain_waits_for_a_position_that_a_transaction_may_move(world: Wor
 
 
 async def test_drain_passes_markers(world: World):
-    """`drain` commits past a transaction marker, so that the lag is 0."""
+    """`drain` commits the offset after a transaction marker, so that the lag is 0."""
     world.add(0, b"a")
     world.topic.all[0].add_marker()
     stream = world.open(0, limit=DRAIN)
@@ -351,7 +351,7 @@ async def test_drain_passes_markers(world: World):
 
 @pytest.mark.parametrize("drains", [True, False])
 async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through(world: World, drains: bool):
-    """A log of aborted records only is committed to its end; an empty log gets no position."""
+    """A log that has only aborted records is committed to its end; an empty log gets no position."""
     world = World(2)
     world.topic.all[0].add_marker()
     stream = world.open(0, 1, limit=ReadLimit(drains=drains))
@@ -361,7 +361,7 @@ async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through
 
 
 async def test_auto_offset_reset(world: World):
-    """Without a position, auto.offset.reset decides: earliest, latest, by_duration or none (an error)."""
+    """If there is no position, auto.offset.reset decides: earliest, latest, by_duration, or none, which is an error."""
     world.topic.all[0].add(b"a", time=1_000)
     world.topic.all[0].add(b"b", time=9_000)
 
@@ -378,7 +378,7 @@ async def test_auto_offset_reset(world: World):
 
 @pytest.mark.parametrize("position", [0, 9])
 async def test_a_position_out_of_range(world: World, position: int):
-    """A position outside the log is reset by auto.offset.reset, with a report."""
+    """A position outside the log is reset as auto.offset.reset says, and this is reported."""
     world.add(0, b"a", b"b", b"c")
     world.topic.all[0].log_start_offset = 1
 
@@ -388,7 +388,7 @@ async def test_a_position_out_of_range(world: World, position: int):
 
 
 async def test_records_that_are_deleted_before_they_are_read(world: World):
-    """If unread records were deleted, the reader continues by auto.offset.reset, with a report."""
+    """If unread records are deleted, the reader continues as auto.offset.reset says, and this is reported."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read()
@@ -401,7 +401,7 @@ async def test_records_that_are_deleted_before_they_are_read(world: World):
 
 
 async def test_a_damaged_batch_is_done_only_when_more_is_asked_for(world: World):
-    """A damaged batch fails a read, and is committed by the read after it."""
+    """A damaged batch fails one read, and the next read commits the offsets of the batch."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.topic.all[0].damage(0)
@@ -423,7 +423,7 @@ async def test_a_deleted_topic_ends_it(world: World):
 
 
 async def test_a_partition_that_was_opened_again(world: World):
-    """After a partition was reopened, reading continues at its offset."""
+    """After a partition was reopened, reading continues at the same offset."""
     world.add(0, b"a")
     stream = world.open(0)
     await stream.read()
@@ -437,12 +437,12 @@ async def test_a_partition_that_was_opened_again(world: World):
 async def test_a_read_that_waits_hears_of_a_partition_that_was_opened_again(
     world: World, nursery: trio.Nursery
 ):
-    """A waiting read also hears of records after its partition was reopened."""
+    """A waiting read is also woken by records that arrive after its partition was reopened."""
     stream, seen = world.open(0, nonblocking=False), []
     await read_behind(nursery, stream, seen)
     again = MemoryTopic("orders", 1)
     world.engine.all["orders"] = again
-    world.topic.all[0].listeners[0]()  # The engine's signal that the log failed.
+    world.topic.all[0].listeners[0]()  # The signal by which the engine reports that the log failed.
     await all_tasks_blocked()
     again.all[0].add(b"a")
     await all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""Polls of a group's open `log` and `drain`: the file is readable if the next read does not wait."""
+"""Polls of a group's open `log` and `drain`: the file is readable if the next read would not wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Notification:
 
 
 async def test_poll_asks_for_nothing(world: World):
-    """poll(2) commits nothing; the next read returns what it found."""
+    """poll(2) commits nothing, and the next read returns the records that it found."""
     world.add(0, b"a")
     stream, kernel = world.open(0), Notification()
     await all_tasks_blocked()
@@ -35,7 +35,7 @@ async def test_poll_asks_for_nothing(world: World):
 
 
 async def test_poll_tells_of_partitions_too(world: World):
-    """poll(2) is notified of a new partition with records, and of the end of `drain`."""
+    """poll(2) is notified of a new partition that has records, and of the end of `drain`."""
     world.add(0, b"a")
     stream, kernel = world.open(), Notification()
     assert 0 == stream.poll(kernel)
@@ -49,7 +49,7 @@ async def test_poll_tells_of_partitions_too(world: World):
 
 
 async def test_a_polled_partition_can_be_given_back(world: World):
-    """A partition that poll(2) only looked at is given up at once."""
+    """A partition that only poll(2) has looked at is given up immediately."""
     world.add(0, b"a")
     stream = world.open(0)
     stream.poll(None)
@@ -60,7 +60,7 @@ async def test_a_polled_partition_can_be_given_back(world: World):
 
 
 async def test_poll_of_a_deleted_topic_is_readable(world: World):
-    """poll(2) after the topic was deleted finds the file readable, because the next read fails at once."""
+    """poll(2) after the topic was deleted finds the file readable, because the next read fails without waiting."""
     stream = world.open(0)
     await all_tasks_blocked()
     del world.engine.all["orders"]

@@ -20,7 +20,7 @@ from topicfs.fusefs.metrics.address import LOOPBACK, MetricsAddressError, parse_
     ],
 )
 def test_an_address_is_a_port_and_maybe_a_host(text: str, host: str, port: int):
-    """An address is [HOST:]PORT; without a host, the server listens on the loopback interface only."""
+    """An address is [HOST:]PORT; without HOST, the server listens only on the loopback interface."""
     assert (host, port) == parse_metrics_address(text)
 
 
@@ -42,7 +42,7 @@ def test_an_address_is_a_port_and_maybe_a_host(text: str, host: str, port: int):
     ],
 )
 def test_what_is_no_address_is_refused_with_the_remedy(text: str):
-    """An invalid address is refused in one line that names it and the remedy."""
+    """An invalid address is refused with a one-line error that names the address and the remedy."""
     with pytest.raises(MetricsAddressError) as raised:
         parse_metrics_address(text)
     assert str(raised.value).startswith(f"{text}: not an address to listen at; name HOST:PORT")

@@ -1,4 +1,4 @@
-"""The metrics of an engine and of its mount, as Prometheus' own parser reads them."""
+"""The metrics of an engine and of its mount, as the parser of Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def watched(counts: RequestCounts | None = None) -> WatchedMount:
 
 
 def samples(text: str) -> Samples:
-    """Return each sample by its name and labels, and check that none is repeated."""
+    """Return each sample by its name and labels, and check that no sample occurs twice."""
     found: Samples = {}
     for family in text_string_to_metric_families(text):
         for one in family.samples:
@@ -64,7 +64,7 @@ def of(found: Samples, metric: table.Metric, **labels: str) -> float | None:
 
 
 def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
-    """The collector's metrics are those of the table, with the same kind, labels and meaning."""
+    """The collector's metrics are those of the table, with the same kinds, labels and meanings."""
     counts = RequestCounts()
     counts.note(NUMBERS["read"], 5)
     counts.note_error(NUMBERS["read"], 5)
@@ -83,7 +83,7 @@ def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
 
 
 def test_names_follow_prometheus_conventions():
-    """Names follow Prometheus: a prefix, base units, `_total` for counters; each meaning is a sentence."""
+    """Names follow Prometheus' conventions: a prefix, base units, `_total` for counters. Each meaning is a sentence."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
         assert re.fullmatch(r"topicfs_[a-z]+(_[a-z]+)*", metric.name)
@@ -105,7 +105,7 @@ def test_the_page_about_watching_has_the_table():
 
 
 def test_appends_and_how_topics_stand(engine: Engine):
-    """Appends, sizes and numbers of partitions are reported by topic; a scrape opens no partition."""
+    """Appends, sizes and numbers of partitions are reported for each topic; a scrape opens no partition."""
     partitions = engine.create_topic("orders", partitions=2).partitions()
     append_lines(partitions[0], "a\nb\n")
     append_lines(partitions[1], "c\n")
@@ -125,7 +125,7 @@ def test_appends_and_how_topics_stand(engine: Engine):
 
 
 def test_a_scrape_opens_no_partition(tmp_path: Path):
-    """A scrape counts unopened partitions without opening them."""
+    """A scrape counts unopened partitions and leaves them unopened."""
     made = open_engine(tmp_path / "data")
     made.create_topic("orders", partitions=3)
     made.close()
@@ -163,7 +163,7 @@ def test_the_state_of_the_mount():
 
 
 def test_the_lag_of_a_group_is_summed_by_topic(engine: Engine):
-    """A group's lag is the sum over a topic's partitions; a position beyond the end counts as 0."""
+    """A group's lag is the sum over the partitions of a topic; a position beyond the end counts as 0."""
     orders = engine.create_topic("orders", partitions=2).partitions()
     for partition in orders.values():
         append_lines(partition, "a\nb\nc\n")
@@ -175,7 +175,7 @@ def test_the_lag_of_a_group_is_summed_by_topic(engine: Engine):
 
 
 def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_path: Path):
-    """A first scrape starts reading the groups and does not wait; without groups, nothing is read."""
+    """The first scrape starts reading the groups without waiting; if there are no groups, nothing is read."""
     first = open_engine(tmp_path / "data")
     assert {} == first.groups.known_positions()
     assert CONSUMER_OFFSETS not in first.topics()
@@ -193,7 +193,7 @@ def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_p
 
 
 def test_series_are_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    """The groups with the largest lags are shown, the others as one series with their sum."""
+    """The groups with the largest lags have series of their own; the other groups share one series with their sum."""
     monkeypatch.setattr(engine_metrics, "MAX_LAGS", 2)
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\nc\nd\n")
     for number in range(4):
@@ -211,7 +211,7 @@ HOSTILE = 'a"b\\c\nd{}, é\u2028'
 
 
 def test_hostile_names_stay_inside_their_labels(engine: Engine):
-    """A group's name with any characters stays inside its label."""
+    """The name of a group, whatever its characters, stays inside its label."""
     append_lines(engine.create_topic("orders").partitions()[0], "a\n")
     engine.groups.set_positions(HOSTILE, {TopicPartition("orders", 0): Position(0)})
     found = scraped(engine)
@@ -222,7 +222,7 @@ def test_hostile_names_stay_inside_their_labels(engine: Engine):
 
 
 def test_a_remote_engine_is_asked_nothing():
-    """A scrape asks a remote engine nothing: it shows what is known, and the counts of the cache."""
+    """A scrape sends no request to a remote engine: it shows known values and the counts of the cache."""
     engine = StallingEngine()
     engine.counts.topic("orders")
     engine.make("orders").all[0].arrive(b"a", b"b")
@@ -239,7 +239,7 @@ def test_a_remote_engine_is_asked_nothing():
 
 
 def test_a_scrape_rests():
-    """A scrape pauses each time it has worked for `step_seconds`."""
+    """A scrape pauses each time after it has worked for `step_seconds`."""
     now, rests = [0.0], []
     pace = Pace(clock=lambda: now[0], sleep=rests.append, step_seconds=1.0)
     for step, _ in enumerate(pace.paced(range(10)), 1):
@@ -249,7 +249,7 @@ def test_a_scrape_rests():
 
 
 def test_between_little_things_the_clock_is_rarely_looked_at():
-    """Between small steps, the clock is read once in STEPS_PER_CLOCK_CHECK."""
+    """In a series of small steps, the clock is read only once in STEPS_PER_CLOCK_CHECK steps."""
     looks: list[float] = []
 
     def clock() -> float:
@@ -266,7 +266,7 @@ def test_between_little_things_the_clock_is_rarely_looked_at():
 
 
 async def test_the_file_is_there_by_name(orders: MountClient):
-    """`@metrics` can be looked up and read, but it is not listed and not writable."""
+    """`@metrics` can be looked up and read, but it is neither listed nor writable."""
     assert "@metrics" not in orders.list()
     await orders.append("orders/0/log", b"a\n")
     text = (await orders.cat("@metrics")).decode()
@@ -289,7 +289,7 @@ async def test_whoever_opens_the_file_gets_what_is_so_then(orders: MountClient):
 
 
 def test_a_directory_whose_name_is_no_text_has_its_metrics(tmp_path: Path):
-    """A directory's name that is not UTF-8 is escaped in its label, and does not fail the scrape."""
+    """If a directory's name is not UTF-8, it is escaped in its label and does not fail the scrape."""
     folder = tmp_path / "d\udcff"
     engine = open_engine(folder)
     assert 1 == scraped(engine)["topicfs_directory_online", (("directory", rf"{tmp_path}/d\udcff"),)]

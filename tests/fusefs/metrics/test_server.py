@@ -1,4 +1,4 @@
-"""Metrics over HTTP: the answers, and scrapers that are slow, many or hostile."""
+"""Metrics over HTTP: the answers, and how the server handles slow, many or hostile scrapers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(server: MetricsServer, path: str = "/metrics", **headers: str) -> tupl
 
 
 def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer):
-    """A scrape is answered in Prometheus' text format, compressed if the client accepts gzip."""
+    """A scrape is answered in the text format of Prometheus, compressed if the client accepts gzip."""
     status, body, headers = asked(server)
     assert (200, True) == (status, b"\ntopicfs_topics 0.0\n" in body)
     assert headers["Content-Type"].startswith("text/plain; version=")
@@ -51,7 +51,7 @@ def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer):
 
 
 def test_the_headers_of_an_answer_come_in_one_piece(server: MetricsServer):
-    """The headers of an answer are sent in one piece: a part of them, without a length, would be an empty scrape."""
+    """The headers of an answer are sent in one piece, because a first part without a length means an empty scrape."""
     with socket.create_connection(server.address) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         head = client.recv(1 << 20).partition(b"\r\n\r\n")
@@ -62,13 +62,13 @@ def test_the_headers_of_an_answer_come_in_one_piece(server: MetricsServer):
 
 
 def test_some_metrics_may_be_asked_for_by_name(server: MetricsServer):
-    """`name[]` restricts a scrape to the metrics with these names, as in other exporters."""
+    """`name[]` limits a scrape to the metrics with the given names, as in other exporters."""
     body = asked(server, "/metrics?name[]=topicfs_topics&name[]=no_such")[1]
     assert [b"topicfs_topics 0.0"] == [line for line in body.splitlines() if not line.startswith(b"#")]
 
 
 def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
-    """MAX_CONCURRENT_SCRAPES scrapes at a time are each answered completely."""
+    """MAX_CONCURRENT_SCRAPES simultaneous scrapes are all answered completely."""
     with ThreadPoolExecutor(MAX_CONCURRENT_SCRAPES) as threads:
         answers = list(threads.map(lambda _: asked(server)[:2], range(MAX_CONCURRENT_SCRAPES)))
     assert [200] * MAX_CONCURRENT_SCRAPES == [status for status, _ in answers]
@@ -78,7 +78,7 @@ def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
 def test_scrapers_that_say_nothing_hold_up_no_more_than_their_places(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ):
-    """When silent scrapers take all places, others get 503, until a silent one is closed after TIMEOUT_SECONDS."""
+    """When silent scrapers take all places, other scrapers get 503, until TIMEOUT_SECONDS end a silent one."""
     idle = [socket.create_connection(server.address) for _ in range(MAX_CONCURRENT_SCRAPES)]
     wait_until(lambda: asked_status(server) == 503, "silent scrapers take all places")
     monkeypatch.setattr(server_module, "CLIENT_TIMEOUT_SECONDS", 0.0)
@@ -117,7 +117,7 @@ def test_whatever_is_sent_the_next_scrape_is_answered(server: MetricsServer, req
 
 
 def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
-    """A port in use, an address of another machine and an unknown name are refused in one line with the reason."""
+    """For a port in use, an address of another machine or an unknown name, the error is one line with the reason."""
     cases = {
         server.address: "in use; another program uses this port: choose another one",
         MetricsAddress("192.0.2.1", 9464): "this machine has no such address",
@@ -132,7 +132,7 @@ def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
 
 
 def test_after_the_end_the_port_is_free():
-    """After `close` the port is free at once, and no thread is left; closing twice is harmless."""
+    """After `close` the port is free immediately and no thread is left; a second `close` has no effect."""
     server = MetricsServer(MetricsAddress("127.0.0.1", reserve_ports(1)[0]))
     server.serve(MetricsCollector(MemoryEngine()))
     asked(server)

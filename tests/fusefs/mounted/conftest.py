@@ -1,4 +1,4 @@
-"""Real mounts for tests, each with its own daemon; at the end of a test they are unmounted."""
+"""Real mounts for tests, each with a separate daemon; at the end of a test they are unmounted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def is_mounted(path: Path) -> bool:
-    """Return whether the table of mounts has `path`; a system call on a dead mount would fail."""
+    """Return whether the table of mounts contains `path`; any other system call fails on a dead mount."""
     return any(
         line.split(" ")[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines()
     )
@@ -36,7 +36,7 @@ class Mount:
     """A mounted topicfs and its daemon."""
 
     def __init__(self, base: Path, topics_in: Client | None = None, **options: Any) -> None:
-        """With `topics_in`, mount a cluster; `clean_up` deletes the topics that were created meanwhile."""
+        """With `topics_in`, mount a cluster; `clean_up` then deletes the topics that were created after this call."""
         self.base = base
         self.topics_in = topics_in
         self._topics_of_others = topics_in.topics() if topics_in else frozenset[str]()
@@ -44,9 +44,9 @@ class Mount:
         self.path = base / "mnt"
         self.log_file = base / "daemon.log"
         self.said = base / "daemon.said"
-        """Standard output and error of its daemons."""
+        """The file that gets standard output and error of the daemons."""
         self.faults = base / "faults"
-        """Control file of the disk's faults (`tests/fusefs/mounted/faults.py`)."""
+        """The control file for faults of the disk (`tests/fusefs/mounted/faults.py`)."""
         self.options = options
         self.daemon: Forked | subprocess.Popen[bytes] | None = None
         self.path.mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ class Mount:
     def start(self, *, python_path: Path | None = None, **changed: Any) -> Mount:
         """Mount in the foreground of a new process, and wait until it is mounted.
 
-        With `python_path`, modules in that directory can be imported.
+        With `python_path`, the daemon can import the modules in that directory.
         """
         self.options |= changed
         cluster = {"cluster": f"kafka://{self.topics_in.bootstrap_server}"} if self.topics_in else {}
@@ -99,7 +99,7 @@ class Mount:
         return self.daemon.pid
 
     def stop(self) -> int:
-        """End the daemon by SIGTERM, as a user does, and return its exit status."""
+        """End the daemon with SIGTERM, as a user does, and return its exit status."""
         assert self.daemon is not None
         self.daemon.send_signal(signal.SIGTERM)
         status = self.daemon.wait(TIMEOUT_SECONDS)
@@ -107,14 +107,14 @@ class Mount:
         return status
 
     def kill(self) -> None:
-        """Kill the daemon, as a crash does; the mountpoint stays dead."""
+        """Kill the daemon, as a crash does; the mountpoint stays in the table of mounts, but is dead."""
         assert self.daemon is not None
         self.daemon.kill()
         self.daemon.wait(TIMEOUT_SECONDS)
         self.log_file.unlink()
 
     def clean_up(self) -> None:
-        """Unmount and end the daemon, whatever their state is."""
+        """Unmount and end the daemon, whatever state the two are in."""
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.terminate()
             try:
@@ -134,12 +134,12 @@ class Mount:
         return (self.path / "@status").read_text()
 
     def bash(self, script: str, **names: object) -> subprocess.CompletedProcess[str]:
-        """Run a person's shell script in the mount's directory, without input and with a time limit."""
+        """Run a shell script in the mount's directory, without input and with a time limit."""
         return shell("bash", script, self.path, **names)
 
 
 def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subprocess.CompletedProcess[str]:
-    """Run a script with `names` as environment variables."""
+    """Run a script with `names` as environment variables, and return its result."""
     environment = {**os.environ, "LC_ALL": "C.UTF-8", **{name: str(value) for name, value in names.items()}}
     return subprocess.run(
         [interpreter, "-c", script],
@@ -154,13 +154,13 @@ def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subproce
 
 
 def _no_surprises(mount: Mount) -> None:
-    """Fail the test if a daemon's log has a traceback: unexpected exceptions become EIO and a traceback."""
+    """Fail the test if a daemon's log has a traceback, because an unexpected exception becomes EIO and a traceback."""
     logs = "".join(path.read_text() for path in mount.base.glob("daemon*.log"))
     assert "Traceback" not in logs, logs
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test of a mount over a data directory, and over a cluster unless `over_a_cluster` says why not."""
+    """Run each test of a mount over a data directory, and over a cluster unless `over_a_cluster` excludes it."""
     if "topics_in" not in metafunc.fixturenames:
         return
     places: list[object] = ["directory"]
@@ -171,7 +171,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that must fail over a cluster, by `over_a_cluster`."""
+    """Mark the tests that must fail over a cluster according to `over_a_cluster`."""
     for item in items:
         if isinstance(item, pytest.Function) and "[cluster" in item.name:
             module = item.module.__name__.rpartition(".")[2]
@@ -183,28 +183,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker whose topics the tests mount."""
-    keeps = {"log.retention.check.interval.ms": "3600000"}  # Keep even records with timestamps of 1970.
+    keeps = {"log.retention.check.interval.ms": "3600000"}  # Keep all records, even with timestamps of 1970.
     with running_broker(tmp_path_factory.mktemp("kafka") / "node", find_java(), keeps) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def client(broker: Broker) -> Iterator[Client]:
-    """A client of that broker."""
+    """A client of the broker."""
     yield Client(broker.bootstrap_server)
     let_go()
 
 
 @pytest.fixture(scope="module")
 def topics_in(request: pytest.FixtureRequest) -> Client | None:
-    """The place of a mount's topics: a data directory (None) or a cluster."""
+    """The cluster that has the mount's topics, or None for a data directory."""
     found: Client | None = request.getfixturevalue("client") if request.param == "cluster" else None
     return found
 
 
 @pytest.fixture
 def unmounted(tmp_path: Path, topics_in: Client | None) -> Iterator[Mount]:
-    """A mount that the test starts itself."""
+    """A mount that is not mounted yet; the test starts it."""
     mount = Mount(tmp_path, topics_in)
     try:
         yield mount
@@ -215,13 +215,13 @@ def unmounted(tmp_path: Path, topics_in: Client | None) -> Iterator[Mount]:
 
 @pytest.fixture
 def mount(unmounted: Mount) -> Mount:
-    """An empty mount."""
+    """A mount without topics."""
     return unmounted.start()
 
 
 @pytest.fixture(scope="module")
 def shared_mount(tmp_path_factory: pytest.TempPathFactory, topics_in: Client | None) -> Iterator[Mount]:
-    """One mount for all tests of a module, which use different topics."""
+    """One mount for all tests of a module; each test uses a different topic."""
     mount = Mount(tmp_path_factory.mktemp("mount"), topics_in)
     try:
         yield mount.start()
@@ -232,7 +232,7 @@ def shared_mount(tmp_path_factory: pytest.TempPathFactory, topics_in: Client | N
 
 @pytest.fixture
 def topic(shared_mount: Mount, request: pytest.FixtureRequest) -> Path:
-    """The test's own topic of one partition, on the shared mount."""
+    """A topic of one partition on the shared mount, only for this test."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
     path = shared_mount.path / name
     path.mkdir()

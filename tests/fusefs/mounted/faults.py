@@ -1,4 +1,4 @@
-"""A disk whose calls fail as a control file says, over the machine's own disk."""
+"""A file system over the machine's disk whose calls fail as a control file says."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from topicfs.storage.disk.native import NativeFileSystem
 class FaultyFile:
     """A file whose calls fail while a line of the control file, such as `pwrite .log ENOSPC`, matches.
 
-    Instead of an errno, a number delays the calls by that many seconds, and `hangs` blocks them as long as the
-    control file exists. With a directory at its end (`pwrite .log EIO /disk1/data`) a line concerns only files in
-    that directory.
+    A number instead of an errno delays the calls by that many seconds; `hangs` blocks them for as long as the control
+    file exists. A line that ends with a directory (`pwrite .log EIO /disk1/data`) applies only to files in that
+    directory.
     """
 
     def __init__(self, file: Any, control: Path) -> None:
@@ -39,7 +39,7 @@ class FaultyFile:
                 continue
             if fault == "hangs":
                 while self._control.exists():
-                    time.sleep(0.02)  # Act as a disk that does not answer.
+                    time.sleep(0.02)  # Behave like a disk that does not answer.
                 continue
             if not fault.startswith("E"):
                 time.sleep(float(fault))
@@ -60,7 +60,7 @@ class FaultyFile:
 
 
 class FaultyFileSystem(NativeFileSystem):
-    """The machine's file system with faults."""
+    """The machine's file system, with the faults of the control file."""
 
     def __init__(self, control: Path) -> None:
         super().__init__()

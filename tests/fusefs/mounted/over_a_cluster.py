@@ -1,6 +1,7 @@
-"""Which tests of a mount also run over a Kafka cluster, and why others do not.
+"""Which tests of a mount also run over a Kafka cluster, and why other tests do not.
 
-A test that must fail there by fusefs/SEMANTICS.md is run and has to fail; a test about data directories is not run.
+If fusefs/SEMANTICS.md says that a test must fail over a cluster, it is run and has to fail. A test about data
+directories is not run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ DIFFERENT: Mapping[str, str] = {
     "test_errnos::test_eperm[creation of a selector]": "open(2) asks what the name means: ENOENT",
     "test_errnos::test_eilseq_and_estale_for_producers": "batches get the mount's own producer there",
 }
-"""Tests that fail over a cluster, as the document says."""
+"""Tests that fail over a cluster, as fusefs/SEMANTICS.md says, with the reasons."""
 
 DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "ls orders/1/segments": NO_FILES,
@@ -41,11 +42,11 @@ DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
-"""Examples of fusefs/SEMANTICS.md that print something else over a cluster, apart from those about queues."""
+"""Examples of fusefs/SEMANTICS.md whose output differs over a cluster, except the examples about queues."""
 
 
 def differs(example: str) -> bool:
-    """Return whether an example prints something else over a cluster."""
+    """Return whether the output of an example differs over a cluster."""
     return example in DIFFERENT_EXAMPLES or "@queues" in example
 
 
@@ -85,4 +86,4 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_shell_tools::test_tail_f_follows_a_whole_topic": SIZES,
     "test_shell_tools::test_recursive_tools_end_and_agree": "it counts all topics, and other tests share the cluster",
 }
-"""Modules and tests that are not run over a cluster."""
+"""Modules and tests that are not run over a cluster, with the reasons."""

@@ -49,7 +49,7 @@ class ReplicaDisks:
         return ["in_sync"] * (len(self.disks) - 1) + ["leader"] == sorted(self.replicas())
 
     def put_ext4(self, number: int) -> None:
-        """Replace the file system in memory by an ext4 in a file, which survives a lazy unmount."""
+        """Replace the file system in memory with an ext4 in a file, which survives a lazy unmount."""
         subprocess.run(["umount", str(self.disks[number])], check=True)
         with self.image.open("wb") as file:
             file.truncate(DISK_BYTES)
@@ -57,15 +57,15 @@ class ReplicaDisks:
         mount("-o", "loop", str(self.image), str(self.disks[number]))
 
     def shut_down(self, number: int) -> None:
-        """Let an ext4 fail: all later reads and writes of it give EIO."""
+        """Shut an ext4 down, so that all its later reads and writes fail with EIO."""
         shut_down(self.disks[number])
 
     def bring_back(self, number: int) -> None:
-        """Mount an ext4 again that was shut down."""
+        """Mount again an ext4 that was shut down."""
         bring_back(self.disks[number], self.image)
 
     def append(self, line: str) -> subprocess.CompletedProcess[str]:
-        """Append a line from a shell."""
+        """Append a line with a shell."""
         return self.mount.bash('echo "$LINE" >> orders/0/log', LINE=line)
 
     def assert_refused(self, line: str) -> None:
@@ -75,7 +75,7 @@ class ReplicaDisks:
         assert "Resource temporarily unavailable" in refused.stderr
 
     def append_and_follow(self, disturb: Callable[[], None]) -> None:
-        """Let shells append and programs follow while `disturb` runs; check that each line is stored and seen once."""
+        """Let shells append and programs follow while `disturb` runs; check that each line is stored and shown once."""
         followers = [
             subprocess.Popen(["cat", str(self.orders / "0" / "follow")], stdout=subprocess.PIPE, text=True)
             for _ in range(2)
@@ -105,7 +105,7 @@ class ReplicaDisks:
             follower.communicate()
 
     def assert_equal(self) -> None:
-        """Check that the segments of all replicas are equal, after the unmount."""
+        """Check, after the unmount, that the segments of all replicas are equal."""
         names = sorted(path.name for path in (self.directories[0] / "orders-0").glob("*.*"))
         compared = [name for name in names if name.endswith((".log", ".index", ".timeindex"))]
         assert compared
@@ -123,7 +123,7 @@ class ReplicaDisks:
 
 
 def shut_down(disk: Path) -> None:
-    """Let an ext4 fail: all later reads and writes of it give EIO."""
+    """Shut an ext4 down, so that all its later reads and writes fail with EIO."""
     directory = os.open(disk, os.O_RDONLY)
     try:
         fcntl.ioctl(directory, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
@@ -132,9 +132,10 @@ def shut_down(disk: Path) -> None:
 
 
 def bring_back(disk: Path, image: Path) -> None:
-    """Mount an ext4 that was shut down again, from a copy of its image.
+    """Mount an ext4 that was shut down from a copy of its image.
 
-    The image itself would still be the failed file system while a process in another mount namespace has it.
+    While a process in another mount namespace has the original image mounted, mounting it again gives the failed file
+    system.
     """
     subprocess.run(["umount", "-l", str(disk)], check=True)
     os.sync()
@@ -144,7 +145,7 @@ def bring_back(disk: Path, image: Path) -> None:
 
 
 def fill_up(path: Path) -> None:
-    """Write a file until its disk is full."""
+    """Write to a file until its disk is full."""
     with suppress(OSError), path.open("wb", buffering=0) as file:
         while file.write(b"x" * 65536):
             pass

@@ -1,9 +1,10 @@
-"""A mount's daemon in its own process: `python serve.py '{"directories": "a,b", …}'`, with options as JSON.
+"""A mount's daemon in a separate process: `python serve.py '{"directories": "a,b", …}'`, with options as JSON.
 
 Options for tests: `dies` (`rename 12`) kills the daemon before its twelfth rename (`tests.soak.kills.AIMS`);
-`cluster` mounts a Kafka cluster, and `noted` names a file for the names of its requests; `answer_seconds` is the time
-limit of a schema registry; `remote` serves a remote engine with one topic, which does not answer while the file it
-names exists. The environment variable TOPICFS_TEST_FAULTS names the control file of disk faults.
+`cluster` mounts a Kafka cluster, and `noted` names a file to which the names of requests are written;
+`answer_seconds` is the time limit of a schema registry; `remote` names a file and serves a remote engine with one
+topic, which answers only while the file does not exist. The environment variable TOPICFS_TEST_FAULTS names the
+control file of disk faults.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def remote_engine(control: str) -> StallingEngine:
 
 
 def noting_engine(cluster: str, file: Path) -> ClusterEngine:
-    """Return a cluster's engine that writes the name of each request as a line of `file`."""
+    """Return a cluster's engine that appends the name of each request to `file` as a line."""
     start = ExitStack().enter_context(servers())
     notes = file.open("a", buffering=1)
     relay = Relay(start, lambda name: print(name, file=notes))
@@ -90,7 +91,7 @@ def options(text: str) -> MountOptions:
 
 
 def main(text: str) -> int:
-    """Mount with options as JSON, serve, and return the exit status."""
+    """Mount with options from JSON, serve, and return the exit status."""
     if faults := os.environ.get("TOPICFS_TEST_FAULTS"):
         disk = FaultyFileSystem(Path(faults))
 

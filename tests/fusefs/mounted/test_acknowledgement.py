@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[ReplicaDisks]:
-    """A mount whose topic needs both replicas, one on tmpfs and one on ext4."""
+    """A mount whose topic requires both replicas in sync; one is on tmpfs, the other on ext4."""
     disks = ReplicaDisks(tmp_path, engine={"replication_factor": 2})
     disks.put_ext4(1)
     yield disks
@@ -46,7 +46,7 @@ APPENDS = {
 
 @pytest.mark.parametrize("how", APPENDS)
 def test_the_append_in_which_a_disk_dies_is_not_acknowledged(two: ReplicaDisks, how: str) -> None:
-    """If a disk fails during an append, the shell gets an error; once the disk is back, readers get the line once."""
+    """If a disk fails during an append, the shell gets an error; after the disk is back, readers get the line once."""
     acks, script = APPENDS[how]
     begin(two, acks)
     two.shut_down(1)
@@ -66,7 +66,7 @@ def test_the_append_in_which_a_disk_dies_is_not_acknowledged(two: ReplicaDisks, 
 
 
 def test_a_shell_that_repeats_a_line_through_one_open_file_has_it_in_the_log_once(two: ReplicaDisks) -> None:
-    """A shell that repeats a line until it succeeds gets EIO, then EAGAIN, and stores the line once."""
+    """A shell that repeats a line until it succeeds gets EIO, then EAGAIN; the line is stored once."""
     begin(two, "all")
     two.shut_down(1)
     script = 'exec 3>> orders/0/log; until echo "$LINE" >&3; do sleep 0.1; done; echo next >&3'
@@ -101,7 +101,7 @@ def test_a_disk_that_hangs_is_waited_for(two: ReplicaDisks) -> None:
 
 
 def test_the_reason_of_the_error_is_shown(two: ReplicaDisks) -> None:
-    """`@status` says that the records are in the log despite the error, so that nobody writes them again."""
+    """`@status` says that the records are in the log despite the error, so that users do not write them again."""
     begin(two, "all")
     two.mount.faults.write_text(f"sync .log EIO {two.directories[1]}\n")
     assert 1 == two.append("in doubt").returncode

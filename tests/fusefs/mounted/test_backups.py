@@ -1,4 +1,4 @@
-"""Backups: tools that walk over a mount end without errors, copy each record, and their copies can be restored."""
+"""Tools that walk over a mount end without errors and copy each record, and their copies can be restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WALKERS = {
     "tar": "set -o pipefail; mkdir $COPY; tar c . | tar x -C $COPY",
     "python's tarfile": "set -o pipefail; mkdir $COPY; find . | python3 -c 'import sys, tarfile; out = tarfile.open(sys.argv[1], \"w\"); [out.add(line[:-1], recursive=False) for line in sys.stdin]; out.close()' $COPY.tar; tar xf $COPY.tar -C $COPY",
 }
-"""Scripts that copy a whole mount."""
+"""Scripts that copy the whole mount."""
 
 READERS = {
     "grep -r": "grep -ra orange . | wc -l",
@@ -36,19 +36,19 @@ READERS = {
     "diff -r": "diff -rq --no-dereference orders orders",
     "getfattr -R": "getfattr -R -d -m - .",
 }
-"""Scripts that read a whole mount."""
+"""Scripts that read the whole mount."""
 
 
 @pytest.fixture
 def mount(unmounted: Mount) -> Mount:
-    """A mount with small segment indexes, because a backup reads and writes all of them."""
+    """A mount with small segment indexes, because backups copy these files completely."""
     overrides = {**KEEP_FOREVER, "segment.index.bytes": str(2**16)}
     return unmounted.start(engine={"creation_overrides": overrides})
 
 
 @pytest.fixture
 def filled(mount: Mount) -> Mount:
-    """A mount of topics with several partitions, one of them empty; records have keys, headers and times."""
+    """A mount with topics of several partitions, one of them empty; the records have keys, headers and times."""
     result = mount.bash(
         "mkdir orders prices empty && mkdir orders/3; seq 500 >> orders/log; "
         "printf 'k%d\\tapple\\n' $(seq 100) >> orders/log.kv; "
@@ -60,13 +60,13 @@ def filled(mount: Mount) -> Mount:
 
 
 def partition_files(root: Path, name: str) -> dict[str, bytes]:
-    """Return the content of all partitions' files of this name, by path."""
+    """Return the content of the file `name` of all partitions, by path."""
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.glob(f"*/[0-9]*/{name}"))}
 
 
 @pytest.mark.parametrize("walker", WALKERS)
 def test_a_copy_of_the_whole_mount_ends_and_is_whole(filled: Mount, tmp_path: Path, walker: str):
-    """A copy ends without an error, and has each partition's files byte for byte."""
+    """The copy ends without an error, and contains each partition's files byte for byte."""
     copy = tmp_path / "copy"
 
     result = filled.bash(WALKERS[walker], COPY=copy)
@@ -89,7 +89,7 @@ def test_whatever_reads_all_it_finds_ends_without_an_error(filled: Mount, reader
 
 
 def test_nothing_that_is_listed_changes_while_it_is_read(filled: Mount):
-    """Size, inode and ctime are the same at lstat(2), after reading, and in the number of bytes read."""
+    """lstat(2), a read and fstat(2) after the read agree on the size; inode and ctime stay the same."""
     for directory, _directories, names in os.walk(filled.path):
         for path in (Path(directory) / name for name in names):
             before = path.lstat()
@@ -105,7 +105,7 @@ def test_nothing_that_is_listed_changes_while_it_is_read(filled: Mount):
 
 
 def test_a_second_rsync_copies_nothing(filled: Mount, tmp_path: Path):
-    """A second rsync copies nothing but `@status`."""
+    """A second rsync copies nothing except `@status`."""
     filled.bash("rsync -a ./ $COPY/", COPY=tmp_path / "copy")
 
     result = filled.bash("rsync -a --itemize-changes ./ $COPY/", COPY=tmp_path / "copy")
@@ -116,7 +116,7 @@ def test_a_second_rsync_copies_nothing(filled: Mount, tmp_path: Path):
 
 @pytest.mark.parametrize("form", ["log.json", "log.batch"])
 def test_a_backup_is_restored_by_appending_it(filled: Mount, tmp_path: Path, form: str):
-    """Appending the copied lines or batches restores each record with key, time and headers."""
+    """Appending the copied lines or batches restores each record with its key, time and headers."""
     copy = tmp_path / "copy"
     filled.bash("cp -a orders $COPY", COPY=copy)
     before = partition_files(filled.path, "log.json")
@@ -135,7 +135,7 @@ def test_a_backup_is_restored_by_appending_it(filled: Mount, tmp_path: Path, for
 
 
 def test_a_backup_is_restored_from_its_segments(filled: Mount, tmp_path: Path):
-    """Copied segments, used as a data directory, restore the records at their offsets."""
+    """The copied segments, used as a data directory, restore the records at their offsets."""
     copy = tmp_path / "copy"
     filled.bash("cp -a orders $COPY", COPY=copy)
     before = partition_files(filled.path, "log.batch")
@@ -173,12 +173,12 @@ TOOLS = {
     "python": "python3 -c 'print(open(\"FILE\").readlines()[250:])'",
     "diff": "diff - FILE < FILE",
 }
-"""Scripts that read one file; their output must be that of an ordinary file."""
+"""Scripts that read one file; their output must be the same as for an ordinary file."""
 
 
 @pytest.fixture
 def whole(topic: Path) -> Path:
-    """A topic of three partitions with alternating timestamps, whose own log is `line 0` to `line 299`."""
+    """A topic of three partitions with alternating timestamps, whose merged log is `line 0` to `line 299`."""
     (topic / "2").mkdir()
     for number in range(3):
         lines = (b'{"payload":"line %d","ts":%d}\n' % (n, 1000 + n) for n in range(number, 300, 3))
@@ -189,7 +189,7 @@ def whole(topic: Path) -> Path:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_tools_read_a_topic_as_a_whole(whole: Path, tmp_path: Path, tool: str):
-    """Tools read a topic's log merged by time to its end, as they read an ordinary file."""
+    """Tools read the log of a topic, merged by time, to its end, as they read an ordinary file."""
     (tmp_path / "log").write_text("".join(f"line {n}\n" for n in range(300)))
     script = TOOLS[tool].replace("FILE", "log")
 
@@ -201,7 +201,7 @@ def test_tools_read_a_topic_as_a_whole(whole: Path, tmp_path: Path, tool: str):
 
 
 def test_a_topic_by_time(whole: Path):
-    """Ranges of times of a topic can be read in three forms."""
+    """A range of times of a topic can be read in three forms."""
     result = shell(
         "bash", "cat @1295-; cat @1100-@1102.kv; jq .payload @1299-.json; stat -c %s @1295-", whole
     )

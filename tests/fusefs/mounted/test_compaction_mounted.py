@@ -1,4 +1,4 @@
-"""Compaction under a real mount: names, sizes, ranges and open files stay right."""
+"""Names, sizes, ranges and open files stay right while a real mount compacts a log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST = ROUNDS * KEYS - 1
 
 @pytest.fixture
 def mount(unmounted: Mount) -> Mount:
-    """A mount with frequent compaction, and `t`, a topic of many small segments, three keys, one record in a batch."""
+    """A mount with frequent compaction; topic `t` has small segments, three keys, and one record per batch."""
     engine = open_engine(unmounted.data)
     engine.create_topic("t", overrides={"internal.segment.bytes": "400"})
     partition = engine.partition("t", 0)
@@ -54,7 +54,7 @@ def left(topic: Path) -> list[int]:
 
 
 def test_removed_offsets_are_gone_alone_and_skipped_in_ranges(mount, topic):
-    """A removed record gives ENOENT and is skipped in ranges; the others keep name and content."""
+    """A removed record gives ENOENT and is skipped in ranges; the other records keep their names and content."""
     partition = topic / "0"
     assert "value 5" == partition.joinpath("5").read_text()
     compact(mount, topic)
@@ -98,7 +98,7 @@ def test_sizes_are_those_of_what_is_left(mount, topic):
 
 
 def test_an_open_file_reads_on_and_follows(mount, topic):
-    """`tail -f` that started before a compaction shows each later record once."""
+    """A `tail -f` that was started before a compaction shows each later record once."""
     partition = topic / "0"
     output = mount.base / "followed"
     with output.open("wb") as into:
@@ -119,7 +119,7 @@ def test_an_open_file_reads_on_and_follows(mount, topic):
 
 
 def test_status_tells_of_compaction(mount, topic):
-    """A partition's status has the first dirty offset, the cleanable ratio and the last flush."""
+    """A partition's status shows the first dirty offset, the cleanable ratio and the last flush."""
     status = topic / "0" / "status"
     assert "cleanable_ratio" not in status.read_text()
     compact(mount, topic)

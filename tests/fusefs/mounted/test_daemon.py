@@ -1,4 +1,4 @@
-"""The process around a mount: background and foreground, refused mounts, and directories of brokers."""
+"""The process of a mount: background and foreground, refused mounts, and directories of brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VECTORS = ROOT / "tests" / "vectors" / "kafka" / "log-dirs"
 
 
 def serve(mount: Mount, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run the command until it returns: a background mount returns once it is mounted, or has failed."""
+    """Run the command until it returns: a background mount returns when it is mounted or has failed."""
     asked = {
         "directories": str(mount.data),
         "mountpoint": str(mount.path),
@@ -74,19 +74,19 @@ def background(unmounted: Mount) -> Iterator[Mount]:
 
 
 def test_the_command_returns_once_the_mount_stands(background: Mount):
-    """The command returns once it is mounted; its daemon has no terminal and a session of its own."""
+    """The command returns when the mount is ready; its daemon has no terminal and has a session of its own."""
     pid = daemon_pid(background)
     background.bash("mkdir a; echo x >> a/0/log")
 
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     assert "x\n" == (background.path / "a/0/log").read_text()
-    assert "0" == fields[4]  # No controlling terminal.
+    assert "0" == fields[4]  # The process has no controlling terminal.
     assert os.getsid(pid) != os.getsid(0)
     assert {"/dev/null"} == {str(Path(f"/proc/{pid}/fd/{number}").readlink()) for number in range(3)}
 
 
 def test_unmount_waits_until_everything_is_flushed(background: Mount):
-    """`unmount` returns after the daemon has flushed everything, so the next daemon can start at once."""
+    """`unmount` returns after the daemon has flushed everything, so that the next daemon can start immediately."""
     background.bash("mkdir a; seq 1000 >> a/0/log")
 
     result = command("unmount", background.path)
@@ -97,7 +97,7 @@ def test_unmount_waits_until_everything_is_flushed(background: Mount):
 
 
 def test_asking_again_does_not_cut_the_end_short(mount: Mount):
-    """Repeated signals, of any kind, do not interrupt the orderly end of the daemon."""
+    """Further signals, of any kind, do not interrupt the daemon while it ends in order."""
     mount.bash("mkdir a; seq 1000 >> a/0/log")
     os.kill(mount.pid, signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) * 30:
@@ -108,14 +108,14 @@ def test_asking_again_does_not_cut_the_end_short(mount: Mount):
 
 
 def test_unmount_of_what_is_not_mounted(unmounted: Mount):
-    """Unmounting a directory that is not mounted fails with that reason."""
+    """Unmounting a directory that is not mounted fails, and the error says so."""
     result = command("unmount", unmounted.path)
 
     assert "no topicfs is mounted there" in result.stderr
 
 
 def test_a_busy_mount_is_left_alone(mount: Mount):
-    """A busy mount is not unmounted, and the error has the system's reason."""
+    """A busy mount is not unmounted, and the error has the reason of the system."""
     with (mount.path / "@status").open():
         result = command("unmount", mount.path)
 
@@ -125,7 +125,7 @@ def test_a_busy_mount_is_left_alone(mount: Mount):
 
 
 def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: Path):
-    """A second mount of the data directory fails, and the command prints the process ID of its owner."""
+    """A second mount of the data directory fails, and the error has the process ID of the owner."""
     other = tmp_path / "other"
     other.mkdir()
 
@@ -166,7 +166,7 @@ def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: 
     ],
 )
 def test_what_prevents_a_mount_is_said_in_one_line(unmounted: Mount, change: dict[str, Any], reason: str):
-    """A refused mount prints one line with the reason, has exit status 1, and creates nothing."""
+    """A mount that is refused prints one line with the reason, ends with exit status 1, and creates nothing."""
     base = unmounted.base
     for name in ("full/letter", "swapped/meta.properties"):
         (base / name).parent.mkdir()
@@ -187,7 +187,7 @@ def test_what_prevents_a_mount_is_said_in_one_line(unmounted: Mount, change: dic
 
 
 def test_files_are_hidden_by_a_mount_that_may(unmounted: Mount):
-    """With `nonempty` a mount hides the files of its mountpoint until it ends."""
+    """With `nonempty` a mount hides the files in its mountpoint until the mount ends."""
     letter = unmounted.path / "letter"
     letter.write_text("mine")
     unmounted.start(nonempty=True)
@@ -197,7 +197,7 @@ def test_files_are_hidden_by_a_mount_that_may(unmounted: Mount):
 
 
 def test_mounting_twice_at_one_place_is_refused(mount: Mount):
-    """Mounting twice at one mountpoint is refused, because the second mount would hide the first."""
+    """A second mount at the same mountpoint is refused, because it would hide the first mount."""
     result = serve(mount)
 
     assert 1 == result.returncode
@@ -205,7 +205,7 @@ def test_mounting_twice_at_one_place_is_refused(mount: Mount):
 
 
 def fingerprint(directory: Path) -> dict[str, tuple[str, int, int]]:
-    """Return content, modification time and mode of each file."""
+    """Return the content, modification time and mode of each file in a directory."""
     return {
         str(path.relative_to(directory)): (
             hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
@@ -218,14 +218,14 @@ def fingerprint(directory: Path) -> dict[str, tuple[str, int, int]]:
 
 @pytest.fixture
 def brokers(unmounted: Mount, monkeypatch: pytest.MonkeyPatch) -> Mount:
-    """A copy of a broker's log.dirs, not mounted yet."""
+    """A mount, not mounted yet, of a copy of a broker's log.dirs."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(unmounted.base / "cache"))
     shutil.copytree(VECTORS, unmounted.data)
     return unmounted
 
 
 def test_a_brokers_directory_is_shown_and_not_changed(brokers: Mount):
-    """A read-only mount of a broker's directory changes no byte of it; views are stored in the user's cache."""
+    """A read-only mount changes no byte of a broker's directory; it stores views in the user's cache."""
     before = fingerprint(brokers.data)
     brokers.start(read_only=True)
     assert "mode foreign" in brokers.status
@@ -241,7 +241,7 @@ def test_a_brokers_directory_is_shown_and_not_changed(brokers: Mount):
 
 
 def test_a_brokers_partition_is_measured_behind(brokers: Mount):
-    """A broker's partition is measured in the background, and has its exact size then."""
+    """A broker's partition is measured in the background; after that, stat(2) gives its exact size."""
     brokers.start(read_only=True)
     log = brokers.path / "g-none/0/log"
 
@@ -262,7 +262,7 @@ def open_base() -> Iterator[Path]:
 
 
 def test_allow_other_lets_other_users_in(open_base: Path):
-    """With allow_other, other users can read, but neither append nor consume a group's records."""
+    """With allow_other, other users can read, but neither append nor consume records of a group."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to become another user")
     mount = Mount(open_base)
@@ -285,7 +285,7 @@ def test_allow_other_lets_other_users_in(open_base: Path):
 
 
 def test_acks_0_answers_at_once_and_loses_nothing_at_the_end(unmounted: Mount):
-    """With acks=0, lines that wait when the mount ends are appended."""
+    """With acks=0, lines that still wait when the mount ends are appended."""
     mount = unmounted.start(acks="0", linger_ms=50)
     mount.bash("mkdir a; for i in $(seq 300); do echo $i >> a/0/log; done")
     mount.stop()
@@ -295,7 +295,7 @@ def test_acks_0_answers_at_once_and_loses_nothing_at_the_end(unmounted: Mount):
 
 
 def test_the_partitioner_may_be_the_users_own(unmounted: Mount):
-    """The partitioner can be a user's `module:function` on Python's path."""
+    """The partitioner can be a user's function `module:function` on Python's path."""
     (unmounted.base / "mine.py").write_text(
         "def last(topic, key, value, partitions):\n    return partitions - 1\n"
     )

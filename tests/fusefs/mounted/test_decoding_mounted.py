@@ -1,4 +1,4 @@
-"""Decoded payloads on a real mount: with a registry that does not answer, and while schemas are registered."""
+"""Decoded payloads on a real mount, with a registry that does not answer, and while schemas are registered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMAS = 20
 
 
 def fill(mount: Mount, topic: str) -> Path:
-    """Create a topic whose records use twenty schemas in turn, and return its partition."""
+    """Create a topic whose records use twenty schemas in turn, and return the directory of its partition."""
     (mount.path / topic).mkdir()
     payloads = (framed(7 + n % SCHEMAS, avro(ORDER, {"id": n, "note": "x" * 50})) for n in range(RECORDS))
     with (mount.path / topic / "0/log.json").open("ab") as log:
@@ -59,7 +59,7 @@ def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, registry: 
 
 
 def test_readers_see_whole_lines_of_exact_size_while_schemas_come(mount: Mount):
-    """An open file shows one rendering from first to last byte, while schemas are registered."""
+    """While schemas are registered, an open file shows the same rendering from its first to its last byte."""
     orders = fill(mount, "orders")
     (mount.path / "_schemas").mkdir()
     failures: list[object] = []

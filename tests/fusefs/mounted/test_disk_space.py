@@ -1,4 +1,4 @@
-"""Deleting frees disk space while the daemon runs: it keeps no deleted file open or mapped."""
+"""Deletions free disk space while the daemon runs, because it does not keep deleted files open or mapped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEGMENTS = 8
 
 
 def deleted_files(mount: Mount) -> set[str]:
-    """Return the deleted files that the daemon has open or mapped, whose blocks are not free."""
+    """Return the deleted files that the daemon has open or mapped, so that their blocks are not free."""
     found = set()
     for link in Path(f"/proc/{mount.pid}/fd").iterdir():
         try:
@@ -35,7 +35,7 @@ def deleted_files(mount: Mount) -> set[str]:
 
 
 def used_bytes(mount: Mount) -> int:
-    """Return the disk space of the data directory's log files; files that vanish meanwhile count as 0."""
+    """Return the disk space of the data directory's log files; a file that vanishes during the count adds 0."""
     blocks = 0
     for folder, _, files in os.walk(mount.data):
         for name in files:
@@ -45,14 +45,14 @@ def used_bytes(mount: Mount) -> int:
 
 
 def write(topic: Path, name: str = "log", line: bytes = LINE) -> None:
-    """Write some segments."""
+    """Write lines that fill several segments."""
     with (topic / "0" / name).open("ab", buffering=0) as log:
         for _ in range(SEGMENTS * SEGMENT_BYTES // (100 * len(line)) + 1):
             log.write(100 * line)
 
 
 def read(topic: Path) -> None:
-    """Read all records and segment files, so that each file is opened."""
+    """Read all records and segment files, so that the daemon opens each file."""
     assert len((topic / "0" / "log").read_bytes()) > (SEGMENTS - 1) * SEGMENT_BYTES
     for path in (topic / "0" / "segments").iterdir():
         path.read_bytes()
@@ -65,7 +65,7 @@ def set_config(topic: Path, *settings: str) -> None:
 
 @pytest.fixture
 def mount(unmounted: Mount) -> Mount:
-    """A mount whose duties run often."""
+    """A mount whose duties run frequently."""
     return unmounted.start(
         allow_delete=True,
         engine={
@@ -78,7 +78,7 @@ def mount(unmounted: Mount) -> Mount:
 
 @pytest.fixture
 def topic(mount: Mount) -> Path:
-    """A topic of several segments, all opened; deleted files are removed without delay."""
+    """A topic of several segments, whose files are all open; deleted files are removed without delay."""
     topic = mount.path / "t"
     topic.mkdir()
     set_config(topic, f"segment.bytes={SEGMENT_BYTES}", "file.delete.delay.ms=0")
@@ -89,12 +89,12 @@ def topic(mount: Mount) -> Path:
 
 
 def few_are_left(mount: Mount) -> bool:
-    """Return whether at most two segments remain in the directory."""
+    """Return whether at most two segments remain in the data directory."""
     return used_bytes(mount) <= 3 * SEGMENT_BYTES
 
 
 def test_retention_gives_room_back(mount, topic):
-    """Segments that retention deletes are closed, again and again."""
+    """Each time that retention deletes segments, the daemon closes their files."""
     set_config(topic, f"retention.bytes={SEGMENT_BYTES}")
     for _ in range(2):
         wait_until(lambda: few_are_left(mount), "retention has deleted segments")
@@ -133,7 +133,7 @@ def test_deleting_records_gives_room_back(mount, topic):
 
 
 def test_compaction_gives_room_back(mount):
-    """Compaction of a single key frees nearly all segments."""
+    """The compaction of a log with a single key frees nearly all segments."""
     topic = mount.path / "t"
     topic.mkdir()
     set_config(topic, f"segment.bytes={SEGMENT_BYTES}", "file.delete.delay.ms=0")
@@ -145,7 +145,7 @@ def test_compaction_gives_room_back(mount):
 
 
 def test_removing_a_topic_gives_room_back(mount, topic):
-    """Removing a topic frees its files, once a reader that has its log open closes it."""
+    """Removing a topic frees its files, after a reader that has its log open has closed it."""
     with (topic / "0" / "log").open("rb", buffering=0) as log:
         assert LINE == log.read(1000)
         topic.rmdir()

@@ -1,4 +1,4 @@
-"""Records whose fields have extreme values, at a real mount."""
+"""Records whose fields have extreme values, on a real mount."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_programs_list_read_and_append_to_any_log(unmounted: Mount):
-    """`ls -lR`, `cat` of all files and `>>` work for topics with any records."""
+    """`ls -lR`, `cat` of all files and `>>` work for topics whose records have any values."""
     names = write_logs(unmounted.data)
     mount = unmounted.start()
     for name in names:
@@ -28,7 +28,7 @@ def test_programs_list_read_and_append_to_any_log(unmounted: Mount):
 
 @pytest.mark.parametrize("timestamp", [MICROSECONDS, LATEST_TIMESTAMP])
 def test_a_record_of_the_far_future_leaves_its_partition_usable(mount: Mount, timestamp: int):
-    """After a record with a far future timestamp, size, status and appends work."""
+    """After a record whose timestamp is far in the future, size, status and appends work."""
     script = """
         set -e
         mkdir t
@@ -45,7 +45,7 @@ def test_a_record_of_the_far_future_leaves_its_partition_usable(mount: Mount, ti
 
 
 def test_a_read_only_mount_says_which_records_it_does_not_show(unmounted: Mount):
-    """A log whose offsets are too far apart for a segment is split by a writable mount; a read-only one reports it."""
+    """A log with offsets too far apart for one segment is split by a writable mount; a read-only mount reports it."""
     partition = unmounted.data / "t-0"
     partition.mkdir(parents=True)
     log = partition / segment_file(Offset(0), SegmentFileKind.LOG)

@@ -1,4 +1,4 @@
-"""Each errno in the table of fusefs/SEMANTICS.md that a mount's files can cause, provoked through a real mount."""
+"""Each errno in the table of fusefs/SEMANTICS.md that a file of a mount can cause, on a real mount."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ APPEND = os.O_WRONLY | os.O_APPEND
 
 @contextmanager
 def fails(number: int) -> Iterator[None]:
-    """Expect a system call to fail with exactly this errno."""
+    """Expect that a system call in the block fails with exactly this errno."""
     with pytest.raises(OSError) as caught:
         yield
     assert errno.errorcode[caught.value.errno] == errno.errorcode[number]
 
 
 def append(path: Path, data: bytes, flags: int = APPEND) -> None:
-    """Open, write and close with plain system calls, and raise the error of either."""
+    """Open, write and close with system calls, and raise the error of any of the three."""
     descriptor = os.open(path, flags)
     try:
         os.write(descriptor, data)
@@ -37,7 +37,7 @@ def append(path: Path, data: bytes, flags: int = APPEND) -> None:
 
 
 def reason(mount: Mount, path: str) -> str:
-    """Return the newest line of `@status` about this path."""
+    """Return the newest line of `@status` about a path."""
     return next(line for line in reversed(mount.status.splitlines()) if f" error {path}: " in line)
 
 
@@ -71,7 +71,7 @@ def test_einval_for_a_partitions_name(shared_mount: Mount, topic: Path, name: st
 def test_einval_for_a_line_that_cannot_be_parsed(
     shared_mount: Mount, topic: Path, place: str, file: str, line: bytes
 ):
-    """A line that cannot be parsed fails its write, and the reason names the line."""
+    """A line that cannot be parsed fails its write, and the reason has the number of the line."""
     good = b'{"payload":"good"}\n' if file == "log.json" else b"good\n"
     with fails(errno.EINVAL):
         append(topic / place / file, good + line)
@@ -82,14 +82,14 @@ def test_einval_for_a_line_that_cannot_be_parsed(
 
 @pytest.mark.parametrize("line", [b"no.such=1\n", b"segment.bytes=x\n", b"nonsense\n"])
 def test_einval_for_a_setting(shared_mount: Mount, topic: Path, line: bytes):
-    """An unknown setting or a bad value is EINVAL."""
+    """An unknown setting or an invalid value gives EINVAL."""
     with fails(errno.EINVAL):
         append(topic / "config", line)
     assert reason(shared_mount, f"{topic.name}/config")
 
 
 def test_eexist_for_a_name_that_collides(shared_mount: Mount):
-    """mkdir(2) gives EEXIST if the topic exists, or one that differs only in `.` and `_`: their metrics collide."""
+    """mkdir(2) gives EEXIST for a topic that exists or differs only in `.` and `_`, as their metrics collide."""
     (shared_mount.path / "col.lides").mkdir()
 
     for name in ("col_lides", "col.lides"):
@@ -126,14 +126,14 @@ def test_eexist_for_a_name_that_collides(shared_mount: Mount):
     ],
 )
 def test_eperm(topic: Path, call: Callable[[Path], object]):
-    """Calls that would rewrite, rename or remove a file fail with EPERM for root too: the daemon refuses them."""
+    """Calls that would rewrite, rename or remove a file give EPERM even for root, because the daemon refuses them."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.EPERM):
         call(topic / "0")
 
 
 def test_eperm_for_internal_topics(mount: Mount):
-    """Users can neither create internal topics nor write to them; the first position of a group creates one."""
+    """Users can neither create nor write internal topics; committing a group's first position creates one."""
     mount.bash("mkdir orders @groups/g; echo x >> orders/0/log; cat @groups/g/orders/drain")
     for name in ("__transaction_state", "__share_group_state"):
         with fails(errno.EPERM):
@@ -151,7 +151,7 @@ def test_eperm_for_internal_topics(mount: Mount):
 
 
 def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
-    """A record above max.message.bytes fails its write, with or without a newline; nothing of that write is stored."""
+    """A record above max.message.bytes fails its write, with a newline or not, and nothing of the write is stored."""
     append(topic / "config", b"max.message.bytes=1000\n")
     with fails(errno.EMSGSIZE):
         append(topic / "0" / "log", b"good\n" + b"x" * 1000 + b"\n")
@@ -166,14 +166,14 @@ def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
 
 @pytest.mark.parametrize("name", ["1", "2-", "5-3", "@9999999999999", "-0", "x", "0.xml", "+1"])
 def test_enoent_for_what_selects_nothing(topic: Path, name: str):
-    """A name that selects no record, or is not a selector, is ENOENT."""
+    """A name that selects no record, or is not a selector, gives ENOENT."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.ENOENT):
         os.open(topic / "0" / name, os.O_RDONLY)
 
 
 def test_enoent_says_which_offsets_exist(shared_mount: Mount, topic: Path):
-    """`@status` names the offsets that exist."""
+    """The reason in `@status` names the offsets that exist."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.ENOENT):
         os.open(topic / "0" / "17", os.O_RDONLY)
@@ -195,11 +195,11 @@ def test_estale_for_a_deleted_topic(topic: Path):
 
 
 def test_estale_for_what_retention_removed(unmounted: Mount):
-    """Deleted records give ESTALE in an open file; the others keep their positions."""
+    """Reading deleted records of an open file gives ESTALE; the other records keep their positions."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 10000 39999 >> a/0/log")
     reader = os.open(mount.path / "a/0/log", os.O_RDONLY)
-    # Over a cluster, the position of a line is known once the lines before it were read.
+    # Over a cluster, the position of a line is known only after the lines before it were read.
     assert b"39999\n" == os.pread(reader, 6, 6 * 29_999)
     mount.bash("echo 10000 >> a/0/start")
 
@@ -211,7 +211,7 @@ def test_estale_for_what_retention_removed(unmounted: Mount):
 
 
 def test_reading_on_works_though_all_that_was_read_is_removed(unmounted: Mount):
-    """`tail -f` of a small log works after its records were deleted, though the kernel asks for whole pages."""
+    """`tail -f` of a small log works after its records were deleted, although the kernel reads whole pages."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 100 >> a/0/log")
     with (mount.path / "a/0/log").open("rb", buffering=0) as reader:
@@ -221,7 +221,7 @@ def test_reading_on_works_though_all_that_was_read_is_removed(unmounted: Mount):
 
 
 def test_eio_for_a_damaged_batch_alone(unmounted: Mount):
-    """A damaged batch is EIO with file and position in the reason; other records are readable."""
+    """Reading a damaged batch gives EIO, and the reason has file and position; other records can be read."""
     mount = unmounted.start()
     mount.bash("mkdir a; for i in 0 1 2; do echo value-$i >> a/0/log; done")
     mount.stop()
@@ -261,7 +261,7 @@ def test_a_full_disk_leaves_no_partial_batch(mount: Mount, number: int):
 
 
 def test_a_failed_fsync_stops_the_partition(mount: Mount):
-    """After fsync(2) failed with EIO, the partition accepts no writes until it is reopened: pages may be lost."""
+    """After fsync(2) failed with EIO, writes fail until the partition is reopened, because pages may be lost."""
     mount.bash("mkdir a; echo before >> a/0/log")
     descriptor = os.open(mount.path / "a/0/log", APPEND)
     os.write(descriptor, b"one\n")
@@ -282,7 +282,7 @@ def test_a_failed_fsync_stops_the_partition(mount: Mount):
 
 
 def test_erofs_on_a_read_only_mount(unmounted: Mount):
-    """Each way of writing to a read-only mount is EROFS."""
+    """Each way of writing to a read-only mount gives EROFS."""
     mount = unmounted.start()
     mount.bash("mkdir a; echo x >> a/0/log")
     mount.stop()
@@ -298,14 +298,14 @@ def test_erofs_on_a_read_only_mount(unmounted: Mount):
 
 
 def test_enotempty_for_a_topic_with_records(topic: Path):
-    """Without --allow-delete, removing a topic with records is ENOTEMPTY."""
+    """Without --allow-delete, removing a topic that has records gives ENOTEMPTY."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.ENOTEMPTY):
         topic.rmdir()
 
 
 def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path):
-    """close(2) fails for a bad line without a newline; shells ignore that error, so `@status` has it too."""
+    """close(2) fails for a bad line without a newline; `@status` has the error too, because shells ignore it."""
     with fails(errno.EINVAL):
         append(topic / "0" / "log.json", b"no json")
     shared_mount.bash(f"printf 'nor this' >> {topic.name}/0/log.json")
@@ -315,7 +315,7 @@ def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path)
 
 @pytest.mark.parametrize("what", ["damaged", "marker", "no batch", "torn"])
 def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str):
-    """A write with an invalid batch stores none of its batches; an incomplete batch fails close(2)."""
+    """A write that has an invalid batch stores none of its batches; an incomplete batch fails close(2)."""
     good = produced(b"good")
     bad = {
         "damaged": good[:-2] + b"!" + good[-1:],
@@ -331,7 +331,7 @@ def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str
 
 
 def test_emsgsize_for_a_batch_beyond_the_limit(topic: Path):
-    """A batch above max.message.bytes fails its write, and nothing of that write is stored."""
+    """A batch above max.message.bytes fails its write, and no batch of the write is stored."""
     append(topic / "config", b"max.message.bytes=200\n")
     with fails(errno.EMSGSIZE):
         append(topic / "0" / "log.batch", produced(b"good") + produced(b"x" * 200, sequence=1))
@@ -340,7 +340,7 @@ def test_emsgsize_for_a_batch_beyond_the_limit(topic: Path):
 
 
 def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
-    """A gap in a producer's sequence is EILSEQ, an old epoch ESTALE, with reasons; a repeated batch is no error."""
+    """For a producer, a sequence gap gives EILSEQ and an old epoch ESTALE, with reasons; a repeated batch succeeds."""
     for data in (produced(b"a"), produced(b"a"), produced(b"b", sequence=1)):
         append(topic / "0" / "log.batch", data)
     with fails(errno.EILSEQ):
@@ -355,7 +355,7 @@ def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
 
 
 def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
-    """If a batch's first records were deleted, the batch is ENOENT and its other records are readable."""
+    """If the first records of a batch were deleted, the batch gives ENOENT, but its other records can be read."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 2 >> a/0/log; echo 1 >> a/0/start")
     with fails(errno.ENOENT):
@@ -365,14 +365,14 @@ def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
 
 @pytest.mark.parametrize("line", [b"offline\n", b"on\n"])
 def test_einval_for_another_state(shared_mount: Mount, topic: Path, line: bytes):
-    """Only `online` can be written to `state`."""
+    """Writing anything but `online` to `state` gives EINVAL."""
     with fails(errno.EINVAL):
         append(topic / "0" / "state", line)
     assert reason(shared_mount, f"{topic.name}/0/state")
 
 
 def test_a_failed_partition_comes_back_by_its_state(mount: Mount):
-    """After a repair, writing `online` reopens a failed partition; before it, the write fails with the reason."""
+    """Writing `online` to `state` fails with the reason until the partition is repaired, and then reopens it."""
     mount.bash("mkdir a; echo before >> a/0/log")
     status = mount.path / "a" / "0" / "status"
     assert "state online\n" in status.read_text()

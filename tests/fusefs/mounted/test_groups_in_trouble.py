@@ -19,23 +19,23 @@ pytestmark = pytest.mark.fuse
 
 
 def made(mount: Mount, *, lines: int = 10, partitions: int = 1) -> Path:
-    """Create a topic with lines and a group; return the group's directory of the topic."""
+    """Create a topic with lines, and a group; return the topic's directory in the group."""
     mount.bash(f"mkdir orders orders/{partitions - 1} @groups/g; seq {lines} > orders/0/log")
     return mount.path / "@groups/g/orders"
 
 
 def log_files(mount: Mount, topic: str) -> dict[Path, bytes]:
-    """Return the content of each log file of a topic."""
+    """Return the content of each log file of a topic, by path."""
     return {path: path.read_bytes() for path in sorted(mount.data.glob(f"{topic}-*/*.log"))}
 
 
 def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
-    """If a commit fails because the disk is full, reads fail until it succeeds, and each record is read once."""
+    """If a commit fails because the disk is full, reads fail until a commit succeeds; each record is read once."""
     group = made(mount, lines=2)
     descriptor = os.open(group / "log", os.O_RDONLY)
     text = os.read(descriptor, 2)
     mount.faults.write_text("pwrite .log ENOSPC\n")
-    text += os.read(descriptor, 2)  # Starts a commit in the background.
+    text += os.read(descriptor, 2)  # This read starts a commit in the background.
     failed = select.poll()
     failed.register(descriptor, select.POLLIN)
     assert 1 == len(failed.poll(TIMEOUT_SECONDS * 1000)), (
@@ -55,7 +55,7 @@ def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
 
 
 def test_on_a_full_disk_new_members_wait_for_room(mount: Mount):
-    """On a full disk no group can be created, and new members wait, can be killed, and continue once there is space."""
+    """On a full disk no group can be created; new members wait, can be killed, and continue once there is space."""
     group = made(mount)
     mount.faults.write_text("pwrite .log ENOSPC\n")
     ran = mount.bash("timeout 2 head -n 1 @groups/g/orders/log; mkdir @groups/h")
@@ -68,7 +68,7 @@ def test_on_a_full_disk_new_members_wait_for_room(mount: Mount):
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "a newer version"])
 def test_damaged_records_of_groups_are_told_and_left(unmounted: Mount, damage: str):
-    """Groups whose records are damaged give EIO with the reason; topics stay readable, and no byte is rewritten."""
+    """If records of groups are damaged, the groups give EIO with the reason, topics work, and no byte is rewritten."""
     mount = unmounted.start()
     group = made(mount)
     mount.bash("cat @groups/g/orders/drain")
@@ -143,7 +143,7 @@ CHANGES = (
 
 
 def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: Path):
-    """A second daemon cannot write; a read-only one shows positions, and changes give EROFS."""
+    """A second daemon cannot be writable; mounted read-only, it shows positions, and changing them gives EROFS."""
     group = made(mount)
     mount.bash("cat @groups/g/orders/drain; seq 11 14 > orders/0/log; mkdir @queues/jobs")
     mount.bash("exec 3<> @queues/jobs/orders/take; read -r job <&3; echo accept >&3")
@@ -177,7 +177,7 @@ def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: P
     "name", ["a b", "-rf", "ünï", "tab\tand\nline", "'; rm -rf x", "%41", "..hidden", "$(id)", "x" * 255]
 )
 def test_hostile_names_of_groups_are_names(mount: Mount, name: str):
-    """Groups with hostile names can be created, read, listed and removed, and are shown on one line."""
+    """A group with a hostile name can be created, read, listed and removed, and is shown on one line."""
     made(mount)
     group = mount.path / "@groups" / name
     group.mkdir()
@@ -214,7 +214,7 @@ READ = 'while sleep 0.05; do while IFS= read -r record; do echo "$record" >> $ou
 
 
 class Readers:
-    """Bash loops that read as members, and append the records to a file."""
+    """Bash loops that read as members of a group, and append the records to a file."""
 
     def __init__(self, mount: Mount, out: Path) -> None:
         self._mount = mount
@@ -222,7 +222,7 @@ class Readers:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def fill(self, count: int) -> None:
-        """Start readers until `count` run."""
+        """Start readers until `count` readers run."""
         while len(self._running) < count:
             self._running.append(
                 subprocess.Popen(
@@ -249,7 +249,7 @@ class Readers:
 
 @pytest.mark.slow
 def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, tmp_path: Path):
-    """Each record is read at least once, and more than once only if its reader was killed."""
+    """Each record is read at least once, and read twice only if its reader was killed."""
     chosen = random.Random(7)
     mount = unmounted.start()
     made(mount, lines=0, partitions=4)
@@ -287,5 +287,5 @@ def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, 
     for number in range(4):
         given = [at for at in map(int, out.read_text().split()) if at // 50 % 4 == number]
         back = [(one, other) for one, other in pairwise(given) if other <= one]
-        # The last commits of a killed reader may be under way; their number depends on the machine.
+        # The last commits of a killed reader may not be stored yet; their number depends on the machine.
         assert len(back) <= kills, back

@@ -27,7 +27,7 @@ MEMBER = re.compile(r"^member \S+ reader (.*) topics \S+ partitions (\S+)$", re.
 
 @contextmanager
 def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A script in its own process group, which is killed at the end."""
+    """Run a script in its own process group during the block, and kill the group at the end."""
     process = subprocess.Popen(["bash", "-c", script], cwd=cwd, start_new_session=True, **options)
     try:
         yield process
@@ -42,7 +42,7 @@ def status(group: Path) -> dict[str, str]:
 
 
 def readers(group: Path) -> dict[str, list[str]]:
-    """Return the partitions of each member, by its reader."""
+    """Return the partitions of each member, by the name of its reader."""
     found = MEMBER.findall((group / "status").read_text())
     return {who: [] if partitions == "-" else partitions.split(",") for who, partitions in found}
 
@@ -53,14 +53,14 @@ def is_stable(group: Path, members: int) -> bool:
 
 
 def groups(mount: Mount, topic: Path, name: str = "g") -> Path:
-    """Create a group, and return its directory of the topic."""
+    """Create a group, and return the topic's directory in the group."""
     group = mount.path / "@groups" / f"{topic.name}-{name}"
     group.mkdir()
     return group / topic.name
 
 
 def fill(topic: Path, count: int, partitions: int = 1) -> list[str]:
-    """Append records `0` to `count` - 1, spread over partitions."""
+    """Append the records `0` to `count` - 1, spread over `partitions` partitions."""
     for number in range(partitions):
         (topic / str(number)).mkdir(exist_ok=True)
         lines = "".join(f"{n}\n" for n in range(number, count, partitions))
@@ -69,13 +69,13 @@ def fill(topic: Path, count: int, partitions: int = 1) -> list[str]:
 
 
 def test_members_share_partitions_while_they_come_and_go(mount: Mount):
-    """Each partition has at most one reader at any time, and members that are not killed get each record once."""
+    """Each partition has at most one reader at a time, and members that are not killed get each record once."""
     topic, count = mount.path / "orders", 100_000
     topic.mkdir()
     (topic / "5").mkdir()
     group = (
         mount.path / "@groups" / "comers"
-    )  # A name that no other test uses, because a cluster keeps used groups.
+    )  # No other test uses this name: a cluster keeps groups that were used.
     group.mkdir()
     doubled: list[dict[str, list[str]]] = []
     watching = threading.Event()
@@ -128,14 +128,14 @@ def test_members_share_partitions_while_they_come_and_go(mount: Mount):
     assert set(map(str, range(count))) == set(alive) | set(lines[1])
     assert {1} == set(alive.values())
     assert all(len(one) > 0 for one in lines)
-    if mount.topics_in is None:  # In a cluster, the coordinator logs this itself.
+    if mount.topics_in is None:  # In a cluster, the group coordinator logs this.
         assert generation >= 4
         assert "Stabilized group comers generation" in mount.log
         assert "Preparing to rebalance group comers in state" in mount.log
 
 
 def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
-    """A group of one member and a group of three each get all records once, and a key has one reader in a group."""
+    """Two groups of one and three members each get all records once; in a group, a key has one reader."""
     (topic / "2").mkdir()
     one, three = (groups(shared_mount, topic, name) for name in ("one", "three"))
     with (topic / "log.kv").open("a") as log:
@@ -160,7 +160,7 @@ def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
 
 
 def test_a_worker_that_dies_leaves_its_record(topic: Path, shared_mount: Mount):
-    """The record of a worker that dies is read again, and the ones after it; done records are not."""
+    """If a worker dies, its record and the records after it are read again, but finished records are not."""
     fill(topic, 10)
     directory = groups(shared_mount, topic)
     died = shared_mount.bash(
@@ -194,7 +194,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_get_each_record_once(topic: Path, shared_mount: Mount, program: str):
-    """Programs of any kind get each record once: block by block, byte by byte, or seeking back."""
+    """Programs get each record once, whether they read blocks or bytes, or seek back."""
     expected = fill(topic, 200)
     directory = groups(shared_mount, topic)
     ran = subprocess.run(
@@ -228,11 +228,11 @@ def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: s
     with running(f"{WORKERS[worker]} >> {output}", directory) as process:
         wait_until(lambda: len(output.read_text().split()) > 20, "some records were done")
         if worker in {"xargs", "parallel"}:
-            process.kill()  # Only the program: its jobs continue.
+            process.kill()  # Kill only the program; its background jobs continue.
         else:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        # A running job may still have the file open, and so be a member with the partition.
+        # A running job may still have the file open, and so the member keeps its partition.
         wait_until(lambda: is_stable(directory.parent, 0), "the group has no members")
         rest = shared_mount.bash("cat $dir/drain", dir=directory).stdout.split()
         wait_until(
@@ -241,7 +241,7 @@ def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: s
 
 
 def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path, shared_mount: Mount):
-    """When a member is killed, the kernel closes its file, so the next one gets its partition without a timeout."""
+    """When a member is killed, the kernel closes its file, so the next member gets the partition without a timeout."""
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     with running("exec cat log", directory, stdout=subprocess.DEVNULL) as first:
         wait_until(lambda: is_stable(directory.parent, 1), "one member reads")
@@ -255,7 +255,7 @@ def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path
 
 
 def test_children_share_a_membership(topic: Path, shared_mount: Mount):
-    """Children share their parent's membership; it ends with the last close(2) of the file."""
+    """Child processes share the membership of their parent, which ends with the last close(2) of the file."""
     fill(topic, 4)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(
@@ -268,7 +268,7 @@ def test_children_share_a_membership(topic: Path, shared_mount: Mount):
 
 
 def test_poll_and_epoll(topic: Path, shared_mount: Mount):
-    """poll(2) and epoll(7) find the file readable exactly if there is a record for it."""
+    """poll(2) and epoll(7) find the file readable if and only if there is a record for it."""
     directory = groups(shared_mount, topic)
     first = os.open(directory / "log", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -288,7 +288,7 @@ def test_poll_and_epoll(topic: Path, shared_mount: Mount):
 
 
 def test_positions_are_files(topic: Path, shared_mount: Mount):
-    """A position can be written as an offset, step, end or time within the log; while a member reads, this is EBUSY."""
+    """A position can be written as an offset, step, end or time; while a member reads, the write fails with EBUSY."""
     with (topic / "0" / "log.json").open("a") as log:
         log.writelines(f'{{"payload":"{n}","ts":{1000 * n}}}\n' for n in range(1, 6))
     directory = groups(shared_mount, topic)
@@ -309,7 +309,7 @@ def test_positions_are_files(topic: Path, shared_mount: Mount):
 
 
 def test_groups_are_made_and_removed(topic: Path, shared_mount: Mount):
-    """Groups are created by mkdir(2) and removed by rmdir(2), unless they have readers or positions."""
+    """mkdir(2) creates a group and rmdir(2) removes it, unless it has readers or positions."""
     fill(topic, 1)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(
@@ -330,7 +330,7 @@ def test_groups_are_made_and_removed(topic: Path, shared_mount: Mount):
 
 
 def test_settings_of_a_group(topic: Path, shared_mount: Mount):
-    """A line in `config` sets a setting of the group; a bad one is refused with the reason."""
+    """Writing a line to `config` changes a setting of the group; an invalid line is refused with the reason."""
     directory = groups(shared_mount, topic)
     config = directory.parent / "config"
     with config.open("a") as lines:
@@ -343,7 +343,7 @@ def test_settings_of_a_group(topic: Path, shared_mount: Mount):
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_every_assignor_shares_out_and_loses_nothing(topic: Path, shared_mount: Mount, assignor: str):
-    """With each assignor, members that drain together get each record once."""
+    """With each assignor, members that read `drain` at the same time get each record once."""
     expected = fill(topic, 3000, 5)
     directory = groups(shared_mount, topic)
     (directory.parent / "config").write_text(f"assignor={assignor}\n")
@@ -355,7 +355,7 @@ def test_every_assignor_shares_out_and_loses_nothing(topic: Path, shared_mount: 
 
 
 def test_several_topics_and_patterns(mount: Mount):
-    """A group can read a list of topics, or a pattern that includes later topics."""
+    """A group can read a list of topics, or a pattern that also matches topics created later."""
     for name in ("orders", "clicks"):
         (mount.path / name).mkdir()
         (mount.path / name / "0" / "log").write_text(f"{name}\n")
@@ -371,7 +371,7 @@ def test_several_topics_and_patterns(mount: Mount):
 
 
 def test_manual_commits(topic: Path, shared_mount: Mount):
-    """With commit=manual, `commit` commits what the shell has read; later records are read again."""
+    """With commit=manual, `commit` commits the records that the shell has read; later records are read again."""
     fill(topic, 10)
     directory = groups(shared_mount, topic)
     (directory.parent / "config").write_text("commit=manual\n")
@@ -385,7 +385,7 @@ def test_manual_commits(topic: Path, shared_mount: Mount):
 
 
 def test_read_only_mounts_show_groups_and_join_none(unmounted: Mount):
-    """A read-only mount shows positions; reading as a member, which changes them, is EROFS."""
+    """A read-only mount shows positions; reading as a member gives EROFS, because it would change them."""
     mount = unmounted.start()
     mount.bash("mkdir orders @groups/g; echo a > orders/0/log; cat @groups/g/orders/drain")
     mount.stop()
@@ -400,7 +400,7 @@ def test_read_only_mounts_show_groups_and_join_none(unmounted: Mount):
 
 
 def test_positions_and_settings_survive(unmounted: Mount):
-    """Positions and settings survive the end of a mount, and its death."""
+    """Positions and settings survive the end of a mount and the kill of its daemon."""
     mount = unmounted.start()
     mount.bash(
         "mkdir orders @groups/g; seq 5 > orders/0/log; echo commit=manual > @groups/g/config; echo 3 > @groups/g/orders/0/position"
@@ -417,7 +417,7 @@ def test_positions_and_settings_survive(unmounted: Mount):
 
 
 def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
-    """Files that wait or change positions are not listed, so tools that read all files end."""
+    """Files that wait or change positions are not listed, so that tools that read all files end."""
     mount.bash(
         "mkdir orders @groups/g; seq 5 > orders/0/log; head -n 2 @groups/g/orders/log > /dev/null; echo 2 > @groups/g/orders/0/position"
     )
@@ -432,7 +432,7 @@ def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
 
 
 def test_more_waiting_members_than_the_bound(unmounted: Mount):
-    """A member beyond the limit of waiting reads gets EMFILE; the others keep waiting."""
+    """A member beyond the limit of waiting reads gets EMFILE; the other members keep waiting."""
     mount = unmounted.start(max_waiting=300)
     mount.bash("mkdir orders @groups/g")
     program = (
@@ -483,7 +483,7 @@ while True:
 
 @pytest.mark.slow
 def test_thousands_of_members_wait_in_one_program(unmounted: Mount):
-    """Thousands of members of one program share the partitions, are woken, and leave together."""
+    """Thousands of members in one program share the partitions, are woken, and leave the group together."""
     mount = unmounted.start()
     mount.bash("mkdir orders orders/7 @groups/g")
     group = mount.path / "@groups/g"

@@ -1,4 +1,4 @@
-"""What a mount could not store at its end: reported by the unmount, in the log and by the exit status."""
+"""Data that a mount could not store at its end is reported by the unmount, in the log and by the exit status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ended(mount: Mount) -> int:
 
 
 def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
-    """If lines written with --acks 0 do not fit on the disk at the end, `topicfs umount` reports them."""
+    """If lines written with --acks 0 do not fit on the disk when the mount ends, `topicfs umount` reports them."""
     mount = unmounted.start(acks="0", linger_ms=60_000)
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("pwrite .log ENOSPC\n")
@@ -46,7 +46,7 @@ def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
 
 
 def test_a_log_that_cannot_be_flushed_is_told(unmounted: Mount) -> None:
-    """If a log cannot be flushed at the end, `topicfs umount` names the partition and the cause."""
+    """If a log cannot be flushed when the mount ends, `topicfs umount` names the partition and the cause."""
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("sync .log EIO\n")
@@ -56,7 +56,7 @@ def test_a_log_that_cannot_be_flushed_is_told(unmounted: Mount) -> None:
 
 
 def test_an_end_in_order_says_nothing(mount: Mount) -> None:
-    """An orderly end has exit status 0 and no output."""
+    """A mount that ends in order has exit status 0 and prints nothing."""
     mount.bash("mkdir orders && echo hello >> orders/0/log")
     done = umount(mount)
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
@@ -64,7 +64,7 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
 
 
 def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mount in use is not unmounted, and the processes that use it are named; once they end, it is."""
+    """A mount in use is not unmounted, and the error names the processes that use it; after they end, it is."""
     (mount.path / "orders").mkdir()
     with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
         try:
@@ -76,12 +76,12 @@ def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch
     status = (mount.path / "@status").open()
     monkeypatch.setattr(
         time, "sleep", lambda _seconds: status.close()
-    )  # The program closes its file while `unmount` waits before its next attempt.
+    )  # The program closes its file while `unmount` waits for its next attempt.
     assert None is unmount(mount.path)
 
 
 def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) -> None:
-    """If another mount namespace holds the mount, the daemon ends in order, and the output says where it is mounted."""
+    """If another mount namespace has the mount, the daemon ends in order, and the output says where it is mounted."""
     mount = unmounted.start()
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     with started(["unshare", "--mount", *as_root, "--propagation", "private", "sleep", "600"]) as holder:
@@ -98,7 +98,7 @@ def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) ->
 
 
 def test_a_mount_whose_daemon_was_killed_is_unmounted_with_a_word(unmounted: Mount) -> None:
-    """Unmounting after the daemon was killed says that its data directories were not closed."""
+    """If the daemon was killed, the unmount prints that its data directories were not closed."""
     mount = unmounted.start()
     mount.kill()
     done = umount(mount)
@@ -107,7 +107,7 @@ def test_a_mount_whose_daemon_was_killed_is_unmounted_with_a_word(unmounted: Mou
 
 
 def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None:
-    """If the daemon is killed while it ends, `topicfs umount` says that it did not close its data directories."""
+    """If the daemon is killed while it ends, `topicfs umount` says that its data directories were not closed."""
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("sync .log hangs\n")
@@ -131,7 +131,7 @@ def test_the_foreground_says_it_itself(unmounted: Mount) -> None:
 
 @pytest.mark.root
 def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
-    """On a full disk a mount ends in order, with all records and nothing to recover."""
+    """A mount on a full disk ends in order: all records are stored, and the next start has nothing to recover."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
         mount = Mount(tmp_path, directories=str(disk / "data"))
         try:
@@ -152,7 +152,7 @@ def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
 
 
 def test_words_are_lines_that_forge_none() -> None:
-    """Newlines in last words are escaped, and of many only the first are printed."""
+    """Newlines in these messages are escaped, and only the first messages are printed if there are many."""
     words = LastWords()
     words.end(["orders/0/log: lost", "a\n.\nb"])
     descriptor = os.open(words.path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A daemon with little memory or few descriptors, and batches that inflate enormously."""
+"""A daemon with little memory or few descriptors, and batches that decompress to an enormous size."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ FORMS = [
     "../log",
 ]
 MAX_REQUEST_MEMORY_BYTES = 300 * MIB
-"""The limit in docs/mount.md, "What a mount takes at most"."""
+"""The limit that docs/mount.md states in "What a mount takes at most"."""
 
 
 @pytest.fixture
 def bombs(unmounted_directory: Mount) -> Mount:
-    """A mount with a topic for each codec: a record, and a batch of a few KB that inflates to 300 MiB."""
+    """A mount with a topic for each codec that has a record, and a batch of a few KB that inflates to 300 MiB."""
     mount = unmounted_directory
     engine = open_engine(mount.data)
     codecs = [codec for codec in Codec if codec is not Codec.NONE]
@@ -71,7 +71,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
-    """Reading a batch that inflates to 300 MiB is EFBIG, within the memory of one request; others are readable."""
+    """Reading a batch that inflates to 300 MiB gives EFBIG, within the memory of one request; others are readable."""
     before = peak_bytes(bombs.pid)
     for codec in Codec:
         if codec is Codec.NONE:
@@ -86,7 +86,7 @@ def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
 
 @pytest.fixture
 def little_memory() -> Iterator[Path]:
-    """The file that moves processes into a control group of 100 MB of memory."""
+    """A file: a process whose ID is written to it moves into a control group with 100 MB of memory."""
     old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     name = f"topicfs-{uuid.uuid4()}"
     group, limit = (old / name, "memory.limit_in_bytes") if old.is_dir() else (new / name, "memory.max")
@@ -100,7 +100,7 @@ def little_memory() -> Iterator[Path]:
 
 
 def run_and_check(script: str, folder: Path, *, partitions: int, **environment: str) -> None:
-    """Run a shell script that mounts `mnt`, and in the end checks the data directory."""
+    """Run a shell script that mounts `mnt`, and then check the data directory."""
     (folder / "mnt").mkdir()
     done = subprocess.run(
         ["bash", "-c", script],
@@ -117,7 +117,7 @@ def run_and_check(script: str, folder: Path, *, partitions: int, **environment: 
 
 @pytest.mark.root
 def test_a_daemon_works_in_100_mb(tmp_path: Path, little_memory: Path) -> None:
-    """A daemon in 100 MB serves a million lines, eight readers and compressed records of the default size."""
+    """A daemon in 100 MB of memory serves a million lines, eight readers and compressed records of the default size."""
     script = """
         set -eu
         sh -c 'echo $$ > "$procs"; exec "$topicfs" mount --log-file log data mnt'
@@ -141,7 +141,7 @@ def test_a_daemon_works_in_100_mb(tmp_path: Path, little_memory: Path) -> None:
 
 
 def test_64_descriptors_are_enough_for_200_partitions(tmp_path: Path) -> None:
-    """With 64 descriptors a daemon serves 200 partitions and 100 open files of the mount."""
+    """A daemon with 64 descriptors serves 200 partitions and 100 open files."""
     script = """
         set -eu
         (ulimit -n 64; "$topicfs" mount --log-file log data mnt)

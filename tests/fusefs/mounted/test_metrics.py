@@ -1,4 +1,4 @@
-"""Metrics of a real mount: by its file, over HTTP, at its end and after a kill."""
+"""Metrics of a real mount: in the file `@metrics`, over HTTP, at the end of the mount and after a kill."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scraped(text: str) -> dict[tuple[str, ...], float]:
 
 
 def address(mount: Mount) -> str:
-    """Return the address of the metrics from `@status`."""
+    """Return the address of the metrics server from `@status`."""
     return next(line.split()[1] for line in mount.status.splitlines() if line.startswith("metrics "))
 
 
@@ -50,7 +50,7 @@ def metrics(mount: Mount) -> dict[tuple[str, ...], float]:
 
 
 def test_requests_are_counted_whoever_answers_them(unmounted: Mount):
-    """Requests, bytes and errors are counted, whether the request loop or pyfuse3 answers."""
+    """Requests, bytes and errors are counted, whether the request loop or pyfuse3 answers the request."""
     unmounted.start()
     unmounted.bash(
         "mkdir orders; echo one >> orders/0/log; cat orders/0/0; cat orders/0/99; sync orders/0/log; :"
@@ -69,7 +69,7 @@ def test_requests_are_counted_whoever_answers_them(unmounted: Mount):
 
 
 def test_reads_that_wait_are_counted_apart(unmounted: Mount):
-    """Reads that wait for records are counted as `follow`."""
+    """Reads that wait for records are counted as `follow`, not as `read`."""
     unmounted.start()
     unmounted.bash("mkdir orders")
     with subprocess.Popen(
@@ -83,7 +83,7 @@ def test_reads_that_wait_are_counted_apart(unmounted: Mount):
 
 
 def test_prometheus_is_answered_what_the_file_says(unmounted: Mount):
-    """With port 0, the server uses a free port of the loopback interface, and serves what `@metrics` has."""
+    """With port 0, the server listens on a free port of the loopback interface, and serves the text of `@metrics`."""
     unmounted.start(metrics="0")
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
     url = address(unmounted)
@@ -95,7 +95,7 @@ def test_prometheus_is_answered_what_the_file_says(unmounted: Mount):
 
 @pytest.mark.promtool
 def test_promtool_finds_nothing(unmounted: Mount):
-    """promtool accepts the metrics, even with hostile names."""
+    """promtool accepts the metrics even if they contain hostile names."""
     unmounted.start(metrics="0")
     unmounted.bash(
         r"""mkdir orders a.b_c-d; echo one >> orders/0/log; mkdir "@groups/a\"b\\c{}='"; cat orders/0/0 orders/0/7; :"""
@@ -108,7 +108,7 @@ def test_promtool_finds_nothing(unmounted: Mount):
 
 
 def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
-    """If the port is in use, the mount fails with one line, and nothing is left."""
+    """If the port is in use, the mount fails with a one-line error and creates nothing."""
     with socket.create_server(("127.0.0.1", port := reserve_ports(1)[0])):
         asked = {
             "directories": str(unmounted.data),
@@ -123,7 +123,7 @@ def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
 
 
 def test_a_killed_daemon_leaves_its_port_free(unmounted: Mount):
-    """After a daemon is killed, the next one can use its port at once, and counts the recovered logs."""
+    """After a daemon was killed, the next daemon can use the port immediately, and counts the recovered logs."""
     unmounted.start(metrics=str(port := reserve_ports(1)[0]))
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
     url = address(unmounted)
@@ -138,7 +138,7 @@ def test_a_killed_daemon_leaves_its_port_free(unmounted: Mount):
 
 
 def test_scrapes_do_not_hold_up_the_end(unmounted: Mount):
-    """Neither running scrapes nor a silent connection delay the end of a mount."""
+    """Neither running scrapes nor a silent connection delays the end of a mount."""
     unmounted.start(metrics="0")
     unmounted.bash("mkdir orders; echo one >> orders/0/log")
     url, ended = address(unmounted), threading.Event()
@@ -147,7 +147,7 @@ def test_scrapes_do_not_hold_up_the_end(unmounted: Mount):
     def scrape(_: int) -> int:
         count = 0
         while not ended.is_set():
-            with suppress(OSError, HTTPException):  # The server ends meanwhile, or is busy.
+            with suppress(OSError, HTTPException):  # The server is ending, or is busy.
                 assert "topicfs_appends_total" in answered(url)
                 count += 1
         return count
@@ -174,7 +174,7 @@ def answered_or_nothing(url: str) -> str:
 
 
 def test_thousands_of_topics(unmounted: Mount, tmp_path: Path):
-    """The first thousand topics have series of their own, the others share one; sums are right."""
+    """The first thousand topics have their own series, the other topics share one; the sums are right."""
     unmounted.start()
     script = "mkdir $(seq -f t%g 1 1010); for n in 1 2 1008 1009 1010; do echo x >> t$n/0/log; done"
     assert 0 == unmounted.bash(script).returncode

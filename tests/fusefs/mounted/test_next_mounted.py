@@ -1,4 +1,4 @@
-"""`next-100` and `next-1s` of a group from shells: they end on their own, and only their end commits.
+"""`next-100` and `next-1s` of a group from shells: they end on their own, and commit only at their end.
 
 A run is one program that reads such a file once.
 """
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fuse
 
 
 def positions(directory: Path) -> list[str]:
-    """Return the group's position in each partition."""
+    """Return the position of the group in each partition."""
     return [(one / "position").read_text().strip() for one in sorted(directory.iterdir())]
 
 
@@ -51,7 +51,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_each_run_goes_on_where_the_last_one_ended(topic: Path, shared_mount: Mount, program: str):
-    """Each run of a program gets the next records of all partitions, at most the limit, and finally none."""
+    """Each run of a program gets the next records of all partitions, at most the limit, and the last run none."""
     expected = fill(topic, 20, 3)
     directory = groups(shared_mount, topic)
     runs = []
@@ -86,7 +86,7 @@ EARLY = {
 
 @pytest.mark.parametrize("program", EARLY)
 def test_who_does_not_read_the_end_has_done_nothing(topic: Path, shared_mount: Mount, program: str):
-    """A program that does not read to the end commits nothing: the next run gets the same records."""
+    """A program that does not read to the end commits nothing, so the next run gets the same records."""
     expected = fill(topic, 50_000)
     directory = groups(shared_mount, topic)
     shared_mount.bash(f"cd $dir; {EARLY[program]}", dir=directory)
@@ -111,7 +111,7 @@ def test_a_reader_that_is_killed_has_done_nothing(topic: Path, shared_mount: Mou
 
 
 def test_readers_at_the_same_time_get_other_records(topic: Path, shared_mount: Mount):
-    """Simultaneous runs get different records, while partitions move between them."""
+    """Simultaneous runs get different records, while partitions move between the runs."""
     expected = fill(topic, 300, 5)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(
@@ -124,7 +124,7 @@ def test_readers_at_the_same_time_get_other_records(topic: Path, shared_mount: M
 
 
 def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Path, shared_mount: Mount):
-    """A second reader waits for partitions that the first has begun, until the first reads its end."""
+    """A second reader waits for partitions that the first reader has begun, until the first reader gets its end."""
     fill(topic, 20, 2)
     directory, outputs = groups(shared_mount, topic), [shared_mount.base / f"{topic.name}-{n}" for n in "12"]
     with running(
@@ -150,7 +150,7 @@ def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Pa
 
 
 def test_a_record_larger_than_a_read_is_one_record(topic: Path, shared_mount: Mount):
-    """A record larger than a read counts as one record."""
+    """A record that is larger than a read counts as one record."""
     lines = [letter * 900_000 for letter in "abcd"]
     (topic / "0" / "log").write_text("".join(f"{line}\n" for line in lines))
     directory = groups(shared_mount, topic)
@@ -161,7 +161,7 @@ def test_a_record_larger_than_a_read_is_one_record(topic: Path, shared_mount: Mo
 
 
 def test_values_with_line_breaks_are_one_record(topic: Path, shared_mount: Mount):
-    """A value with newlines counts as one record."""
+    """A value that contains newlines counts as one record."""
     with (topic / "0" / "log.json").open("a") as log:
         log.writelines(f'{{"payload":"{n}\\nand\\n\\nmore"}}\n' for n in range(3))
     directory = groups(shared_mount, topic)
@@ -171,7 +171,7 @@ def test_values_with_line_breaks_are_one_record(topic: Path, shared_mount: Mount
 
 
 def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
-    """`next-3s` reads the present records and those that arrive in its time; later ones are for the next run."""
+    """`next-3s` reads records that exist or arrive within its time; later records are for the next run."""
     fill(topic, 3)
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     with running(f"exec cat next-3s > {output}", directory) as reader:
@@ -191,7 +191,7 @@ def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
 
 
 def test_a_slow_job_ends_in_time(topic: Path, shared_mount: Mount):
-    """A slow job ends in time; records that were fetched but not read go to the next run."""
+    """A slow job ends in time; records that were fetched but not read are for the next run."""
     expected = fill(topic, 10_000)
     directory = groups(shared_mount, topic)
     slow = shared_mount.bash(
@@ -225,7 +225,7 @@ THERE = (
 
 
 def test_names(topic: Path, shared_mount: Mount):
-    """Numbers have one spelling and no upper limit; the files are like `drain`, and not listed."""
+    """A number has one spelling and no upper limit; the files behave like `drain`, and are not listed."""
     fill(topic, 3)
     directory = groups(shared_mount, topic)
     there = shared_mount.bash(f"cd $dir; stat -c '%A %s %n' drain {' '.join(THERE)}; ls", dir=directory)
@@ -239,7 +239,7 @@ def test_names(topic: Path, shared_mount: Mount):
 
 
 def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount):
-    """With commit=manual, a job commits by writing `commit` after the end, and not otherwise."""
+    """With commit=manual, a job commits only by writing `commit` after the end."""
     fill(topic, 9)
     directory = groups(shared_mount, topic)
     (directory.parent / "config").write_text("commit=manual\n")
@@ -271,11 +271,11 @@ def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount)
 
 @pytest.mark.parametrize("file", ["next-5", "drain"])
 def test_a_run_does_not_wait_for_records_of_a_deleted_topic(unmounted: Mount, file: str):
-    """If the topic is deleted and created again before the first read, the run ends, and the new records are read."""
+    """If the topic is recreated before the first read, the run ends, and the records of the new topic are read."""
     mount = unmounted.start(allow_delete=True)
     ran = mount.bash(
         "mkdir orders @groups/$group; seq 3 > orders/0/log; exec 3< @groups/$group/orders/$file; rmdir orders; "
-        "until mkdir orders 2> /dev/null; do :; done; echo new > orders/0/log; "  # A broker may still be deleting the topic.
+        "until mkdir orders 2> /dev/null; do :; done; echo new > orders/0/log; "  # A broker may still be deleting the old topic.
         "timeout 20 cat <&3 && exec 3<&- && cat @groups/$group/orders/$file",
         file=file,
         group=f"again-{file}",

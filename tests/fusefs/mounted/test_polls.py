@@ -1,4 +1,4 @@
-"""poll(2) and epoll(7) of files that wait for records: a waiting program is woken, whoever else polls or reads."""
+"""poll(2) and epoll(7) of files that wait for records: a waiting program is woken, whatever others do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fusefs.mounted.conftest import Mount
 pytestmark = pytest.mark.fuse
 
 ROUNDS = 20
-"""Attempts to hit an unlucky order of two events."""
+"""The number of attempts to produce an unfavorable order of two events."""
 
 
 kinds = pytest.mark.parametrize("waiting", ["follow", "log", "take"], indirect=True)
@@ -26,7 +26,7 @@ kinds = pytest.mark.parametrize("waiting", ["follow", "log", "take"], indirect=T
 
 @pytest.fixture
 def waiting(request: pytest.FixtureRequest, topic: Path, shared_mount: Mount) -> Path:
-    """A file whose reads wait: of a partition, a group or a queue."""
+    """A file whose reads wait: of a partition, of a group or of a queue."""
     if request.param == "follow":
         return topic / "0" / "follow"
     kind = "@queues" if request.param == "take" else "@groups"
@@ -50,7 +50,7 @@ def append(topic: Path) -> None:
 
 @kinds
 def test_an_epoll_is_woken_whoever_polls_meanwhile(waiting: Path, topic: Path):
-    """An epoll(7) is woken even if another poll(2) sees the record first."""
+    """A waiting epoll(7) is woken even if another poll(2) sees the record first."""
     with opened(waiting) as descriptor:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
@@ -81,7 +81,7 @@ def test_an_edge_triggered_epoll_is_told_of_each_record(waiting: Path, topic: Pa
 
 @kinds
 def test_an_epoll_is_told_that_the_topic_was_deleted(waiting: Path, topic: Path):
-    """An epoll(7) is woken when the topic is deleted, and the read gives ESTALE."""
+    """When the topic is deleted, a waiting epoll(7) is woken, and the next read gives ESTALE."""
     with opened(waiting) as descriptor, select.epoll() as epoll:
         epoll.register(descriptor, select.EPOLLIN)
         topic.rmdir()

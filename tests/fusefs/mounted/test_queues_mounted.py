@@ -1,4 +1,4 @@
-"""Queues from shells: records held one by one, released when their holder dies, and rejected in the end."""
+"""Queues from shells: records are held one by one, released when their holder dies, and finally rejected."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ done
 
 
 def test_takers_that_start_together_each_get_a_record(mount: Mount):
-    """Thirty shells that open a new queue at the same time each get a record."""
+    """Thirty shells that open a new queue at the same time get one record each."""
     done = mount.base / "done"
     ran = mount.bash(TAKERS, fifo=mount.base / "fifo", done=done)
 
@@ -61,12 +61,12 @@ def test_takers_that_start_together_each_get_a_record(mount: Mount):
 
 
 def work_words(mount: Mount, script: str, *options: str) -> tuple[str, ...]:
-    """Return the words of `topicfs work` that runs a shell script for each record of `orders`."""
+    """Return a command line of `topicfs work` that runs a shell script for each record of `orders`."""
     return ("work", "q", "orders", "--data", str(mount.data), *options, "--", "sh", "-c", script)
 
 
 def test_workers_that_start_together_make_one_queue(mount: Mount):
-    """Workers that start together share one queue, and do each record once."""
+    """Workers that start at the same time share one queue, and the command runs once for each record."""
     done = mount.base / "done"
     mount.bash("mkdir orders; seq 20 > orders/0/log")
     script = f"echo $(cat) >> {done}"
@@ -82,7 +82,7 @@ def test_workers_that_start_together_make_one_queue(mount: Mount):
 
 
 def test_a_shell_that_stands_in_a_queue_goes_on(mount: Mount):
-    """A queue's directory stays the same before and after the first record is taken."""
+    """A queue's directory is the same node before and after the first record is taken."""
     ran = mount.bash(
         "mkdir orders @queues/q; seq 3 > orders/0/log; cd @queues/q; cat status > /dev/null; "
         "echo share.record.lock.duration.ms=1000 > config; exec 3<> orders/take; read -r job <&3; echo $job; "
@@ -97,7 +97,7 @@ def test_a_shell_that_stands_in_a_queue_goes_on(mount: Mount):
 
 
 def test_a_loop_of_a_shell(mount: Mount):
-    """A shell accepts, releases and rejects records by writing to the descriptor that it reads."""
+    """A shell accepts, releases and rejects records by writing to the descriptor from which it reads."""
     mount.bash("mkdir orders; printf 'one\\nbad\\nagain\\ntwo\\nend\\n' > orders/0/log")
     ran = mount.bash(LOOP)
 
@@ -107,7 +107,7 @@ def test_a_loop_of_a_shell(mount: Mount):
 
 
 def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
-    """When its holder dies, a record is released without waiting for the lease; rm accepts it, mv releases it."""
+    """When its holder dies, a record is released before its lease ends; rm accepts a record, mv releases it."""
     mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
     holder = subprocess.Popen(
         [
@@ -134,21 +134,21 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
 
 
 def groups(mount: Mount, *words: str) -> str:
-    """Return the output of `topicfs groups` next to the daemon."""
+    """Return the output of `topicfs groups`, run while the daemon owns the directory."""
     ended = FORKS.run(COMMAND, "groups", *words, "--data", str(mount.data))
     assert b"" == ended.errors
     return ended.output.decode()
 
 
 def refusal(mount: Mount, *words: str) -> str:
-    """Return the error message of a command next to the daemon, which must fail."""
+    """Return the error of a command that must fail, run while the daemon owns the directory."""
     ended = FORKS.run(COMMAND, *words, "--data", str(mount.data))
     assert 1 == ended.status
     return ended.errors.decode()
 
 
 def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
-    """Next to a daemon, `topicfs groups` lists and describes queues, and deletes one without members."""
+    """While a daemon runs, `topicfs groups` lists and describes queues, and deletes a queue without members."""
     mount = unmounted.start(allow_delete=True)
     mount.bash(
         "mkdir orders @groups/g @queues/q @queues/fresh; seq 5 > orders/0/log; cat @groups/g/orders/drain"
@@ -194,7 +194,7 @@ def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
     ],
 )
 def test_what_does_not_suit_a_kind_is_refused_beside_a_daemon(mount: Mount, words: str, reason: str):
-    """Next to a daemon, a command for the wrong kind of group is refused with what is possible, and changes nothing."""
+    """While a daemon runs, a command for the wrong kind of group is refused with the valid kind; nothing changes."""
     mount.bash("mkdir orders @groups/g; seq 3 > orders/0/log; cat @groups/g/orders/drain")
     mount.bash("mkdir @queues/q; exec 3<> @queues/q/orders/take; read -r job <&3; echo accept >&3")
     before = groups(mount, "describe", "g", "q", "--json")
@@ -205,7 +205,7 @@ def test_what_does_not_suit_a_kind_is_refused_beside_a_daemon(mount: Mount, word
 
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_nothing(mount: Mount):
-    """When workers are killed, no job is lost, and a job that always fails is rejected."""
+    """When workers are killed, no job is lost, and a job that always fails is finally rejected."""
     chosen = random.Random(15)
     done, jobs = mount.base / "done", 500
     done.touch()
@@ -249,7 +249,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
 
 @pytest.mark.parametrize("end", [Mount.stop, Mount.kill])
 def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount], object]):
-    """Workers continue with the next daemon, whether the last one ended in order or was killed."""
+    """Workers continue with the next daemon, whether the last daemon ended in order or was killed."""
     done = mount.base / "done"
     done.touch()
     mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
@@ -271,7 +271,7 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
 
 
 def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
-    """A worker ends after a signal, even if the daemon is gone."""
+    """After a signal a worker ends even if there is no daemon any more."""
     begun, go = mount.base / "begun", mount.base / "go"
     mount.bash("mkdir orders @queues/q; exec 3<> @queues/q/orders/take; seq 1 > orders/0/log")
     script = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
@@ -288,7 +288,7 @@ def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
 
 
 def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
-    """A worker holds its record over several leases while its command runs."""
+    """A worker holds its record for several leases while its command runs."""
     done = mount.base / "done"
     mount.bash("mkdir orders @queues/q")
     mount.bash("echo share.record.lock.duration.ms=1000 > @queues/q/config; seq 2 > orders/0/log")
@@ -301,7 +301,7 @@ def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
 
 
 def test_a_queue_of_a_read_only_mount(unmounted: Mount):
-    """A read-only mount shows a queue, and taking from it is EROFS."""
+    """A read-only mount shows a queue, and taking a record from it gives EROFS."""
     mount = unmounted.start()
     mount.bash(
         "mkdir orders @queues/q; seq 3 > orders/0/log; exec 3<> @queues/q/orders/take; IFS= read -r job <&3; echo accept >&3"
@@ -316,7 +316,7 @@ def test_a_queue_of_a_read_only_mount(unmounted: Mount):
 
 
 def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
-    """Tools that read all files end, and take no records."""
+    """Tools that read all files end, and take no records from the queue."""
     mount.bash(
         "mkdir orders @queues/q; seq 3 > orders/0/log; exec 3<> @queues/q/orders/take; IFS= read -r job <&3; echo reject >&3"
     )
