@@ -315,7 +315,7 @@ def test_more_records_than_there_are_need_not_be_counted():
     assert partition.reads <= 2
 
 
-def test_a_view_is_laid_over_a_better_measure_by_who_measures():
+def test_only_measure_recomputes_a_view_from_a_better_measure():
     """Only `measure` recomputes a view from a better measure of the log, if that takes long; `measured` does not."""
     partition = compressed(*[30_000] * 3)
     for _ in range(DIRECT_OFFSETS):

@@ -1,7 +1,7 @@
-"""Lines that fail inside a large write: the program learns of it, and no part of the line is stored.
+"""If a line fails inside a large write, the program gets an error, and no part of the line is stored.
 
-The kernel sends a large write(2) in requests of 1 MiB, and drops the error of all but the first; the program then
-repeats the rest.
+The kernel sends a large write(2) in requests of 1 MiB, and drops the errors of all requests but the first; the
+program then repeats the remaining data.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LIMIT = 1_048_588
 """The default of max.message.bytes."""
 
 LENGTHS = [1_100_000, LIMIT, 1_048_576, 2_500_000, 5_000_000]
-"""Lengths of lines that are too long: ending soon after a request, or spanning several."""
+"""Lengths of lines that are too long: some end shortly after a request, others span several requests."""
 
 FORMS = {
     "log": ("before", "after", "{}"),
     "log.kv": ("k\tbefore", "k\tafter", "{}\t"),
     "log.json": ('{{"payload":"before"}}', '{{"payload":"after"}}', '{{"payload":"{}"}}'),
 }
-"""For each file: a line before, a line after, and the format of a long value."""
+"""For each file: a good line, another good line, and the format of a line with a long value."""
 
 WRITERS = {
     "cat": "cat $BIG >> $LOG",
@@ -54,7 +54,7 @@ WRITERS = {
     "sed": "sed -n p $BIG >> $LOG",
     "perl": "perl -e 'print <> or die $!; close(STDOUT) or die $!' $BIG >> $LOG",
 }
-"""Programs that append a file; each checks the results of write(2) and close(2) in its own way."""
+"""Programs that append to a file; each checks the results of write(2) and close(2) differently."""
 
 OVERWRITERS = {
     "cp": "cp $BIG log",
@@ -63,7 +63,7 @@ OVERWRITERS = {
     "install": "python3 -c 'import os; i = os.open(\"'$BIG'\", 0); o = os.open(\"log\", os.O_WRONLY | os.O_TRUNC)\nwhile os.sendfile(o, i, None, 1 << 24): pass'",
     "dd": "dd if=$BIG of=log bs=4M status=none",
 }
-"""Programs that open with O_TRUNC, which only `log` accepts."""
+"""Programs that open the file with O_TRUNC, which only `log` accepts."""
 
 
 ELSEWHERE = {
@@ -74,7 +74,7 @@ ELSEWHERE = {
     "pwrite": 'python3 -c \'import os; f = os.open("log", os.O_WRONLY | os.O_TRUNC); os.pwrite(f, b"a\\n", 0); os.pwrite(f, b"b\\n", 7)\'',
     "truncate": 'python3 -c \'f = open("log", "w"); f.write("head\\n"); f.truncate(9)\'',
 }
-"""Programs that open with O_TRUNC, and do not write sequentially."""
+"""Programs that open the file with O_TRUNC and do not write sequentially."""
 
 AT_THE_END = {
     "cp of a sparse file with its holes": ("cp --sparse=never $SPARSE log", "head"),
@@ -88,12 +88,12 @@ AT_THE_END = {
         "head",
     ),
 }
-"""Programs that open with O_TRUNC and write sequentially, each with a line that it writes."""
+"""Programs that open the file with O_TRUNC and write sequentially, with a line that each program writes."""
 
 
 @pytest.fixture
 def sparse(tmp_path: Path) -> Path:
-    """A file of a line, a hole and another line."""
+    """A file that consists of a line, a hole and another line."""
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.write(b"head\n")
@@ -105,7 +105,7 @@ def sparse(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("file", ["0/log", "log"])
 @pytest.mark.parametrize("writer", ELSEWHERE)
 def test_what_is_not_written_at_the_end_fails_the_program(topic: Path, sparse: Path, writer: str, file: str):
-    """A program that does not write at the end fails with EPERM, and no part of a line is stored."""
+    """If a program does not write at the end, its write fails with EPERM, and no part of a line is stored."""
     script = ELSEWHERE[writer]
 
     result = shell("bash", script, (topic / file).parent, SPARSE=sparse)
@@ -118,7 +118,7 @@ def test_what_is_not_written_at_the_end_fails_the_program(topic: Path, sparse: P
 @pytest.mark.parametrize("file", ["0/log", "log"])
 @pytest.mark.parametrize("writer", AT_THE_END)
 def test_what_is_written_at_the_end_is_taken(topic: Path, sparse: Path, writer: str, file: str):
-    """A program that writes at the end succeeds, whatever position the kernel passes."""
+    """If a program writes at the end, its write succeeds, whatever position the kernel passes."""
     script, expected = AT_THE_END[writer]
 
     result = shell("bash", script, (topic / file).parent, SPARSE=sparse)
@@ -128,14 +128,14 @@ def test_what_is_written_at_the_end_is_taken(topic: Path, sparse: Path, writer: 
 
 
 def lines_around(path: Path, length: int, name: str) -> list[str]:
-    """Write a line, a line that is too long, and another line into a file; return the good ones."""
+    """Write a good line, a line that is too long, and a good line to a file; return the two good lines."""
     before, after, long_line = (part.replace("{{", "{").replace("}}", "}") for part in FORMS[name])
     path.write_text(f"{before}\n{long_line.replace('{}', 'x' * length)}\n{after}\n")
     return [before, after]
 
 
 def values(topic: Path) -> list[str]:
-    """Return the values of all records, shortened for people."""
+    """Return the values of all records; long values are shortened, so that a failure is readable."""
     return [line[:20] for line in (topic / "0" / "log").read_text().splitlines()]
 
 
@@ -156,7 +156,7 @@ def test_a_line_too_long_fails_the_program_and_leaves_no_part(
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "python unbuffered"])
 def test_it_does_not_matter_where_the_line_is_cut(topic: Path, tmp_path: Path, writer: str, length: int):
-    """A line that is too long fails the program wherever the requests cut it."""
+    """A line that is too long fails the program wherever the boundaries of requests are in the line."""
     lines_around(big := tmp_path / "big", length, "log")
 
     result = shell("bash", WRITERS[writer], topic / "0", BIG=big, LOG="log")
@@ -167,7 +167,7 @@ def test_it_does_not_matter_where_the_line_is_cut(topic: Path, tmp_path: Path, w
 
 @pytest.mark.parametrize("writer", OVERWRITERS)
 def test_a_line_too_long_fails_what_overwrites(topic: Path, tmp_path: Path, writer: str):
-    """A line that is too long also fails `cp` and programs that let the kernel copy (sendfile, splice)."""
+    """A line that is too long also fails `cp` and programs that make the kernel copy (sendfile, splice)."""
     lines_around(big := tmp_path / "big", LENGTHS[0], "log")
 
     result = shell("bash", OVERWRITERS[writer], topic / "0", BIG=big)
@@ -178,7 +178,7 @@ def test_a_line_too_long_fails_what_overwrites(topic: Path, tmp_path: Path, writ
 
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "bash printf"])
 def test_the_lines_of_a_group_around_one_that_is_refused_are_kept(topic: Path, tmp_path: Path, writer: str):
-    """In a group of commands, the lines of others before and after a refused line are stored."""
+    """In a group of commands, the lines of other commands before and after a refused line are stored."""
     lines_around(big := tmp_path / "big", LENGTHS[0], "log")
     command = WRITERS[writer].replace(">> $LOG", "").replace("$LOG", "/dev/stdout")
     command = command.replace("'/dev/stdout'", "/dev/stdout")
@@ -194,7 +194,7 @@ def test_the_lines_of_a_group_around_one_that_is_refused_are_kept(topic: Path, t
 
 
 def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path):
-    """A bad line after the first MiB of a write fails the program, though earlier requests succeeded."""
+    """A bad line after the first MiB of a write fails the program, although earlier requests succeeded."""
     good = '{"payload":"%s"}\n' % ("x" * 1000)
     (big := tmp_path / "big").write_text(good * 1500 + "bad\n" + good * 1500)
 
@@ -206,7 +206,7 @@ def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp
 
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "tee -a"])
 def test_a_bad_batch_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path, writer: str):
-    """A bad batch after the first MiB fails the program; batches before it stay, and none after it is stored."""
+    """A bad batch after the first MiB fails the program; the batches before it are stored, those after it are not."""
     shell("bash", "for i in 1 2 3 4; do head -c 500000 /dev/zero | tr '\\0' x; echo; done > $F; while read -r l; do echo $l >> log; done < $F", topic / "0", F=tmp_path / "lines")  # fmt: skip
     batches = bytearray((topic / "0" / "log.batch").read_bytes())
     batches[1_300_000] ^= 1
@@ -220,7 +220,7 @@ def test_a_bad_batch_behind_the_first_mebibyte_fails_the_program(topic: Path, tm
 
 
 def write_on(descriptor: int) -> None:
-    """Write until a write fails: with acks=0 a later write has the error."""
+    """Write until a write fails, because with acks=0 a later write gets the error."""
     while True:
         os.write(descriptor, b"rest\n")
 
@@ -228,7 +228,7 @@ def write_on(descriptor: int) -> None:
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("end", ["close", "umount"])
 def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount, acks: str, end: str):
-    """If a write fails inside a line, the part before it is not stored, at close(2) or at the mount's end."""
+    """If a write fails inside a line, close(2) or the mount's end does not store the part before it."""
     mount = unmounted.start(acks=acks)
     mount.bash("mkdir a; echo before >> a/0/log")
     descriptor = os.open(mount.path / "a/0/log", os.O_WRONLY | os.O_APPEND)
@@ -247,7 +247,7 @@ def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount
 
 
 def test_a_writable_mapping_is_refused(topic: Path):
-    """A writable mapping is refused, because mmap(2) could not report errors."""
+    """A writable mapping is refused, because writes through mmap(2) could not report errors."""
     shell("bash", "echo x >> log", topic / "0")
     script = "import mmap; f = open('log', 'a+b'); f.seek(0); f.read(); mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)"
 
@@ -258,7 +258,7 @@ def test_a_writable_mapping_is_refused(topic: Path):
 
 
 def test_many_small_writes_through_a_pipe_are_whole_lines(topic: Path):
-    """Many short lines, and lines longer than a pipe's buffer, are stored whole, however the pipe cuts them."""
+    """Short lines and lines longer than a pipe's buffer are stored whole, however the pipe cuts them."""
     script = "for i in $(seq 3000); do echo line-$i; done | cat >> log; for i in 1 2 3; do head -c 200000 /dev/zero | tr '\\0' $i; echo; done | cat >> log"
 
     result = shell("bash", script, topic / "0")
@@ -269,7 +269,7 @@ def test_many_small_writes_through_a_pipe_are_whole_lines(topic: Path):
 
 
 def test_a_writer_that_is_killed_in_the_middle_of_a_line_leaves_the_begun_part_whole(topic: Path):
-    """If a writer is killed inside a line, the part that write(2) accepted is stored as a line."""
+    """If a writer is killed inside a line, the part of the line that write(2) accepted is stored as a line."""
     script = "import os, signal; f = os.open('log', os.O_WRONLY | os.O_APPEND); os.write(f, b'begun'); os.kill(os.getpid(), signal.SIGKILL)"
 
     result = shell("bash", f'python3 -c "{script}"', topic / "0")

@@ -1,6 +1,6 @@
-"""A real mount over a remote engine that does not answer: requests that need no answer work, others can be interrupted.
+"""A real mount over a remote engine that does not answer: many requests still work, the others can be interrupted.
 
-The engine answers only when the test lets it, so a request that waited for it would never return.
+The engine answers only when the test allows it, so a request that waits for the engine does not return before.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ pytestmark = pytest.mark.fuse
 
 @pytest.fixture
 def stall(tmp_path: Path) -> Path:
-    """The file that keeps the engine from answering as long as it exists."""
+    """The control file: while it exists, the engine does not answer."""
     return tmp_path / "stall"
 
 
 @pytest.fixture
 def remote(unmounted: Mount, stall: Path) -> Iterator[Mount]:
-    """A mount whose engine answers at first."""
+    """A mount whose engine answers until the test creates the file `stall`."""
     yield unmounted.start(remote=str(stall))
     stall.unlink(missing_ok=True)
 
 
 @pytest.fixture
 def program(remote: Mount) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start programs in the mount's directory with readable output, and end them with the test."""
+    """A function that starts a program in the mount's directory with readable output; the programs end with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str) -> subprocess.Popen[bytes]:
@@ -50,12 +50,12 @@ def program(remote: Mount) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def waits(mount: Mount, count: int = 1) -> None:
-    """Wait until `count` requests wait."""
+    """Wait until `count` requests wait for the engine."""
     wait_until(lambda: f"waiting_reads {count} of" in mount.status, "a request waits")
 
 
 def test_an_engine_that_answers_is_shown_like_any_other(remote: Mount):
-    """An engine that answers is shown like any other: names, records, links, settings and appends."""
+    """While the engine answers, names, records, links, settings and appends work as over any engine."""
     result = remote.bash("""
         ls; ls orders/0; cat orders/0/log; cat "orders/0/$(readlink orders/0/latest)"; echo
         echo d >> orders/0/log; cat orders/0/3; echo; tail -n 1 orders/0/log; tail -c 2 orders/0/log
@@ -68,7 +68,7 @@ def test_an_engine_that_answers_is_shown_like_any_other(remote: Mount):
 
 
 def test_tar_makes_no_archive_of_empty_files_without_an_error(remote: Mount):
-    """tar of an unread log, whose size is unknown, fails with a remedy; a log that was read is archived completely."""
+    """tar of an unread log, whose size is unknown, fails with a remedy; after a read, tar archives it completely."""
     for path in ("orders/0/log", "orders/log"):
         archived = remote.bash(f"tar cf ../archive.tar {path}")
         assert archived.returncode != 0, path
@@ -79,7 +79,7 @@ def test_tar_makes_no_archive_of_empty_files_without_an_error(remote: Mount):
 
 
 def test_what_needs_no_answer_is_there_while_nothing_answers(remote: Mount, stall: Path, program):
-    """Listings, stat(2), `@status` and open(2) work while more programs wait than there are threads."""
+    """Listings, stat(2), `@status` and open(2) work while more programs wait for the engine than there are threads."""
     stall.touch()
     programs = [program("cat", f"orders/0/@{offset}") for offset in range(80)]
     waits(remote, 80)
@@ -109,7 +109,7 @@ def test_what_needs_no_answer_is_there_while_nothing_answers(remote: Mount, stal
 
 
 def test_a_program_that_waits_can_be_interrupted(remote: Mount, stall: Path, program):
-    """A program that waits for the engine can be interrupted, whatever it does."""
+    """A program that waits for the engine can be interrupted, whatever system call it waits in."""
     stall.touch()
     for command in (
         "cat orders/0/@5",
@@ -128,13 +128,13 @@ def test_a_program_that_waits_can_be_interrupted(remote: Mount, stall: Path, pro
 
 
 def child_of(pid: int) -> int:
-    """Return the process of the program that a shell runs, or of the shell itself."""
+    """Return the process ID of the program that a shell runs, or of the shell if there is none."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[0]) if children else pid
 
 
 def test_tail_goes_on_once_there_is_an_answer(remote: Mount, stall: Path, program):
-    """Once the engine answers, readers get the present records and the new ones."""
+    """After the engine answers again, readers get the records that exist, and later the new records."""
     following = program("cat", "orders/0/follow")
     waits(remote)
     log = program("tail", "-c", "+1", "-f", "-s", "0.05", "orders/0/log")
@@ -155,7 +155,7 @@ def test_tail_goes_on_once_there_is_an_answer(remote: Mount, stall: Path, progra
 
 
 def test_the_daemon_ends_while_nothing_answers(remote: Mount, stall: Path, program):
-    """The daemon ends without waiting for the engine, and waiting programs get an error."""
+    """The daemon ends without waiting for the engine, and programs that wait get an error."""
     stall.touch()
     waiting = [program("cat", "orders/0/log"), program("cat", "orders/0/1")]
     waits(remote, 2)
@@ -165,7 +165,7 @@ def test_the_daemon_ends_while_nothing_answers(remote: Mount, stall: Path, progr
 
 
 def test_it_can_be_unmounted_while_nothing_answers(remote: Mount, stall: Path, program):
-    """umount(8) is refused as long as a program waits, and works once none does."""
+    """umount(8) is refused while a program waits for the engine, and works when no program waits."""
     stall.touch()
     waiting = program("cat", "orders/0/1")
     waits(remote)

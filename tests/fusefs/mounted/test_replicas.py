@@ -1,4 +1,4 @@
-"""Two replicas on separate disks: one fills up, fails or vanishes while shells append and follow."""
+"""Two replicas on separate disks, one of which fills up, fails or vanishes while shells append and follow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[ReplicaDisks]:
-    """A mounted topic with two replicas."""
+    """A mounted topic that has two replicas."""
     disks = ReplicaDisks(tmp_path, engine={"replication_factor": 2})
     try:
         disks.mount.start()
@@ -29,9 +29,9 @@ def two(tmp_path: Path) -> Iterator[ReplicaDisks]:
 
 
 def test_a_disk_that_fills_up_costs_nothing(two: ReplicaDisks) -> None:
-    """If the leader's disk is full, the other replica leads; with space again, both are in sync and equal."""
+    """If the leader's disk is full, the other replica leads; once there is space, both are in sync and equal."""
     two.append_and_follow(lambda: fill_up(two.disks[0] / "fill"))
-    for number in range(400):  # More than fits into the last block, which still has space on the full disk.
+    for number in range(400):  # These lines are more than the free space in the last block of the full disk.
         with (two.orders / "0" / "log").open("a") as log:
             log.write(f"more {number} {'x' * 200}\n")
     assert ["out_of_sync", "leader"] == two.replicas()
@@ -42,7 +42,7 @@ def test_a_disk_that_fills_up_costs_nothing(two: ReplicaDisks) -> None:
 
 
 def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: ReplicaDisks) -> None:
-    """If a disk is unmounted under the daemon and mounted again, nothing is written to the bare mountpoint."""
+    """While a disk is unmounted under a running daemon, nothing is written to its bare mountpoint."""
 
     def vanish() -> None:
         mount("--move", str(two.disks[0]), str(two.away))
@@ -57,7 +57,7 @@ def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: ReplicaDisks) ->
 
 
 def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: ReplicaDisks) -> None:
-    """When a disk fails and comes back, a group reads each record once."""
+    """While a disk fails and comes back, a group reads each record once."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
     group = two.mount.path / "@groups" / "g"
     group.mkdir()
@@ -75,7 +75,7 @@ def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: ReplicaDisks) ->
 
 
 def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) -> None:
-    """When a disk vanishes and returns, accepted and rejected records stay so; only the held record is read again."""
+    """If a disk vanishes and returns, accepted and rejected records stay so, and only the held record is read again."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
     jobs = two.mount.path / "@queues" / "jobs" / "orders"
     jobs.parent.mkdir()
@@ -100,7 +100,7 @@ def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) 
 
 
 def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
-    """After a disk was replaced by an empty one, a start without the old one copies all records to it."""
+    """If a disk was replaced by an empty one, a start without the old disk copies all records to the new disk."""
     (two.orders / "0" / "log").write_text("a\nb\n")
     assert 0 == two.mount.stop()
     subprocess.run(["umount", str(two.disks[0])], check=True)
@@ -116,7 +116,7 @@ def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
 
 
 def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> None:
-    """With min.insync.replicas=2, an append with acks=all fails with EAGAIN and stores nothing while one is left."""
+    """With min.insync.replicas=2, an append with acks=all fails with EAGAIN and stores nothing if one disk is left."""
     two = ReplicaDisks(tmp_path, engine={"replication_factor": 2}, acks="all")
     try:
         two.mount.start()
@@ -136,7 +136,7 @@ def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> Non
 
 
 def test_killed_daemons_lose_nothing(two: ReplicaDisks) -> None:
-    """After kill -9 during appends, each acknowledged line is stored once in both replicas."""
+    """After kill -9 of daemons during appends, each acknowledged line is stored once in both replicas."""
     answered = two.mount.base / "answered"
     for kill in range(3):
         script = f'i=0; while echo "{kill} $i" >> orders/0/log; do echo "{kill} $i" >> {answered}; i=$((i+1)); done'

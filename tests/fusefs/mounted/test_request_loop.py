@@ -1,4 +1,4 @@
-"""The request loop with a real kernel: the largest requests, many at once, each way to end, and an ordinary user."""
+"""The request loop with a real kernel: large requests, many requests, each way to end, and an ordinary user."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MAX_TRANSFER_BYTES = 2**20
 
 @pytest.fixture
 def orders(unmounted: Mount) -> Path:
-    """A partition of a mount over a data directory."""
+    """The directory of a partition in a mount of a data directory."""
     unmounted.start().bash("mkdir orders")
     return unmounted.path / "orders/0"
 
 
 def test_the_largest_requests_are_served(orders: Path):
-    """A write of 1 MiB, an extended attribute of 64 KiB and a listing in one piece are served."""
+    """A write of 1 MiB, an extended attribute of 64 KiB and a listing in one piece work."""
     lines = (b"x" * 1023 + b"\n") * 1024
     descriptor = os.open(orders / "log", os.O_WRONLY | os.O_APPEND)
     assert MAX_TRANSFER_BYTES == os.write(descriptor, lines)
@@ -46,7 +46,7 @@ def test_the_largest_requests_are_served(orders: Path):
 
 
 def listed_at_once(directory: Path) -> list[str]:
-    """Return the names that getdents64(2) gives with the largest buffer that the kernel passes on."""
+    """Return the names that getdents64(2) returns with the largest buffer that the kernel passes on."""
     libc, buffer = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(MAX_TRANSFER_BYTES)
     descriptor, names = os.open(directory, os.O_RDONLY), []
     while size := libc.syscall(GETDENTS64[os.uname().machine], descriptor, buffer, MAX_TRANSFER_BYTES):
@@ -61,7 +61,7 @@ def listed_at_once(directory: Path) -> list[str]:
 
 
 def test_many_requests_that_are_not_common_are_answered(orders: Path):
-    """More uncommon requests than the socket pair holds are answered, with appends and reads in between."""
+    """If more uncommon requests wait than the socket pair holds, all are answered, and so are appends and reads."""
 
     def ask(number: int) -> int:
         if number % 8 == 0:
@@ -70,7 +70,7 @@ def test_many_requests_that_are_not_common_are_answered(orders: Path):
             os.close(descriptor)
         return len(os.listdir(orders))
 
-    ask(0)  # A partition without records has fewer names.
+    ask(0)  # A partition that has no records has fewer names.
     with ThreadPoolExecutor(200) as threads:
         names = set(threads.map(ask, range(1, 1600)))
     assert 1 == len(names)
@@ -78,7 +78,7 @@ def test_many_requests_that_are_not_common_are_answered(orders: Path):
 
 
 def test_a_daemon_that_was_suspended_goes_on(unmounted: Mount, orders: Path):
-    """After SIGSTOP and SIGCONT a daemon answers the requests that arrived meanwhile."""
+    """After SIGSTOP and SIGCONT a daemon answers the requests that arrived in between."""
     os.kill(unmounted.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(4) as threads:
         done = [threads.submit(os.listdir, orders), threads.submit((orders / "start").read_text)]
@@ -91,7 +91,7 @@ def test_a_daemon_that_was_suspended_goes_on(unmounted: Mount, orders: Path):
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_daemon_that_was_killed_leaves_a_mount_that_can_be_unmounted(unmounted: Mount, waits: bool):
-    """After the daemon was killed, waiting reads fail at once, and the unmount says that the daemon is gone."""
+    """After the daemon was killed, waiting reads fail immediately, and an unmount reports that the daemon is gone."""
     unmounted.start().bash("mkdir orders")
     follow = unmounted.path / "orders/0/follow"
     with subprocess.Popen(["cat", str(follow)] if waits else ["true"], stderr=subprocess.PIPE) as reader:
@@ -111,7 +111,7 @@ def test_a_daemon_that_was_killed_leaves_a_mount_that_can_be_unmounted(unmounted
 
 @pytest.mark.root
 def test_an_aborted_connection_ends_the_daemon(unmounted: Mount):
-    """If the connection is aborted, the daemon ends in order, and a waiting read fails."""
+    """If the kernel aborts the connection, the daemon ends in order, and a waiting read fails."""
     unmounted.start().bash("mkdir orders; echo line >> orders/0/log")
     with subprocess.Popen(
         ["cat", str(unmounted.path / "orders/0/follow")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -128,7 +128,7 @@ def test_an_aborted_connection_ends_the_daemon(unmounted: Mount):
 
 
 def test_nothing_is_spliced_from_the_pair(unmounted: Mount, tmp_path: Path):
-    """libfuse does not use splice(2) for an uncommon request, by the daemon's system calls."""
+    """The system calls of the daemon show that libfuse does not use splice(2) for an uncommon request."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("needs strace")
@@ -144,7 +144,7 @@ def test_nothing_is_spliced_from_the_pair(unmounted: Mount, tmp_path: Path):
         tracing.wait(TIMEOUT_SECONDS)
     calls = noted.read_text()
     assert "recvfrom(" in calls
-    # libfuse enlarges a pipe before it splices.
+    # libfuse enlarges a pipe before it calls splice(2).
     assert [] == [call for call in ("splice(", "F_SETPIPE_SZ") if call in calls]
 
 
@@ -175,7 +175,7 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps +dac_read_sea
 
 @pytest.mark.root
 def test_an_ordinary_user_mounts_by_fusermount3(request: pytest.FixtureRequest):
-    """An ordinary user mounts by fusermount3 and writes 1 MiB; a refusal of fusermount3 is reported."""
+    """An ordinary user mounts with fusermount3 and writes 1 MiB; if fusermount3 refuses, its error is reported."""
     base = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
     request.addfinalizer(lambda: shutil.rmtree(base, ignore_errors=True))
     (base / "mnt").mkdir()

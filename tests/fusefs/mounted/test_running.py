@@ -1,4 +1,4 @@
-"""A long-running mount: reloading its settings, another user's files, and its log as JSON."""
+"""A mount that runs for long: reloads of its settings, files owned by another user, and its log as JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mnt(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, mnt: Path) -> Iterator[Start]:
-    """Starts daemons in the foreground, and ends them."""
+    """Return a function that starts a daemon in the foreground; end the daemons after the test."""
     daemons: list[subprocess.Popen[bytes]] = []
 
     def start(*options: str | Path) -> subprocess.Popen[bytes]:
@@ -68,7 +68,7 @@ def log_of(tmp_path: Path) -> str:
 
 
 def test_sighup_reads_the_settings_again(start: Start, tmp_path: Path, mnt: Path):
-    """SIGHUP reloads the settings, which apply to topics at once; the log has the changes."""
+    """SIGHUP reloads the settings, which immediately apply to topics; the log shows the changes."""
     config = tmp_path / "server.properties"
     config.write_text("log.retention.bytes=1000000\n")
     daemon = start("--config", config)
@@ -95,7 +95,7 @@ def test_sighup_reads_the_settings_again(start: Start, tmp_path: Path, mnt: Path
 
 
 def test_settings_that_are_wrong_leave_the_mount_as_it_was(start: Start, tmp_path: Path, mnt: Path):
-    """Invalid settings leave the mount unchanged, and `@status` has the reason."""
+    """If the reloaded settings are invalid, the mount does not change, and `@status` has the reason."""
     config = tmp_path / "server.properties"
     config.write_text("num.partitions=2\n")
     daemon = start("--config", config)
@@ -108,7 +108,7 @@ def test_settings_that_are_wrong_leave_the_mount_as_it_was(start: Start, tmp_pat
 
 
 def test_sighup_ends_a_mount_without_settings(start: Start, tmp_path: Path):
-    """Without settings to reload, SIGHUP ends the mount in order."""
+    """If there are no settings to reload, SIGHUP ends the mount in order."""
     daemon = start()
     daemon.send_signal(signal.SIGHUP)
     assert 0 == daemon.wait(TIMEOUT_SECONDS)
@@ -116,7 +116,7 @@ def test_sighup_ends_a_mount_without_settings(start: Start, tmp_path: Path):
 
 
 def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
-    """A mount ends when its terminal closes, even with settings to reload: Ctrl-C could not end it any more."""
+    """A mount with settings ends when its terminal closes as well, because Ctrl-C could not end it any more."""
     config = tmp_path / "server.properties"
     config.write_text("num.partitions=2\n")
     command = ["topicfs", "mount", "--foreground", "--config", config, tmp_path / "data", mnt]
@@ -129,7 +129,7 @@ def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
             "the mount is there",
             timeout_seconds=TIMEOUT_SECONDS,
         )
-        os.kill(pid, signal.SIGHUP)  # A person's SIGHUP, while the terminal exists.
+        os.kill(pid, signal.SIGHUP)  # A user's SIGHUP, sent while the terminal exists.
         printed = b""
         while b"settings: reloaded" not in printed:
             printed += os.read(terminal, 65536)
@@ -149,7 +149,7 @@ def as_user(uid: int, gid: int, script: str, cwd: Path) -> subprocess.CompletedP
 
 @pytest.mark.root
 def test_files_belong_to_whom_the_mount_says(start: Start, tmp_path: Path, mnt: Path):
-    """With --uid, --gid and --umask, owner and group may append and others read; nobody may write read-only files."""
+    """With --uid, --gid and --umask, owner and group may append, others may read; no user may write read-only files."""
     start("--allow-other", "--uid", "4321", "--gid", "56", "--umask", "002")
     (mnt / "orders").mkdir()
     found = (mnt / "orders/0/log").stat()
@@ -168,7 +168,7 @@ def test_files_belong_to_whom_the_mount_says(start: Start, tmp_path: Path, mnt: 
 
 @pytest.mark.parametrize("where", [["--foreground"], []], ids=["foreground", "background"])
 def test_a_log_that_cannot_be_opened_is_one_line(tmp_path: Path, mnt: Path, where: list[str]):
-    """If the log cannot be opened, the mount fails with one line, and creates nothing."""
+    """If the log file cannot be opened, the mount fails with a one-line error, and creates nothing."""
     command = [TOPICFS, "mount", *where, "--log-file", tmp_path / "none/log", tmp_path / "data", mnt]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     expected = f"topicfs: {tmp_path / 'none/log'}: No such file or directory\n"
@@ -178,7 +178,7 @@ def test_a_log_that_cannot_be_opened_is_one_line(tmp_path: Path, mnt: Path, wher
 
 
 def test_a_log_for_programs_is_json(start: Start, tmp_path: Path, mnt: Path):
-    """With --log-format json, each line of the log is an object with the mountpoint."""
+    """With --log-format json, each line of the log is a JSON object that has the mountpoint."""
     start("--log-format", "json", "--debug")
     (mnt / "orders").mkdir()
     entries = [json.loads(line) for line in log_of(tmp_path).splitlines()]
@@ -202,7 +202,7 @@ journalctl --sync || true
 journalctl --directory /run/log/journal --output json TOPICFS_MOUNTPOINT="$base/mnt"
 kill $journald
 """
-"""A script with its own journal and mount namespace; a mount without a terminal logs to the journal."""
+"""A script that runs a journal in its own mount namespace; a mount without a terminal logs to this journal."""
 
 
 @pytest.mark.root
@@ -215,7 +215,7 @@ kill $journald
     ids=["asked for", "by fstab"],
 )
 def test_the_journal_has_what_the_daemon_says(tmp_path: Path, mnt: Path, mount: str):
-    """Entries of the real journal can be found by the mountpoint; a mount by fstab(5) logs to it by default."""
+    """In a real journal, the entries of a mount can be found by its mountpoint; fstab(5) mounts log to the journal."""
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "bash", "-c", JOURNAL],
         env={

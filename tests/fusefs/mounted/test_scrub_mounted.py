@@ -1,4 +1,4 @@
-"""`topicfs scrub MOUNTPOINT`, which asks the mount's daemon for a scrub and prints its findings."""
+"""`topicfs scrub MOUNTPOINT` asks the daemon of the mount for a scrub, and prints the daemon's findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def scrub(mount: Mount, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def flip(path: Path) -> None:
-    """Flip a bit of a file's last byte in place, because the daemon has the file open."""
+    """Flip a bit in the last byte of a file, without replacing the file, because the daemon has it open."""
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)
@@ -32,7 +32,7 @@ def flip(path: Path) -> None:
 
 @pytest.fixture
 def replicas(unmounted: Mount) -> tuple[Path, Path]:
-    """The logs of two replicas that a mount serves."""
+    """The log files of two replicas that a mount serves."""
     directories = unmounted.base / "one", unmounted.base / "two"
     unmounted.start(
         directories=",".join(map(str, directories)), replicated=True, engine={"replication_factor": 2}
@@ -43,7 +43,7 @@ def replicas(unmounted: Mount) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("damaged", [0, 1])
 def test_a_damaged_replica_is_healed(unmounted: Mount, replicas: tuple[Path, Path], damaged: int) -> None:
-    """A damaged replica is repaired from the other one, with a line for the batch and exit status 0."""
+    """A damaged replica is repaired from the other replica; a line reports the batch, and the exit status is 0."""
     flip(replicas[damaged])
     ran = scrub(unmounted)
     assert (0, 1) == (ran.returncode, len(ran.stdout.splitlines()))
@@ -57,7 +57,7 @@ def test_a_damaged_replica_is_healed(unmounted: Mount, replicas: tuple[Path, Pat
 
 
 def test_what_is_damaged_without_replicas_stays(mount: Mount) -> None:
-    """Without replicas damage is reported with exit status 1, and the file is unchanged."""
+    """If there are no replicas, damage is reported with exit status 1, and the file does not change."""
     assert not mount.bash("mkdir orders && echo one >> orders/0/log").stderr
     flip(mount.data / LOG)
     before = (mount.data / LOG).read_bytes()
@@ -72,7 +72,7 @@ def test_what_is_damaged_without_replicas_stays(mount: Mount) -> None:
 
 
 def test_a_read_only_mount_refuses(unmounted: Mount, replicas: tuple[Path, Path]) -> None:
-    """On a read-only mount the scrub fails with the reason, and changes no file."""
+    """A scrub of a read-only mount fails with the reason, and changes no file."""
     assert 0 == unmounted.stop()
     flip(replicas[0])
     before = replicas[0].read_bytes()

@@ -1,4 +1,4 @@
-"""The examples of fusefs/SEMANTICS.md, run on a real mount in order: each prints what the document shows."""
+"""The examples of fusefs/SEMANTICS.md print on a real mount, in their order, what the document shows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DOCUMENT = ROOT / "fusefs" / "SEMANTICS.md"
 
 
 def test_the_document_has_examples():
-    """The document has more than 40 examples, so that a change of its format is noticed."""
+    """The document has more than 40 examples; fewer would mean that its format has changed."""
     assert len(list(examples(DOCUMENT.read_text()))) > 40
 
 
 def test_every_example_prints_what_is_shown(mount: Mount, tmp_path: Path):
-    """Each example's output is as shown; over a cluster, only the listed ones differ."""
+    """Each example prints what the document shows; over a cluster, only the listed examples may differ."""
     failures = {}
     shown = list(examples(DOCUMENT.read_text()))
     for example in shown:

@@ -1,4 +1,4 @@
-"""Mounts that are started by mount(8), fstab(5) or a service manager."""
+"""Mounts that mount(8), fstab(5) or a service manager starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 240
 
 @pytest.fixture
 def manager() -> Iterator[socket.socket]:
-    """A service manager's socket, in a folder with a short name."""
+    """The socket of a service manager, in a folder with a short name."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
@@ -38,7 +38,7 @@ def manager() -> Iterator[socket.socket]:
 
 @pytest.mark.parametrize("end", ["signal", "umount"])
 def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: socket.socket, end: str):
-    """The service manager hears when the mount is ready, that it is alive, and that it ends, for whatever cause."""
+    """The daemon tells the service manager when it is ready, that it is alive, and that it ends, for any reason."""
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
     environment = {**os.environ, "NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "100000"}
@@ -52,7 +52,9 @@ def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: s
             assert "pid " in (mountpoint / "@status").read_text()
             while manager.recv(4096) != b"WATCHDOG=1":
                 pass
-            daemon.send_signal(signal.SIGHUP)  # As `systemctl reload`: without settings the mount continues.
+            daemon.send_signal(
+                signal.SIGHUP
+            )  # As `systemctl reload` does. A mount without settings continues.
             while not (word := manager.recv(4096).decode()).startswith("RELOADING=1\n"):
                 assert "WATCHDOG=1" == word
             while (word := manager.recv(4096).decode()) != "READY=1":
@@ -89,12 +91,12 @@ echo
 mount -t topicfs "$base/data" "$base/mnt" -o nosuch || echo "status $?"
 mount -t topicfs "$base/data" "$base/nowhere/else" || echo "status $?"
 """
-"""A script with its own mount namespace, so that no other program finds the helper."""
+"""A script with its own mount namespace, so that no program outside the script finds the helper."""
 
 
 @pytest.mark.root
 def test_mount_and_fstab_know_the_type(tmp_path: Path):
-    """mount(8) and fstab(5) know the type topicfs, its options, and mount's exit statuses."""
+    """mount(8) and fstab(5) accept the type topicfs and its options, and have mount's exit statuses."""
     variables = {"base": str(tmp_path), "helper": str(HELPER), "topicfs": str(TOPICFS)}
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "bash", "-c", FSTAB],
@@ -111,7 +113,7 @@ def test_mount_and_fstab_know_the_type(tmp_path: Path):
 
 
 def test_the_unit_is_what_systemd_understands(tmp_path: Path):
-    """systemd accepts the unit file with the path of this environment's program."""
+    """systemd accepts the unit file, with the path of the installed program in it."""
     unit = tmp_path / UNIT.name.replace("@", "@orders")
     unit.write_text(re.sub(r"(?m)^ExecStart=topicfs ", f"ExecStart={TOPICFS} ", UNIT.read_text()))
     done = subprocess.run(

@@ -24,13 +24,13 @@ SNIPPETS = {
     "a child with the descriptor": 'exec 3>>log; printf "a " >&3; (echo b >&3); exec 3>&-',
     "a background child": 'exec 3>>log; printf "a " >&3; (sleep 0.05; echo b >&3) & wait; exec 3>&-',
 }
-"""Scripts that write one line in pieces, and close duplicates of its descriptor in between."""
+"""Scripts that write one line in pieces, and in between close duplicates of the descriptor."""
 
 
 @pytest.mark.parametrize("interpreter", ["bash", "dash"])
 @pytest.mark.parametrize("snippet", SNIPPETS)
 def test_a_line_written_in_pieces_is_one_record(topic: Path, interpreter: str, snippet: str):
-    """Closing a duplicate of a descriptor, even by the end of a child, does not end the line."""
+    """Closing a duplicate of a descriptor, even when a child ends, does not end the line."""
     result = shell(interpreter, SNIPPETS[snippet], topic / "0")
 
     assert "" == result.stderr
@@ -42,7 +42,7 @@ def test_a_line_written_in_pieces_is_one_record(topic: Path, interpreter: str, s
 
 @pytest.mark.parametrize("interpreter", ["bash", "dash"])
 def test_a_line_without_newline_is_a_record_once_closed(topic: Path, interpreter: str):
-    """`printf x >> log` twice makes two records, because each open file is a stream of its own."""
+    """`printf x >> log`, run twice, makes two records, because each open file is a separate stream."""
     shell(
         interpreter,
         "printf x >> log; printf y >> log; cat log > seen 2>/dev/null; echo z >> log",
@@ -53,7 +53,7 @@ def test_a_line_without_newline_is_a_record_once_closed(topic: Path, interpreter
 
 
 def test_a_record_is_there_when_the_command_returns(topic: Path):
-    """A record is visible to the next command."""
+    """The next command of a shell sees the record."""
     result = shell(
         "bash",
         'for i in $(seq 200); do printf $i >> log; [ "$(tail -n 1 log)" = $i ] || echo lost $i; done',
@@ -64,7 +64,7 @@ def test_a_record_is_there_when_the_command_returns(topic: Path):
 
 
 def test_four_shells_append_at_once(topic: Path):
-    """Ten thousand lines that four shells append at the same time are each stored once, in each shell's order."""
+    """If four shells append ten thousand lines at the same time, each line is stored once, in its shell's order."""
     script = 'for ((i = 0; i < 2500; i++)); do echo "$WHO $i $PAD" >> log; done'
     writers = [
         subprocess.Popen(
@@ -84,7 +84,7 @@ def test_four_shells_append_at_once(topic: Path):
 
 
 def test_writers_that_hold_their_file_never_interleave_inside_a_record(topic: Path):
-    """Writers that cut their lines anywhere never mix inside a record."""
+    """If writers cut their lines anywhere, their data is never mixed within a record."""
     script = "import sys\nf = open('log', 'ab', buffering=97)\nfor n in range(3000): f.write(b'%s %d %s\\n' % (sys.argv[1].encode(), n, b'y' * (n % 150)))"
     writers = [subprocess.Popen(["python3", "-c", script, who], cwd=topic / "0") for who in "abc"]
     assert [0] * 3 == [writer.wait(120) for writer in writers]
@@ -133,7 +133,7 @@ def test_writers_that_hold_their_file_never_interleave_inside_a_record(topic: Pa
     ],
 )
 def test_what_would_destroy_or_double_records_is_refused(topic: Path, command: str):
-    """Editors, rewriters and renames are refused, and nothing changes."""
+    """Editors, programs that rewrite files, and renames are refused, and nothing changes."""
     log = topic / "0" / "log"
     log.write_text("a\nb\na\n")
     names = sorted(path.name for path in log.parent.iterdir())
@@ -147,7 +147,7 @@ def test_what_would_destroy_or_double_records_is_refused(topic: Path, command: s
 
 @pytest.mark.parametrize("command", ["touch log", "touch -d 2001-01-01 log", ": > log", ": >> log"])
 def test_what_changes_nothing_is_accepted(topic: Path, command: str):
-    """Setting times, and truncating at open(2), succeed without an effect."""
+    """Setting times and truncating at open(2) succeed but have no effect."""
     log = topic / "0" / "log"
     log.write_text("a\n")
 
@@ -159,7 +159,7 @@ def test_what_changes_nothing_is_accepted(topic: Path, command: str):
 
 @pytest.mark.parametrize(("size", "accepted"), [(2, True), (0, False), (1, False), (3, False)])
 def test_ftruncate_takes_the_size_that_is_there(topic: Path, size: int, accepted: bool):
-    """ftruncate(2) to another size fails with EPERM, so that no program believes that the records are gone."""
+    """ftruncate(2) to a different size fails with EPERM, so that no program believes that records were deleted."""
     log = topic / "0" / "log"
     log.write_text("a\n")
     with log.open("a") as file:
@@ -174,7 +174,7 @@ def test_ftruncate_takes_the_size_that_is_there(topic: Path, size: int, accepted
 
 
 def test_ftruncate_to_nothing_is_taken_of_a_file_that_was_just_overwritten(topic: Path):
-    """After `>`, ftruncate(2) to 0 succeeds until the program has written."""
+    """After an open with `>`, ftruncate(2) to 0 succeeds until the program has written data."""
     log = topic / "0" / "log"
     log.write_text("a\n")
     with log.open("wb", buffering=0) as file:
@@ -206,13 +206,13 @@ def test_fsync_puts_records_on_disk(topic: Path):
 
 @pytest.mark.parametrize("name", ["0/log", "0/log.kv", "log"])
 def test_sync_of_a_file_puts_records_on_disk(topic: Path, name: str):
-    """sync(1), which opens the file for reading, puts others' appends on disk."""
+    """sync(1), which opens the file for reading, flushes records that other programs appended."""
     result = shell("bash", 'echo a >> 0/log; sync "$NAME"; grep unflushed 0/status', topic, NAME=name)
     assert ("unflushed_records 0\n", "") == (result.stdout, result.stderr)
 
 
 def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: Mount):
-    """After kill -9 of the daemon, each line whose write(2) returned is there, and the log ends at a whole batch."""
+    """After kill -9 of the daemon, each line whose write(2) returned is stored, and the log ends with a whole batch."""
     mount = unmounted.start()
     (mount.path / "bulk").mkdir()
     script = (
@@ -239,7 +239,7 @@ def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: M
 
 
 def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount):
-    """After kill -9 the next mount takes over the dead mountpoint, and says so."""
+    """After kill -9, the next mount replaces the dead mountpoint, and reports this."""
     mount = unmounted.start()
     mount.kill()
     with pytest.raises(OSError) as caught:
@@ -253,7 +253,7 @@ def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount):
 
 
 def test_sigterm_unmounts_cleanly(mount: Mount):
-    """SIGTERM unmounts, with exit status 0 and the mark of a clean shutdown."""
+    """SIGTERM unmounts; the exit status is 0, and the directory is marked as cleanly closed."""
     mount.bash("mkdir a; echo x >> a/0/log")
 
     assert 0 == mount.stop()
@@ -263,7 +263,7 @@ def test_sigterm_unmounts_cleanly(mount: Mount):
 
 
 def test_sigterm_commits_a_begun_line(mount: Mount):
-    """At the end of the mount an unfinished line becomes a record; later calls on the file give ENOTCONN."""
+    """When the mount ends, an unfinished line becomes a record; later calls on its file give ENOTCONN."""
     mount.bash("mkdir a")
     descriptor = os.open(mount.path / "a/0/log", os.O_WRONLY | os.O_APPEND)
     os.write(descriptor, b"begun")
@@ -279,11 +279,11 @@ def test_sigterm_commits_a_begun_line(mount: Mount):
 
 
 def test_sigusr1_dumps_stacks(mount: Mount):
-    """SIGUSR1 writes the stacks of tasks and threads to the log; the daemon continues."""
+    """SIGUSR1 writes the stacks of all tasks and threads to the log, and the daemon continues."""
     os.kill(mount.pid, signal.SIGUSR1)
 
     wait_until(lambda: "stacks of all threads" in mount.log, "the daemon writes the stacks")
-    assert mount.status  # Answered after the event loop has written all stacks.
+    assert mount.status  # The event loop answers this after it has written all stacks.
     for word in ("task", "thread", "_watch_signals"):
         assert word in mount.log
-    mount.log_file.write_text("")  # The stacks look like tracebacks, which would fail the test.
+    mount.log_file.write_text("")  # Stacks look like tracebacks, which would fail the test.

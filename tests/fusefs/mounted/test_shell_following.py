@@ -24,7 +24,7 @@ pytestmark = pytest.mark.fuse
 
 @contextmanager
 def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A script in its own process group, which is killed at the end."""
+    """Run a script in its own process group during the block, and kill the group at the end."""
     process = subprocess.Popen(
         ["bash", "-c", script],
         cwd=cwd,
@@ -47,7 +47,7 @@ def waiting_reads(mount: Mount) -> int:
 
 
 def followed(process: subprocess.Popen[bytes]) -> int:
-    """Return how many descriptors of a `follow` the script's processes have."""
+    """Return the number of descriptors of a `follow` that the processes of a script have open."""
     found = 0
     for one in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
@@ -59,7 +59,7 @@ def followed(process: subprocess.Popen[bytes]) -> int:
 def wait_for(mount: Mount, *processes: subprocess.Popen[bytes], count: int = 1) -> None:
     """Wait until `count` reads of each script wait for a record.
 
-    Over a cluster, open(2) waits too, before the read does.
+    Over a cluster, open(2) waits too, and only then the read.
     """
     wait_until(
         lambda: (
@@ -102,7 +102,7 @@ def test_follow_in_three_forms(topic: Path, shared_mount: Mount, place: str, nam
 
 
 def test_a_topics_follow_takes_new_partitions_in(topic: Path, shared_mount: Mount):
-    """A topic's `follow` shows new partitions from their first record."""
+    """`follow` of a topic shows the records of a new partition, beginning with the first one."""
     with running("cat follow", topic) as cat:
         wait_for(shared_mount, cat)
         (topic / "2").mkdir()
@@ -137,7 +137,7 @@ READERS = {
 def test_a_signal_ends_a_waiting_program(
     topic: Path, shared_mount: Mount, reader: str, number: signal.Signals
 ):
-    """A signal ends a waiting program at once, without an error message before."""
+    """A signal ends a waiting program immediately, and the program prints no error message."""
     with running(READERS[reader], topic / "0") as process:
         wait_for(shared_mount, process)
         os.killpg(process.pid, number)
@@ -162,7 +162,7 @@ def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, share
     "script", ["head -n 1; cat", "read -r line; echo $line; cat", "grep -m 1 o; cat", "sed -u q; cat"]
 )
 def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mount, script: str):
-    """A program that seeks back, as `head` and bash's `read` do, leaves the rest of the data to the next program."""
+    """If a program seeks back, as `head` and bash's `read` do, the next program gets the remaining data."""
     with running(f"{{ {script}; }} < follow", topic / "0") as process:
         wait_for(shared_mount, process)
         append(topic / "0", "one\ntwo\nthree\n")
@@ -175,7 +175,7 @@ def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mo
 
 
 def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: Mount):
-    """Ending one of several readers does not affect the others."""
+    """Ending one of several readers has no effect on the other readers."""
     with (
         running("exec cat follow", topic / "0") as staying,
         running("exec awk '{print}' follow", topic / "0") as going,
@@ -189,7 +189,7 @@ def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: 
 
 
 def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount: Mount):
-    """Two hundred waiting readers do not block other requests, and one append reaches all of them."""
+    """While two hundred readers wait, other requests are answered, and one append reaches all readers."""
     script = "for i in $(seq 200); do head -n 1 follow > /dev/null & done; wait"
     with running(script, topic / "0") as readers:
         wait_for(shared_mount, readers, count=200)
@@ -215,7 +215,7 @@ def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
 
 
 def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
-    """poll, select and epoll find the file readable only if there is a record."""
+    """poll, select and epoll find the file readable only if there is a record for it."""
     descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
     poll, epoll = select.poll(), select.epoll()
     poll.register(descriptor, select.POLLIN)
@@ -238,7 +238,7 @@ def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
 
 
 def test_a_blocked_epoll_is_woken(topic: Path):
-    """A blocked epoll(7) is woken by a record."""
+    """A record wakes a program that is blocked in epoll(7)."""
     descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
     with select.epoll() as epoll:
         epoll.register(descriptor, select.EPOLLIN)
@@ -253,7 +253,7 @@ def test_a_blocked_epoll_is_woken(topic: Path):
 
 
 def test_a_nonblocking_follow_has_nothing_yet(topic: Path):
-    """With O_NONBLOCK a read without records gives EAGAIN, and later the records."""
+    """With O_NONBLOCK, a read gives EAGAIN while there are no records, and later returns the records."""
     descriptor = os.open(topic / "0" / "follow", os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(BlockingIOError) as caught:
         os.read(descriptor, 10)
@@ -265,7 +265,7 @@ def test_a_nonblocking_follow_has_nothing_yet(topic: Path):
 
 
 def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount):
-    """When the topic is deleted, its followers get ESTALE."""
+    """When the topic is deleted, programs that read its `follow` get ESTALE."""
     with (
         running("exec cat follow", topic / "0") as of_partition,
         running("exec cat follow", topic) as of_topic,
@@ -279,7 +279,7 @@ def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount)
 
 
 def test_unmounting_ends_followers(mount: Mount):
-    """SIGTERM ends a mount without waiting for its followers."""
+    """SIGTERM ends a mount without waiting for programs that read `follow`."""
     mount.bash("mkdir a")
     with running("exec cat a/0/follow", mount.path) as cat:
         wait_for(mount, cat)
@@ -288,7 +288,7 @@ def test_unmounting_ends_followers(mount: Mount):
 
 
 def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest.RecordProperty):
-    """The time from write(2) to a waiting reader's read(2) is recorded, not judged."""
+    """The time from write(2) to the end of a waiting read(2) is recorded, but not limited by the test."""
     reader = os.open(topic / "0" / "follow", os.O_RDONLY)
     took: list[float] = []
     seen: list[float] = []
@@ -320,7 +320,7 @@ def numbers(path: Path) -> list[int]:
 @pytest.mark.parametrize("option", ["-f", "-F"])
 @pytest.mark.parametrize("removal", [False, True], ids=["roll", "retention"])
 def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path, option: str, removal: bool):
-    """`tail -f` shows each line once, through rolls and while retention deletes what it has read."""
+    """`tail -f` shows each line once across rolls, even while retention deletes lines that it has read."""
     config = {
         "log_start_offset_interval_ms": 50,
         "retention_check_interval_ms": 50,

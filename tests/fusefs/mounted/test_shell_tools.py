@@ -1,4 +1,4 @@
-"""Ordinary programs at a real mount: cat, tail, dd, cp, grep, tar, rsync, and programs that seek."""
+"""Ordinary programs on a real mount: cat, tail, dd, cp, grep, tar, rsync, and programs that seek."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = 20_000
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text file of some MB, with empty lines and lines of very different lengths."""
+    """A text file of some MB, with empty lines and lines of various lengths."""
     path = tmp_path_factory.mktemp("source") / "text"
     path.write_text(
         "".join(f"line {n} {'x' * (n % 17 * (n % 23))}\n" if n % 11 else "\n" for n in range(LINES))
@@ -32,7 +32,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(shared_mount: Mount, source: Path) -> Path:
-    """The file `source` as a topic's records, read once, so that the log's size is known over a cluster."""
+    """A topic with the lines of `source`, whose log was read once, so that its size is known over a cluster."""
     topic = shared_mount.path / "text"
     topic.mkdir()
     assert 0 == shared_mount.bash('cat "$SOURCE" >> text/0/log', SOURCE=source).returncode
@@ -41,14 +41,14 @@ def text(shared_mount: Mount, source: Path) -> Path:
 
 
 def run(script: str, cwd: Path, **names: object) -> str:
-    """Return the output of a script, which must succeed without error messages."""
+    """Return the output of a script, which must succeed and print no errors."""
     result = shell("bash", f"set -o pipefail; {script}", cwd, **names)
     assert (0, "") == (result.returncode, result.stderr), result
     return result.stdout
 
 
 def test_a_file_comes_out_as_it_went_in(text: Path, source: Path):
-    """A log has the bytes and the size of the file that was appended."""
+    """A log has the same bytes and the same size as the file that was appended."""
     assert run('cmp log "$SOURCE"; stat -c %s log', text, SOURCE=source) == f"{source.stat().st_size}\n"
 
 
@@ -80,14 +80,14 @@ def test_a_file_comes_out_as_it_went_in(text: Path, source: Path):
     ],
 )
 def test_tools_say_the_same_of_the_log_as_of_the_file(text: Path, source: Path, command: str):
-    """Each tool prints the same for the log as for the file, reading from the front, the end, or by seeking."""
+    """Each tool prints the same for the log as for the file, whether it reads from the front or the end, or seeks."""
     assert run(command.replace("FILE", "log"), text) == run(
         command.replace("FILE", source.name), source.parent
     )
 
 
 def test_a_line_is_a_record(text: Path, source: Path):
-    """Line 1001 is the record at offset 1000, and a range is lines."""
+    """Line 1001 of the file is the record at offset 1000, and a range of records is a range of lines."""
     lines = source.read_text().splitlines(keepends=True)
 
     assert run("cat 1000", text) == lines[1000].rstrip("\n")
@@ -99,7 +99,7 @@ def test_a_line_is_a_record(text: Path, source: Path):
 
 
 def test_kcats_fields_in_json_lines(text: Path):
-    """A jq script for `kcat -J` works on the JSON lines."""
+    """A jq script that is written for `kcat -J` works on the JSON lines."""
     assert '["text",0,5,"create",null]\n' == run(
         "jq -c '[.topic, .partition, .offset, .tstype, .key]' 5.json", text
     )
@@ -115,14 +115,14 @@ def test_cp_copies_a_log_out_and_into_another_topic(text: Path, source: Path, to
 
 
 def test_copying_a_topic_into_another_brings_each_record_once(mount: Mount):
-    """`cp -r` of a topic stores each record once: only `log` accepts O_TRUNC, `log.kv` and `log.json` do not."""
+    """`cp -r` of a topic stores each record once, because `log` accepts O_TRUNC but `log.kv` and `log.json` do not."""
     mount.bash("mkdir a b; seq 100 >> a/0/log; cp -r a/. b")
 
     assert (mount.path / "b" / "0" / "log").read_text() == "".join(f"{n}\n" for n in range(1, 101))
 
 
 def test_recursive_tools_end_and_agree(mount: Mount, tmp_path: Path):
-    """grep -r, cp -r, tar, rsync, du and find over a mount end, and agree."""
+    """grep -r, cp -r, tar, rsync, du and find over a mount end, and get the same content."""
     mount.bash("mkdir a b; mkdir a/2; seq 5000 >> a/0/log; seq 10 >> a/2/log; echo x >> b/0/log")
     expected = {name: (mount.path / name).read_bytes() for name in ("a/0/log", "a/2/log.json", "b/0/log.kv")}
 
@@ -145,7 +145,7 @@ def test_recursive_tools_end_and_agree(mount: Mount, tmp_path: Path):
 
 
 def test_tar_takes_a_whole_mount_as_it_is(mount: Mount, tmp_path: Path):
-    """tar archives a mount completely, also with --sparse, because st_blocks shows no holes."""
+    """tar archives a mount completely, even with --sparse, because st_blocks indicates no holes."""
     mount.bash("mkdir a; seq 100000 >> a/0/log")
 
     mount.bash('tar -S -cf "$TO" a/0', TO=tmp_path / "archive")
@@ -180,7 +180,7 @@ def test_programs_that_go_by_sizes_take_a_whole_topic(mount: Mount, tmp_path: Pa
 
 
 def test_tail_f_follows_a_whole_topic(mount: Mount):
-    """`tail -f` of a topic's log shows each line once, whatever its partition."""
+    """`tail -f` of a topic's log shows each line once, whatever partition the line is in."""
     mount.bash("mkdir a a/2; echo before >> a/0/log")
 
     with started(
@@ -193,7 +193,7 @@ def test_tail_f_follows_a_whole_topic(mount: Mount):
 
 
 def test_segments_are_the_real_files(mount: Mount):
-    """The files in `segments` have the bytes of those on disk."""
+    """The files in `segments` have the same bytes as the files on disk."""
     mount.bash("mkdir a; seq 100000 >> a/0/log")
 
     for path in (mount.path / "a" / "0" / "segments").iterdir():
@@ -208,7 +208,7 @@ def test_segments_are_the_real_files(mount: Mount):
     ],
 )
 def test_segments_are_dumped_through_the_mount(mount: Mount, option: str, pattern: str):
-    """`topicfs dump`, which maps files, prints the same through the mount as in the data directory."""
+    """`topicfs dump`, which maps files, prints the same for a segment in the mount as in the data directory."""
     mount.bash("mkdir a; seq 100000 >> a/0/log")
     through, real = mount.path / "a" / "0" / "segments", mount.data / "a-0"
     dumped = FORKS.run(COMMAND, "dump", option, *map(str, sorted(through.glob(pattern))))
@@ -219,7 +219,7 @@ def test_segments_are_dumped_through_the_mount(mount: Mount, option: str, patter
 
 
 def test_a_python_program_appends_and_seeks(topic: Path):
-    """Python's modes a, w, a+ and unbuffered writes work."""
+    """Python's modes a, w, a+ and unbuffered writes work on a log."""
     log = topic / "0" / "log"
     with log.open("a") as file:
         file.write("a\nb\n")
@@ -237,14 +237,14 @@ def test_a_python_program_appends_and_seeks(topic: Path):
 
 
 def test_dd_appends_in_blocks_of_any_size(topic: Path):
-    """Lines are stored whole whatever the block size of the writes is."""
+    """Lines are stored whole, whatever the block size of the writes is."""
     run("seq 5000 | dd of=log bs=313 status=none", topic / "0")
 
     assert (topic / "0" / "log").read_text() == "".join(f"{n}\n" for n in range(1, 5001))
 
 
 def test_kv_and_json_lines_round_trip(topic: Path):
-    """Lines with keys and headers are read back as they were written."""
+    """Lines with keys and headers are read back unchanged."""
     lines = run(
         r"""printf 'k1\tv1\nno key\n\\N\tv2\nk\\t\t\\N\n' >> log.kv
         echo '{"key":"j","payload":"p","headers":["h","1","h",null],"ts":1700000000123}' >> log.json
@@ -260,14 +260,14 @@ def test_kv_and_json_lines_round_trip(topic: Path):
 
 
 def test_stat_of_a_record_tells_its_time_and_size(topic: Path):
-    """stat(2) of a record shows its size and, as mtime, its timestamp."""
+    """stat(2) of a record's file shows the size of the record and, as mtime, its timestamp."""
     assert "4 1700000000.123\n" == run(
         """echo '{"payload":"four","ts":1700000000123}' >> log.json; stat -c '%s %.3Y' 0""", topic / "0"
     )
 
 
 def test_times_select_records(topic: Path):
-    """Records are selected by milliseconds and by calendar time."""
+    """Records can be selected by milliseconds and by calendar time."""
     run(
         """for t in 1 2 3; do echo "{\\"payload\\":\\"$t\\",\\"ts\\":170000000${t}000}" >> log.json; done""",
         topic / "0",
@@ -279,7 +279,7 @@ def test_times_select_records(topic: Path):
 
 
 def test_a_closed_range_can_be_mapped_shared(text: Path, source: Path):
-    """A closed range, which never changes, can be mapped shared."""
+    """A closed range can be mapped with MAP_SHARED, because it never changes."""
     path = text / f"0-{LINES - 1}"
     assert path.read_bytes() == source.read_bytes()
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -288,7 +288,7 @@ def test_a_closed_range_can_be_mapped_shared(text: Path, source: Path):
 
 @pytest.mark.parametrize("writer", ["echo x > log", "ls -l . > /dev/null; echo x >> log"])
 def test_readers_never_see_the_end_too_early(topic: Path, writer: str):
-    """Opens with O_TRUNC (`>`) and listings of a file do not shorten it for its readers."""
+    """If other programs open a file with O_TRUNC (`>`) or list it, its readers still read to the end."""
     log = topic / "0" / "log"
     log.write_bytes(b"".join(b"%d\n" % n for n in range(100_000)))
     size = len(log.read_bytes())
@@ -307,7 +307,7 @@ def test_df_shows_the_disk(shared_mount: Mount):
         found = os.statvfs(path)
         return found.f_blocks, found.f_frsize
 
-    # The total size of some file systems changes with what others write.
+    # On some file systems the total size changes when other programs write.
     wait_until(
         lambda: shown(shared_mount.path) == shown(shared_mount.data),
         "the mount and the disk have the same size",
@@ -315,7 +315,7 @@ def test_df_shows_the_disk(shared_mount: Mount):
 
 
 def test_getfattr_dumps_a_records_metadata(topic: Path):
-    """Extended attributes `user.kafka.*` have a record's metadata."""
+    """The extended attributes `user.kafka.*` contain the metadata of a record."""
     shown = run(r"printf 'k\tv\n' >> log.kv; getfattr -d 0", topic / "0")
 
     assert 'user.kafka.key="k"' in shown
@@ -324,7 +324,7 @@ def test_getfattr_dumps_a_records_metadata(topic: Path):
 
 
 def test_two_mounted_views_of_one_file_see_each_append(topic: Path):
-    """An open reader sees each append at once, despite caching."""
+    """A reader that has a file open sees each append immediately, despite the kernel's cache."""
     log = topic / "0" / "log"
     with log.open("rb") as reader:
         seen = b""
@@ -338,14 +338,14 @@ def test_two_mounted_views_of_one_file_see_each_append(topic: Path):
 
 
 def test_subprocess_pipes_work(topic: Path):
-    """`tee -a` appends from a pipe."""
+    """`tee -a` appends data from a pipe."""
     subprocess.run(["tee", "-a", topic / "0" / "log"], input=b"a\nb\n", check=True, stdout=subprocess.DEVNULL)
 
     assert "a\nb\n" == (topic / "0" / "log").read_text()
 
 
 def test_batches_are_copied_by_cat_alone_and_end(topic: Path, shared_mount: Mount, tmp_path: Path):
-    """Batches that are copied by cat, cp and dd have the same records."""
+    """Batches that are copied by cat, cp or dd have the same records."""
     copy = shared_mount.path / f"{topic.name}-copy"
     copy.mkdir()
     shared_mount.bash("seq 100000 >> $T/0/log; printf 'k\\tv\\n' >> $T/0/log.kv", T=topic.name)

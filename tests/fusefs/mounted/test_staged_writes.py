@@ -1,4 +1,4 @@
-"""The mount's daemon appends staged writes of other processes, while users read and write."""
+"""The daemon of a mount appends writes that other processes have staged, while users read and write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_a_write_handed_in_shows_in_the_mount(mount):
-    """A staged write appears once after the present records, and leaves no files."""
+    """A staged write appears once, after the records that exist, and none of its files remains."""
     (mount.path / "orders").mkdir()
     log = mount.path / "orders" / "0" / "log"
     with log.open("ab") as file:

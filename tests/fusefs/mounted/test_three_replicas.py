@@ -1,4 +1,4 @@
-"""Three replicas on separate file systems: one fills up, one fails, one is unmounted, one moves."""
+"""Three replicas on separate file systems: disks fill up, fail or are unmounted, and a replica moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 
 def three_disks(base: Path, **options: object) -> ReplicaDisks:
-    """Return replica disks of two tmpfs and one ext4."""
+    """Return replica disks with two tmpfs and one ext4."""
     disks = ReplicaDisks(base, count=3, **options)
     disks.put_ext4(2)
     return disks
@@ -24,7 +24,7 @@ def three_disks(base: Path, **options: object) -> ReplicaDisks:
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[ReplicaDisks]:
-    """A mounted topic with three replicas."""
+    """A mounted topic that has three replicas."""
     disks = three_disks(tmp_path, engine={"replication_factor": 3})
     try:
         disks.mount.start()
@@ -36,17 +36,17 @@ def three(tmp_path: Path) -> Iterator[ReplicaDisks]:
 
 
 def fail(disks: ReplicaDisks, number: int) -> None:
-    """Let each write of a log in one of the directories fail with EIO."""
+    """Make each write of a log in directory `number` fail with EIO."""
     disks.mount.faults.write_text(f"pwrite .log EIO {disks.directories[number]}\n")
 
 
 def unmount_lazily(disks: ReplicaDisks, number: int) -> None:
-    """Unmount a file system lazily, while the daemon has files of it open."""
+    """Lazily unmount the file system `number` while the daemon has files in it open."""
     subprocess.run(["umount", "-l", str(disks.disks[number])], check=True)
 
 
 def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -> None:
-    """While disks fill up, fail and are unmounted in turn, each line is stored and seen once."""
+    """While one disk after another fills up, fails or is unmounted, each line is stored and shown once."""
 
     def trouble() -> None:
         fill_up(three.disks[0] / "fill")
@@ -67,7 +67,7 @@ def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -
 
 
 def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Path) -> None:
-    """With min.insync.replicas=2 of three, acks=all is refused exactly while one replica is in sync."""
+    """With min.insync.replicas=2 of three, acks=all is refused if and only if a single replica is in sync."""
     three = three_disks(tmp_path, engine={"replication_factor": 3}, acks="all")
     try:
         three.mount.start()
@@ -89,7 +89,7 @@ def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Pat
 
 
 def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path) -> None:
-    """While a replica moves between directories, each line is stored and seen once."""
+    """While a replica moves between directories, each line is stored and shown once."""
     three = three_disks(tmp_path, engine={"replication_factor": 2})
     try:
         three.mount.start()
@@ -117,7 +117,7 @@ def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path)
 
 
 def test_a_disk_whose_flush_never_returns_holds_up_only_who_asks_for_it(three: ReplicaDisks) -> None:
-    """If a disk's flush hangs, only fsync(2) waits; reads and other topics on the disk continue."""
+    """If the flush of a disk hangs, only fsync(2) waits; reads, and other topics on the disk, continue."""
     (three.mount.path / "others").mkdir()
     three.mount.faults.write_text(f"sync .log hangs {three.directories[1]}\n")
     words = ["dd", "of=orders/0/log", "oflag=append", "conv=notrunc,fsync", "status=none"]

@@ -1,4 +1,4 @@
-"""Transactions of a broker's producers, through real mounts of either isolation."""
+"""Transactions of a broker's producers, shown by real mounts with each isolation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def brokers(mount: Mount, **options: object) -> Mount:
 
 
 def consumed(topic: str, isolation: Isolation) -> list[tuple[int, str]]:
-    """Return offset and value of each record that a consumer got."""
+    """Return the offset and value of each record that a broker's consumer with `isolation` got."""
     lines = (VECTORS / "consumed" / f"{topic}-0.{isolation.value}.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     return [(record["offset"], bytes.fromhex(record["value"] or "").decode()) for record in records]
@@ -41,7 +41,7 @@ def consumed(topic: str, isolation: Isolation) -> list[tuple[int, str]]:
 def test_every_file_shows_what_a_consumer_of_that_isolation_got(
     unmounted: Mount, isolation: Isolation, topic: str
 ):
-    """log, log.json, log.batch, single records, ranges and links show what a consumer got, and no markers."""
+    """log, log.json, log.batch, single records, ranges and links show the records that a consumer got, no markers."""
     mount = brokers(unmounted, isolation=isolation.value)
     expected = consumed(topic, isolation)
     place = mount.path / topic / "0"
@@ -62,7 +62,7 @@ def test_every_file_shows_what_a_consumer_of_that_isolation_got(
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_runs_of_a_group_get_what_a_consumer_got(unmounted: Mount, topic: str):
-    """`next-3` of a group returns three visible records at a time, each once, and commits past markers."""
+    """`next-3` of a group returns three visible records at a time, each record once, and commits past markers."""
     mount = brokers(unmounted)
     expected = [value for _, value in consumed(topic, Isolation.READ_COMMITTED)]
     ran = mount.bash(
@@ -81,7 +81,7 @@ def test_runs_of_a_group_get_what_a_consumer_got(unmounted: Mount, topic: str):
 
 
 def test_an_aborted_record_is_nowhere_but_uncommitted(unmounted: Mount):
-    """An aborted record exists in read_uncommitted only, a marker in neither; each mount has its own sizes."""
+    """An aborted record is shown only with read_uncommitted, a marker never; the sizes fit the shown records."""
     mount = brokers(unmounted)
     committed = dict(consumed("transactions", Isolation.READ_COMMITTED))
     everything = dict(consumed("transactions", Isolation.READ_UNCOMMITTED))
@@ -104,7 +104,7 @@ def test_an_aborted_record_is_nowhere_but_uncommitted(unmounted: Mount):
 
 
 def test_an_open_transaction_holds_back_what_comes_after(unmounted: Mount):
-    """Records from an open transaction on are shown once its marker is written, in the order of the log."""
+    """Records after the start of an open transaction are shown when its marker is written, in the log's order."""
     mount = brokers(unmounted)
     log = mount.path / "transactions" / "0" / "log"
     before = log.read_text()
@@ -127,7 +127,7 @@ def test_an_open_transaction_holds_back_what_comes_after(unmounted: Mount):
 
 
 def test_a_copy_of_transactions_is_plain_records(unmounted: Mount):
-    """A copied batch of a committed transaction is a plain batch."""
+    """Copying a batch of a committed transaction makes a plain batch."""
     mount = brokers(unmounted)
     result = mount.bash("mkdir copy; cat transactions/0/log.batch >> copy/0/log.batch")
 
@@ -139,7 +139,7 @@ def test_a_copy_of_transactions_is_plain_records(unmounted: Mount):
 
 
 def test_plain_data_amid_a_producers_open_transaction_is_einval(unmounted: Mount):
-    """A plain batch of a producer with an open transaction is EINVAL, and the reason names the producer."""
+    """A plain batch of a producer with an open transaction gives EINVAL, and the reason names the producer."""
     mount = brokers(unmounted)
     segments = sorted((mount.data / "transactions-0").glob("*.log"))
     undecided = {}

@@ -1,4 +1,4 @@
-"""A mount whose `@status` another user has forged: no command trusts it."""
+"""Another user mounts a forged `@status`; no command trusts it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ mountpoint.LastWords.__init__ = lambda self, init=mountpoint.LastWords.__init__:
 from topicfs.main import main
 main()
 """
-"""The command with a false `@status`: the pid in the file `claimed`, the last words in the file that `words` names."""
+"""The command, changed so that its mount has a forged `@status`.
+
+The pid is the content of the file `claimed`, and the path of the last words is the content of the file `words`.
+"""
 
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """A directory that everybody may write to."""
+    """A directory that every user may write to."""
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         base.chmod(0o777)
@@ -49,7 +52,7 @@ def base() -> Iterator[Path]:
 
 @pytest.fixture
 def hostile(base: Path) -> Iterator[Callable[[], Path]]:
-    """Starts a lying mount as a user who may only mount."""
+    """Return a function that starts a mount with a forged `@status`, as a user who has the right to mount."""
     daemons: list[subprocess.Popen[bytes]] = []
     mnt = base / "mnt"
 
@@ -70,7 +73,7 @@ def hostile(base: Path) -> Iterator[Callable[[], Path]]:
 
 
 def test_a_directorys_mount_is_its_owners(base: Path, hostile: Callable[[], Path], unmounted: Mount) -> None:
-    """A directory's mount is that of its owner, not an older one that claims its process ID."""
+    """The mount of a directory is the mount of its owner, not an older mount that claims the owner's process ID."""
     mnt = hostile()
     daemon = unmounted.start().daemon
     assert daemon is not None
@@ -83,7 +86,7 @@ def test_a_directorys_mount_is_its_owners(base: Path, hostile: Callable[[], Path
 def test_an_unmount_waits_for_no_process_of_another(
     base: Path, hostile: Callable[[], Path], unmounted: Mount
 ) -> None:
-    """An unmount does not wait for another user's process whose ID the mount claims."""
+    """An unmount does not wait for the process whose ID a forged `@status` claims."""
     mnt = hostile()
     daemon = unmounted.start().daemon
     assert daemon is not None
@@ -94,7 +97,7 @@ def test_an_unmount_waits_for_no_process_of_another(
 
 
 def test_an_unmount_reads_no_file_that_is_named(base: Path, hostile: Callable[[], Path]) -> None:
-    """An unmount does not read the file that `@status` names, which may be private or endless."""
+    """An unmount does not read the file that a forged `@status` names, which may be private or endless."""
     secret = base / "secret"
     secret.write_text("a secret\n")
     secret.chmod(0o600)

@@ -1,4 +1,4 @@
-"""A mount over two data directories: placing partitions, a directory that goes and returns, and a broker's settings."""
+"""A mount over two data directories: where partitions are placed, a directory that vanishes, a broker's settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log.retention.check.interval.ms=1000
 
 
 def topicfs(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command as a person does."""
+    """Run the command with `words` in the directory `cwd`."""
     return subprocess.run(
         [sys.executable, "-c", "from topicfs.main import main; main()", *words],
         cwd=cwd,
@@ -41,7 +41,7 @@ def topicfs(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def both(unmounted: Mount) -> Mount:
-    """A topic with a partition in each of two directories."""
+    """A mount with a topic that has one partition in each of two directories."""
     mount = unmounted.start(directories=f"{unmounted.base}/one,{unmounted.base}/two")
     assert not mount.bash("mkdir t t/1 && echo a >> t/0/log && echo b >> t/1/log").stderr
     return mount
@@ -61,7 +61,7 @@ def test_partitions_are_spread_and_found_again(both: Mount) -> None:
 
 
 def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mount) -> None:
-    """If a directory vanishes, only its partitions fail; once it is back, `topicfs topics online` reopens them."""
+    """If a directory vanishes, only its partitions fail; after it is back, `topicfs topics online` reopens them."""
     (both.base / "two").rename(both.base / "away")
     status = both.path / "t/1/status"
     wait_until(lambda: "state offline: " in status.read_text(), "the partition is offline")
@@ -83,13 +83,13 @@ def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mo
 
 
 def test_df_shows_both_disks(both: Mount) -> None:
-    """`df` shows the size of both disks, and counts one disk once."""
+    """`df` shows the sum of two disks, and counts a disk once if two directories are on it."""
 
     def size(found: os.statvfs_result) -> int:
         return found.f_blocks * found.f_frsize
 
     def agree() -> bool:
-        """Return whether all sizes agree; the total size of some file systems changes with what others write."""
+        """Return whether all sizes agree. On some file systems the total size changes when other programs write."""
         disk, memory = os.statvfs(both.base), os.statvfs(other)
         together = disk_space([both.base / "one", both.base / "two", other])
         beside = size(memory) // disk.f_frsize if other.stat().st_dev != both.base.stat().st_dev else 0
@@ -106,7 +106,7 @@ def test_df_shows_both_disks(both: Mount) -> None:
 
 @pytest.mark.parametrize("name", ["one", "one,two", "a b", "back\\slash", "ümlaut"])
 def test_df_names_the_directories_as_the_source(unmounted: Mount, name: str) -> None:
-    """The source of a mount names its directories, with any characters, so that mount(8) recognizes it."""
+    """The source of a mount names its directories, whatever characters they have, so that mount(8) recognizes it."""
     directories = ",".join(f"{unmounted.base}/{one}" for one in name.split(","))
     mount = unmounted.start(directories=directories)
     assert directories == mount.bash("df --output=source . | tail -n 1").stdout.strip()
@@ -114,13 +114,13 @@ def test_df_names_the_directories_as_the_source(unmounted: Mount, name: str) -> 
 
 @pytest.fixture
 def place(unmounted: Mount) -> Iterator[Mount]:
-    """A place for mounts by hand, which are unmounted at the end."""
+    """A mountpoint on which a test mounts by command; it is unmounted at the end."""
     yield unmounted
     subprocess.run(["umount", "-l", str(unmounted.path)], check=False, capture_output=True)
 
 
 def test_a_brokers_file_is_all_a_mount_needs(place: Mount) -> None:
-    """A broker's file sets directories, partitions and periods; settings without meaning are reported in one line."""
+    """A broker's file sets directories, partitions and periods; its settings without effect are listed in one line."""
     (place.base / "server.properties").write_text(PROPERTIES)
     ran = topicfs("mount", "--config", "server.properties", "mnt", cwd=place.base)
     assert (0, "topicfs: server.properties: settings without effect here: process.roles, listeners\n") == (

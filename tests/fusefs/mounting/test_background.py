@@ -1,4 +1,4 @@
-"""The process that starts a daemon always reports whether the start succeeded."""
+"""The process that starts a daemon in the background always reports whether the start succeeded."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def started(serve: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", START, serve], capture_output=True, text=True, check=False)
 
 
-def test_a_daemon_that_stands_is_no_word() -> None:
-    """If the daemon is mounted, the command ends with status 0 and no output."""
+def test_a_successful_start_prints_nothing() -> None:
+    """If the daemon gets mounted, the command ends with status 0 and prints nothing."""
     done = started("stands")
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
 
@@ -52,6 +52,6 @@ def test_a_daemon_that_stands_is_no_word() -> None:
     ],
 )
 def test_whatever_ends_the_daemon_is_told(serve: str, told: str) -> None:
-    """However the daemon ends before it is mounted, the command reports why in its last line, with exit status 1."""
+    """If the daemon ends before it is mounted, the last line of the command gives the reason; the status is 1."""
     done = started(serve)
     assert (1, told) == (done.returncode, done.stderr.splitlines()[-1])

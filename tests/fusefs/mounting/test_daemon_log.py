@@ -1,4 +1,4 @@
-"""The daemon's log: as text, as JSON, and as entries of systemd's journal."""
+"""The log of a daemon: as text, as JSON, and as entries of systemd's journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ABOUT = {"mountpoint": "/srv/orders", "topics": "/data"}
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[logging.Logger]:
-    """The root logger of the process, with its state restored at the end."""
+    """The root logger of the process, whose state is restored at the end."""
     root = logging.getLogger()
     handlers, level, of_pyfuse3 = root.handlers[:], root.level, logging.getLogger("pyfuse3").level
     root.handlers[:] = []
@@ -45,14 +45,14 @@ def said(tmp_path: Path, form: LogFormat | None, message: str = "7 \x1b[31m reco
 
 
 def test_text_is_one_line_a_message(tmp_path: Path):
-    """A text message is one line with time and level, its escape sequences escaped, and the traceback below."""
+    """A text message is one line with time and level; escape sequences are escaped; a traceback follows below."""
     first, *traceback = said(tmp_path, None).splitlines()
     assert first.endswith(r" ERROR failed: 7 \x1b[31m records")
     assert "Traceback (most recent call last):" == traceback[0]
 
 
 def test_json_is_one_object_a_line(tmp_path: Path):
-    """A JSON message is one object on one line, with the mount's fields and the traceback."""
+    """A JSON message is one object on one line, with the fields of the mount and the traceback."""
     (line,) = said(tmp_path, LogFormat.JSON).splitlines()
     found = json.loads(line)
     assert {"time", "level", "logger", "message", "exception", "mountpoint", "topics", "pid"} == found.keys()
@@ -73,7 +73,7 @@ def test_names_that_are_no_text_are_json_all_the_same(tmp_path: Path):
 
 @pytest.fixture
 def journal() -> Iterator[socket.socket]:
-    """A socket in place of the journal's; its folder has a short name."""
+    """A socket in place of the journal's socket, in a folder with a short name."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
@@ -84,7 +84,7 @@ def journal() -> Iterator[socket.socket]:
 
 
 def test_an_entry_of_the_journal_has_fields(journal: socket.socket, root_logger: logging.Logger):
-    """An entry of the journal has the fields that journalctl shows and filters by."""
+    """An entry of the journal has the fields that journalctl shows and by which it filters."""
     handler = JournalHandler(ABOUT, Path(journal.getsockname()))
     handler.setFormatter(logging.Formatter("%(message)s"))
     root_logger.addHandler(handler)
@@ -114,25 +114,25 @@ def test_an_entry_of_the_journal_has_fields(journal: socket.socket, root_logger:
     ],
 )
 def test_priorities_are_syslogs(level: int, number: int):
-    """A level between two standard ones has the priority of the lower one."""
+    """A level between two standard levels has the priority of the lower standard level."""
     assert number == priority(level)
 
 
 def test_a_journal_that_does_not_listen_is_named():
-    """If no journal listens, the error names its path and the remedy."""
+    """If no journal listens, the error has the path of its socket and the remedy."""
     with pytest.raises(OSError, match="there is no journal; use --log-format text or json") as raised:
         JournalHandler(ABOUT, Path("/nowhere/journal"))
     assert "/nowhere/journal" == raised.value.filename
 
 
 def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
-    """If the journal hangs, entries are dropped after one wait; later it gets the number of missing entries."""
+    """If the journal hangs, entries are dropped after one wait; later the journal gets their number."""
     monkeypatch.setattr(daemon_log, "JOURNAL_TIMEOUT_SECONDS", 0.01)
     handler = JournalHandler({}, Path(journal.getsockname()))
     own = logging.getLogger("topicfs.hung")
     own.propagate = False
     own.addHandler(handler)
-    for number in range(5000):  # More than any queue holds.
+    for number in range(5000):  # More entries than the queue of any socket holds.
         own.warning("entry %d", number)
     journal.settimeout(0)
     taken = 0
@@ -150,7 +150,7 @@ def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatc
 def test_a_stream_of_the_journal_without_its_socket_is_text(
     root_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """Without the journal's socket, as in a chroot, a mount logs text, unless the journal was requested."""
+    """If the journal's socket is missing, as in a chroot, a mount logs text, unless it was told to use the journal."""
     monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", tmp_path / "none")
     monkeypatch.setattr(daemon_log, "_leads_to_journal", lambda: True)
     begin_log(None, None, terminal=True, debug=False, about=ABOUT)
@@ -163,7 +163,7 @@ def test_a_stream_of_the_journal_without_its_socket_is_text(
 def test_a_daemon_without_a_terminal_logs_to_syslog(
     journal: socket.socket, form: LogFormat | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """If no journal listens, a daemon logs to syslog with its priority, process ID and mountpoint."""
+    """If no journal listens, a daemon logs to syslog with priority, process ID and mountpoint."""
     monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", tmp_path / "none")
     monkeypatch.setattr(daemon_log, "SYSLOG_SOCKET", journal.getsockname())
     begin_log(form, None, terminal=False, debug=False, about={**ABOUT, "mountpoint": "/srv/50%s"})
@@ -182,7 +182,7 @@ def test_a_daemon_without_a_terminal_logs_to_syslog(
 def test_syslog_holds_nobody_up(
     journal: socket.socket, trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """If syslog hangs or is missing, entries are lost without a wait; a restarted syslog gets later entries."""
+    """If syslog hangs or is missing, entries are lost without a wait; after its restart, syslog gets later entries."""
     monkeypatch.setattr(daemon_log, "SYSLOG_SOCKET", journal.getsockname())
     handler = SyslogHandler()
     own = logging.getLogger("topicfs.syslog")
@@ -190,7 +190,7 @@ def test_syslog_holds_nobody_up(
     own.addHandler(handler)
     if trouble == "is not there":
         Path(journal.getsockname()).rename(tmp_path / "gone")
-    for number in range(5000):  # More than any queue holds.
+    for number in range(5000):  # More entries than the queue of any socket holds.
         own.warning("entry %d", number)
     if trouble == "is not there":
         (tmp_path / "gone").rename(journal.getsockname())

@@ -1,4 +1,4 @@
-"""Messages to a service manager, over a real socket of its protocol."""
+"""Messages to a service manager, sent over a real socket with its protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.fusefs.mounting.service_manager import ServiceManager
 
 @pytest.fixture
 def listening() -> Iterator[socket.socket]:
-    """A manager's socket; its folder has a short name, because a socket's path has at most 107 bytes."""
+    """The socket of a service manager, in a folder with a short name: a socket's path has at most 107 bytes."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(Path(folder) / "notify"))
         manager.settimeout(TIMEOUT_SECONDS)
@@ -30,7 +30,7 @@ def told(listening: socket.socket) -> list[str]:
 
 
 def test_the_manager_hears_each_state(listening: socket.socket) -> None:
-    """The manager gets one datagram for each state, with a line for people."""
+    """The manager gets one datagram for each state, which includes a line for people to read."""
     environment = {"NOTIFY_SOCKET": listening.getsockname(), "OTHER": "stays"}
     manager = ServiceManager.of_environment(environment)
     assert {"OTHER": "stays"} == environment
@@ -43,7 +43,7 @@ def test_the_manager_hears_each_state(listening: socket.socket) -> None:
 
 
 def test_the_manager_hears_of_settings_being_read_again(listening: socket.socket) -> None:
-    """The manager hears when reloading the settings begins, and READY at its end, even if it fails."""
+    """The manager is told when a reload of the settings begins, and gets READY at its end, even if it fails."""
     manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
     with suppress(ValueError), manager.reloading():
         reloading, since = told(listening)
@@ -54,7 +54,7 @@ def test_the_manager_hears_of_settings_being_read_again(listening: socket.socket
 
 
 def test_an_abstract_address_begins_with_an_at_sign() -> None:
-    """An address that begins with `@` is an abstract socket, which needs no file."""
+    """An address that begins with `@` is an abstract socket, for which no file exists."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0topicfs-test-{os.getpid()}")
         listening.settimeout(TIMEOUT_SECONDS)
@@ -76,13 +76,13 @@ def test_an_abstract_address_begins_with_an_at_sign() -> None:
 def test_the_watchdog_is_asked_for_by_the_environment(
     environment: dict[str, str], expected: float | None
 ) -> None:
-    """WATCHDOG_USEC sets the watchdog's time, in microseconds, unless WATCHDOG_PID is another process."""
+    """WATCHDOG_USEC sets the time of the watchdog in microseconds, unless WATCHDOG_PID is another process."""
     assert expected == ServiceManager.of_environment(environment).watchdog_seconds
     assert {} == environment
 
 
 def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.socket) -> None:
-    """`send_watchdog` notifies the watchdog during its block, when the event loop no longer does it, and not after."""
+    """`send_watchdog` notifies the watchdog during its block, while the event loop does not, and stops afterwards."""
     watched = {"NOTIFY_SOCKET": listening.getsockname(), "WATCHDOG_USEC": "20000"}
     with ServiceManager.of_environment(watched).send_watchdog():
         assert [["WATCHDOG=1"]] * 3 == [told(listening) for _ in range(3)]
@@ -95,7 +95,7 @@ def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.s
 
 
 def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) -> None:
-    """A manager that reads nothing never blocks the sender, which is the event loop."""
+    """A manager that never reads does not block the sender, which is the event loop."""
     manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
     telling = Thread(target=lambda: [manager.alive() for _ in range(1000)], daemon=True)
     telling.start()
@@ -104,7 +104,7 @@ def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) 
 
 
 def test_a_manager_that_does_not_listen_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """A manager that does not listen causes a line in the log, and no failure."""
+    """If the manager does not listen, the log gets a line, and the mount continues."""
     ServiceManager.of_environment({"NOTIFY_SOCKET": "/nowhere/notify"}).ready("stands")
     assert ["the service manager did not get READY: [Errno 2] No such file or directory"] == caplog.messages
     ServiceManager.of_environment({}).ready("nobody asked")

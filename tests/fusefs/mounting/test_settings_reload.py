@@ -1,4 +1,4 @@
-"""Reloading the settings: what the engine gets, and what is reported."""
+"""Reloads of the settings: which settings the engine gets, and what is reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wanted() -> EngineConfig:
 
 
 def test_the_engine_has_them_and_the_log_says_which(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
-    """The engine gets the new settings, and the log has a line for each difference, or one that nothing changed."""
+    """The engine gets the new settings; the log has a line for each difference, or a line that nothing changed."""
     caplog.set_level(logging.INFO)
     reload, reports = reload_of(engine, wanted)
     reload.reload()
@@ -55,7 +55,7 @@ def test_the_engine_has_them_and_the_log_says_which(engine: EmbeddedEngine, capl
     [InvalidConfigError("num.partitions=many: must be a number"), FileNotFoundError(2, "No such file", "f")],
 )
 def test_settings_that_cannot_be_read_change_nothing(engine: EmbeddedEngine, error: Exception):
-    """Settings that cannot be read change nothing, and the reason is reported."""
+    """If the settings cannot be read, nothing changes, and the reason is reported."""
 
     def fails() -> EngineConfig:
         raise error
@@ -69,7 +69,7 @@ def test_settings_that_cannot_be_read_change_nothing(engine: EmbeddedEngine, err
 
 
 def test_an_error_nobody_expected_leaves_the_mount_alone(engine: EmbeddedEngine):
-    """An unexpected error while reading the settings is reported; its traceback is in the log."""
+    """If reading the settings raises an unexpected error, it is reported, and the log has its traceback."""
 
     def fails() -> EngineConfig:
         raise ZeroDivisionError
@@ -81,7 +81,7 @@ def test_an_error_nobody_expected_leaves_the_mount_alone(engine: EmbeddedEngine)
 
 
 def test_a_service_without_settings_goes_on(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
-    """A managed service accepts a reload even without settings to read, because the service manager sends SIGHUP."""
+    """A managed service accepts a reload even if it has no settings, because the service manager sends SIGHUP."""
     caplog.set_level(logging.INFO)
     reload = SettingsReload(None, engine, None, Reports(ManualClock()), terminal=False, managed=True)
     assert reload.is_asked_for
@@ -90,6 +90,6 @@ def test_a_service_without_settings_goes_on(engine: EmbeddedEngine, caplog: pyte
 
 
 def test_without_settings_to_read_nothing_is_asked_for(engine: EmbeddedEngine):
-    """Without a way to read settings, no reload is expected, so SIGHUP ends the daemon."""
+    """If the settings cannot be reloaded, SIGHUP ends the daemon."""
     assert not reload_of(engine, None)[0].is_asked_for
     assert reload_of(engine, wanted)[0].is_asked_for

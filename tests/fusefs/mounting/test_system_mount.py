@@ -1,4 +1,4 @@
-"""Mounting by system calls and by fusermount3; no daemon answers the kernel's requests."""
+"""Mounting with system calls and with fusermount3; no daemon answers the requests of the kernel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def row(path: Path) -> tuple[set[str], str, str, set[str]]:
 
 @pytest.fixture(params=["system call", "fusermount3"])
 def mounting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mounting:
-    """Mount in each of the two ways."""
+    """A function that mounts, with system calls in one run of each test and with fusermount3 in the other."""
     if request.param == "fusermount3":
 
         def refuse(*_: object, **__: object) -> int:
@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def test_a_mount_has_its_source_and_its_options(
     mounting: Mounting, place: Path, allow_other: bool, read_only: bool
 ):
-    """A mount has its source, `nosuid`, `nodev` and `default_permissions`, and the options that were requested."""
+    """A mount has its source, `nosuid`, `nodev` and `default_permissions`, and the requested options."""
     if allow_other and os.geteuid() != 0:
         pytest.skip("needs root, unless /etc/fuse.conf allows it")
     device = mounting(place, SOURCE, allow_other=allow_other, read_only=read_only)
@@ -78,7 +78,7 @@ def test_a_mount_has_its_source_and_its_options(
 
 
 def test_a_mount_that_was_unmounted_is_not_unmounted_again(mounting: Mounting, place: Path):
-    """`unmount` leaves a mount alone that was mounted at the same place after its own was unmounted."""
+    """If another mount was made at the place of a mount that is gone, `unmount` leaves the other mount alone."""
     device = mounting(place, b"first", allow_other=False, read_only=False)
     subprocess.run(["fusermount3", "-u", "-z", str(place)], check=True)
     other = mounting(place, b"second", allow_other=False, read_only=False)
@@ -89,7 +89,7 @@ def test_a_mount_that_was_unmounted_is_not_unmounted_again(mounting: Mounting, p
 
 
 def test_what_the_system_refuses_has_a_reason(mounting: Mounting, tmp_path: Path):
-    """A refused mount names the system's reason and the requirements."""
+    """If the system refuses a mount, the error has the system's reason and the requirements."""
     missing = tmp_path / "missing"
     with pytest.raises(
         MountError, match=r"missing: cannot be mounted \(.*No such file.*\); mounting needs /dev/fuse"
@@ -98,14 +98,14 @@ def test_what_the_system_refuses_has_a_reason(mounting: Mounting, tmp_path: Path
 
 
 def test_a_missing_program_is_named(place: Path, monkeypatch: pytest.MonkeyPatch):
-    """If fusermount3 is missing, the error names it."""
+    """If the program fusermount3 is missing, the error names it."""
     monkeypatch.setattr(system_mount.shutil, "which", lambda _: None)
     with pytest.raises(MountError, match=r"\(fusermount3 is missing\)"):
         system_mount._by_fusermount(place, b"x", [], read_only=False)
 
 
 def test_a_mount_whose_device_is_not_received_is_unmounted(place: Path, monkeypatch: pytest.MonkeyPatch):
-    """If the process cannot receive the device, the mountpoint is unmounted again."""
+    """If the process cannot receive the device from fusermount3, the mountpoint is unmounted again."""
     receive = socket.recv_fds
 
     def receive_none(end: socket.socket, size: int, _most: int) -> object:
@@ -121,7 +121,7 @@ def test_a_mount_whose_device_is_not_received_is_unmounted(place: Path, monkeypa
 
 
 def test_a_daemon_that_died_leaves_no_program_with_its_device(mounting: Mounting, place: Path):
-    """Child processes do not inherit the device: a child would keep the mount of a dead daemon alive."""
+    """Child processes do not inherit the device, because a child would keep the mount of a dead daemon alive."""
     device = mounting(place, b"x", allow_other=False, read_only=False)
     with subprocess.Popen(["sleep", "600"]) as child:
         try:

@@ -1,4 +1,4 @@
-"""Attributes of the files of records whose fields have extreme values."""
+"""Attributes of files that show records whose fields have extreme values."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LATEST_NS = 2**63 - 1
     ],
 )
 def test_a_time_becomes_the_nearest_that_the_kernel_counts(shown: int, timestamp: int):
-    """A timestamp outside the kernel's range (1970 to April 2262) becomes the nearest one inside."""
+    """A timestamp outside the kernel's range (1970 to April 2262) becomes the nearest time in the range."""
     assert shown == nanoseconds(Timestamp(timestamp))
 
 
 async def test_every_file_of_every_log_has_attributes_and_content(tmp_path: Path):
-    """Records with extreme fields can be listed, read and appended to, and stat(2) of their files works."""
+    """Records with extreme fields can be listed, read and appended to, and stat(2) works on all their files."""
     names = write_logs(tmp_path / "data")
     engine = open_engine(tmp_path / "data")
     async with mounted(engine, tmp_path) as client:

@@ -1,4 +1,4 @@
-"""Owner and mode of a mount's files."""
+"""The owner and the mode of files in a mount."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_usual_umask_shows_each_mode_as_it_is(mode: int):
     ],
 )
 def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
-    """The umask gives group and others the owner's permissions or fewer; read-only files are never writable."""
+    """The umask removes permissions of group and others that the owner has; read-only files are never writable."""
     assert shown == tuple(stat.filemode(shown_mode(mode, umask)) for mode in MODES)
 
 
@@ -46,10 +46,10 @@ def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
     ],
 )
 def test_who_may_not_write_may_not_consume(umask: int, shown: str):
-    """Files that consume records are readable only for users who may write, because reading changes the group."""
+    """Only users who may write can read files that consume records, because reading changes the group."""
     assert shown == stat.filemode(shown_mode(CONSUMING_MODE, umask))
 
 
 def test_the_owner_is_the_process_s_unless_named():
-    """Without options, the umask is USUAL_UMASK."""
+    """By default the umask is USUAL_UMASK."""
     assert USUAL_UMASK == Ownership.of_process().umask

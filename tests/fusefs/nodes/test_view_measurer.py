@@ -14,7 +14,7 @@ from topicfs.storage.errors import PartitionOfflineError, SegmentDeletedError
 
 
 class MeasuredView:
-    """A view that takes `slices` steps to measure, or fails with `fails`."""
+    """A view that needs `slices` steps to be measured, or raises `fails`."""
 
     def __init__(self, slices: int, *, fails: Exception | None = None) -> None:
         self.slices, self.fails, self.calls = slices, fails, 0
@@ -33,7 +33,7 @@ class MeasuredView:
 
 
 async def measured_later(*views: MeasuredView) -> list[MeasuredView]:
-    """Measure views in the background until each one is finished; return them in the order in which they finished."""
+    """Measure views in the background until all have finished; return them in the order in which they finished."""
     queue, told = ViewMeasurer(BlockingCalls()), []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(queue.run)
@@ -47,14 +47,14 @@ async def measured_later(*views: MeasuredView) -> list[MeasuredView]:
 
 
 async def test_views_are_measured_one_after_the_other():
-    """Views are measured completely, one after the other."""
+    """Each view is measured completely before the next view is measured."""
     views = [MeasuredView(3), MeasuredView(1)]
     assert views == await measured_later(*views)
     assert [3, 1] == [view.calls for view in views]
 
 
 async def test_what_cannot_be_measured_holds_nothing_up():
-    """A view that cannot be measured is tried once, and does not stop the others."""
+    """If a view cannot be measured, it is tried once, and the other views are measured."""
     gone = MeasuredView(3, fails=SegmentDeletedError("x"))
     silent = MeasuredView(3, fails=PartitionOfflineError("x"))
     last = MeasuredView(2)
@@ -63,14 +63,14 @@ async def test_what_cannot_be_measured_holds_nothing_up():
 
 
 async def test_nobody_waits_for_what_is_gone():
-    """`measure` returns at once if the records are deleted, instead of waiting."""
+    """If the records were deleted, `measure` returns immediately."""
     view = MeasuredView(3, fails=SegmentDeletedError("x"))
     assert not await ViewMeasurer(BlockingCalls()).measure(view, seconds=3600)
     assert 1 == view.calls
 
 
 async def test_who_opens_a_file_measures_behind_a_measurement_under_way(nursery: trio.Nursery):
-    """An open file is measured after a running measurement, which may have missed the newest records."""
+    """If a file is opened during a measurement, it is measured again, as the newest records may have been missed."""
 
     class GrowingView(MeasuredView):
         def measure(self, *, max_bytes: int | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a process has a file open, by /proc."""
+"""How /proc shows whether a process has a file open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.fusefs.processes.open_descriptors import appends, holds
 
 
 def test_an_open_file_is_held_until_it_is_closed(tmp_path: Path):
-    """A process holds a file from open(2) to close(2)."""
+    """A process has a file open from open(2) to close(2)."""
     path = tmp_path / "orders" / "0" / "log"
     path.parent.mkdir(parents=True)
     with path.open("w"):
@@ -21,7 +21,7 @@ def test_an_open_file_is_held_until_it_is_closed(tmp_path: Path):
 
 
 def test_a_duplicate_keeps_it_held(tmp_path: Path):
-    """A process holds a file as long as a duplicate of its descriptor is open."""
+    """A process has a file open as long as a duplicate of its descriptor is open."""
     descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY)
     duplicate = os.dup(descriptor)
     os.close(descriptor)
@@ -31,7 +31,7 @@ def test_a_duplicate_keeps_it_held(tmp_path: Path):
 
 
 def test_o_append_is_seen_when_it_is_set_later(tmp_path: Path):
-    """O_APPEND is seen if fcntl(2) sets it later, even through a duplicate."""
+    """O_APPEND is noticed even if fcntl(2) sets it later, or through a duplicate."""
     with (tmp_path / "log").open("w") as file:
         duplicate = os.dup(file.fileno())
         assert not appends(os.getpid(), f"{tmp_path}/log")
@@ -42,7 +42,7 @@ def test_o_append_is_seen_when_it_is_set_later(tmp_path: Path):
 
 
 def test_a_name_that_the_kernel_forgot_still_counts(tmp_path: Path):
-    """A file whose name was invalidated, which /proc shows with ` (deleted)`, is still held."""
+    """A file whose name was invalidated, which /proc shows with ` (deleted)`, still counts as open."""
     path = tmp_path / "log"
     with path.open("w"):
         path.unlink()
@@ -52,12 +52,12 @@ def test_a_name_that_the_kernel_forgot_still_counts(tmp_path: Path):
 
 @pytest.mark.parametrize("pid", [0, 2**22 + 1], ids=["another pid namespace", "no such process"])
 def test_where_proc_cannot_tell_nothing_is_held(pid: int):
-    """A process that /proc does not show holds nothing, so that its unfinished line is appended."""
+    """A process that /proc does not show has no file open, so that its unfinished line is appended."""
     assert not holds(pid, "/orders/0/log")
 
 
 def test_another_file_of_the_same_last_name_is_another_file(tmp_path: Path):
-    """Files are compared by their whole path under the mount."""
+    """Files are compared by their complete paths below the mount."""
     (tmp_path / "only-here").mkdir()
     with (tmp_path / "only-here" / "log").open("w"):
         assert not holds(os.getpid(), "/nor-here/log")

@@ -1,4 +1,4 @@
-"""Pending signals of a program that waits."""
+"""Pending signals of a program that waits for a read."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ NEWS = b"%016x" % sum(
     ],
 )
 def test_pending_and_not_blocked(thread: bytes, process: bytes, blocked: bytes, pending: int):
-    """A signal is pending if it is in SigPnd or ShdPnd, not in SigBlk, and not one that programs ignore by default."""
+    """A signal is pending if it is in SigPnd or ShdPnd, not in SigBlk, and not a signal that is ignored by default."""
     assert parse_status(STATUS % (thread, process, blocked)) == Look(7, stuck=True, pending=pending)
 
 
 @pytest.mark.parametrize("state", [b"Z (zombie)", b"X (dead)"])
 def test_the_dead_wait_for_nothing(state: bytes):
-    """A zombie or dead process is treated as gone."""
+    """A zombie or a dead process counts as a process that is gone."""
     assert parse_status(STATUS.replace(b"D (disk sleep)", state) % (NONE, NONE, NONE)) is None
 
 
@@ -56,7 +56,7 @@ def test_fields_that_are_missing_count_as_nothing(status: bytes):
 
 
 def test_this_process_waits_for_nothing():
-    """The test's own process, read from the real /proc, is not stuck."""
+    """The process of the test, read from the real /proc, is not stuck."""
     seen = look(os.getpid())
 
     assert seen is not None
@@ -64,7 +64,7 @@ def test_this_process_waits_for_nothing():
 
 
 def test_a_process_that_is_gone():
-    """A process that has ended is not seen."""
+    """The state of a process that has ended is None."""
     process = subprocess.Popen(["true"])
     process.wait()
 
@@ -72,7 +72,7 @@ def test_a_process_that_is_gone():
 
 
 def test_a_pending_signal_is_seen():
-    """A signal that a stopped process has not handled yet is seen as pending."""
+    """A signal that a stopped process has not handled yet is found to be pending."""
     with started(["sleep", "60"]) as process:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
@@ -85,7 +85,7 @@ def test_a_pending_signal_is_seen():
 
 
 def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
-    """The processes that have a file open are found, each with the line of its ancestors."""
+    """The processes that have a file open are found, each with the process IDs of its ancestors."""
     path = tmp_path / "follow"
     with path.open("w") as file, started(["sleep", "60"], stdout=file) as process:
         found = descriptor_holders(str(path), stuck=False)
@@ -96,13 +96,13 @@ def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
 
 
 def test_who_is_not_stuck_is_not_looked_for(tmp_path: Path):
-    """With `stuck`, processes that run or sleep normally are not searched."""
+    """With `stuck`, only stuck processes are searched, not processes that run or sleep normally."""
     with (tmp_path / "follow").open("w"):
         assert [] == descriptor_holders(str(tmp_path / "follow"), stuck=True)
 
 
 def test_the_user_is_the_real_one() -> None:
-    """The user of a process is its real user ID, not the effective one."""
+    """The user of a process is its real user ID, not its effective user ID."""
     status = STATUS % (NONE, NONE, NONE) + b"Uid:\t1000\t0\t0\t0\n"
     seen, own = parse_status(status), look(os.getpid())
     assert seen is not None

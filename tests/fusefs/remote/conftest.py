@@ -14,7 +14,7 @@ from topicfs.fusefs.processes.signals import Look
 
 @pytest.fixture
 async def engine() -> AsyncIterator[StallingEngine]:
-    """A remote engine with `orders`, whose partition has the records a, b and c; waiting calls end with the fixture."""
+    """A remote engine with `orders`, whose partition has the records a, b and c; at the end waiting calls return."""
     engine = StallingEngine()
     engine.make("orders").all[0].arrive(b"a", b"b", b"c", time=TIME)
     yield engine
@@ -23,13 +23,13 @@ async def engine() -> AsyncIterator[StallingEngine]:
 
 @pytest.fixture
 def ending() -> set[int]:
-    """The process IDs of programs with a pending signal."""
+    """The process IDs of programs that have a pending signal."""
     return set()
 
 
 @pytest.fixture
 def look(ending: set[int]) -> Callable[[int], Look]:
-    """Return a process's state, with a pending signal if it is in `ending`."""
+    """Return a function that returns the state of a process, with a pending signal if it is in `ending`."""
     return lambda pid: Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
 
 

@@ -1,4 +1,4 @@
-"""acks=0 over a remote engine: writes are answered at once, threads append the lines in order and report failures."""
+"""acks=0 over a remote engine: writes are answered immediately, and threads append the lines in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIt
 
 
 async def test_writes_are_answered_while_nothing_is_appended(client: Program, engine: StallingEngine) -> None:
-    """Lines that several files write during an append go into the next one, in the order of the writes."""
+    """Lines that several files write during an append are in the next append, in the order of the writes."""
     engine.line.stall("append")
     first, second = [await client.open("orders/0/log", APPEND) for _ in range(2)]
     for number in range(10):
@@ -38,7 +38,7 @@ async def test_writes_are_answered_while_nothing_is_appended(client: Program, en
 async def test_a_begun_line_and_a_durable_write_come_behind_what_waits(
     client: Program, engine: StallingEngine
 ) -> None:
-    """close(2) appends the unfinished line after the lines that wait."""
+    """close(2) appends the unfinished line after the lines that wait in the buffer."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, b"d\nbeg")
     await client.fs.write(fh, b"un")
@@ -48,7 +48,7 @@ async def test_a_begun_line_and_a_durable_write_come_behind_what_waits(
 
 
 async def test_a_failure_is_told_by_the_next_call(client: Program, engine: StallingEngine) -> None:
-    """A failed append fails the next call on each file whose lines it had; for closed files, `@status` has a line."""
+    """A failed append fails the next call on each file that wrote its lines; for closed files, `@status` has a line."""
     engine.line.stall("append")
     written, closed = [await client.open("orders/0/log", APPEND) for _ in range(2)]
     for fh in (written, closed):
@@ -65,7 +65,7 @@ async def test_a_failure_is_told_by_the_next_call(client: Program, engine: Stall
 async def test_lines_that_cannot_be_parsed_are_refused_at_once(
     client: Program, engine: StallingEngine
 ) -> None:
-    """A line that cannot be parsed fails its own write."""
+    """A line that cannot be parsed fails the write that contains it."""
     fh = await client.open("orders/0/log.json", APPEND)
     with refused("EINVAL"):
         await client.fs.write(fh, b"nonsense\n")
@@ -75,7 +75,7 @@ async def test_lines_that_cannot_be_parsed_are_refused_at_once(
 async def test_where_too_much_waits_a_write_waits_for_room(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write waits while the buffer is full; if its program is killed then, later writes of that file fail."""
+    """A write waits while the buffer is full; if its program is killed then, later writes to the file fail."""
     monkeypatch.setattr(linger_buffer, "MAX_GATHERED_BYTES", 1)
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
@@ -103,7 +103,7 @@ async def test_where_too_much_waits_a_write_waits_for_room(
 
 
 async def test_the_end_of_a_mount_appends_what_waits(engine: StallingEngine) -> None:
-    """The end of the mount appends the waiting lines."""
+    """When the mount ends, the waiting lines are appended."""
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         await Program(mount).append("orders/0/log", b"d\ne\n")
     assert 5 == engine.partition("orders", 0).log_end_offset
@@ -136,7 +136,7 @@ def gather_for_an_hour(mount: MountClient) -> None:
 async def test_the_end_of_a_mount_waits_a_moment_only(
     engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the engine does not answer, the mount's end waits for DRAIN_TIMEOUT_SECONDS and reports lines that may be lost."""
+    """If the engine does not answer, the mount's end waits DRAIN_TIMEOUT_SECONDS and reports lines that may be lost."""
     monkeypatch.setattr(linger_buffer, "DRAIN_TIMEOUT_SECONDS", 0.05)
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         engine.line.stall("append")

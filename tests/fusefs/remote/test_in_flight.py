@@ -1,4 +1,4 @@
-"""Large writes that are answered before their append ends: order is kept, and close(2) reports every failure."""
+"""Large writes that are answered before their append has ended keep their order; close(2) reports failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIt
 
 
 async def killed_while_writing(client: Program, engine: StallingEngine, ending: set[int]) -> int:
-    """Return a file whose program was killed in its third write; two writes were answered, and all appends stall."""
+    """Return a file whose program was killed during its third write; two writes were answered, no append ends."""
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
@@ -46,7 +46,10 @@ async def killed_while_writing(client: Program, engine: StallingEngine, ending: 
 
 
 async def test_writes_are_answered_while_some_are_under_way(client: Program, engine: StallingEngine) -> None:
-    """All but one of `max_in_flight` writes are answered at once; the next waits for the first, close(2) for all."""
+    """Of `max_in_flight` writes all but the last are answered immediately, the last after the first append.
+
+    close(2) waits for all appends.
+    """
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
@@ -65,7 +68,7 @@ async def test_writes_are_answered_while_some_are_under_way(client: Program, eng
 async def test_a_small_write_waits_for_all_before_it(
     client: Program, engine: StallingEngine, last: bytes
 ) -> None:
-    """A small write, as a program's last one may be, waits for all writes before it; an unfinished line does not."""
+    """A small write, which may be a program's last, waits for all earlier writes; an unfinished line does not."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     await client.fs.write(fh, last)
@@ -75,7 +78,7 @@ async def test_a_small_write_waits_for_all_before_it(
 
 
 async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed append fails the next write, whose lines are dropped; the program can then continue."""
+    """After a failed append the next write fails, and its lines are dropped; the program can then continue."""
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
         await client.fs.write(fh, block)
@@ -92,7 +95,7 @@ async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch:
 async def test_a_failure_that_the_kernel_may_drop_is_told_again(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the kernel may drop the error, the repeated request fails with it again."""
+    """If the kernel may have dropped the error, the repeated request fails with the same error."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, (b"x" * 127 + b"\n") * (MAX_REQUEST_BYTES // 128))
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -110,7 +113,7 @@ async def test_a_failure_that_the_kernel_may_drop_is_told_again(
 async def test_a_failure_is_told_by_the_end(
     client: Program, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """close(2) and fsync(2) wait for appends under way, and fail if one fails."""
+    """close(2) and fsync(2) wait for running appends, and fail if one of the appends fails."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -125,7 +128,7 @@ async def test_a_failure_is_told_by_the_end(
 async def test_lines_that_cannot_be_parsed_are_refused_at_once(
     client: Program, engine: StallingEngine
 ) -> None:
-    """A line that cannot be parsed fails its own write; earlier writes are stored."""
+    """A line that cannot be parsed fails the write that contains it; earlier writes are stored."""
     fh = await client.open("orders/0/log.json", APPEND)
     await client.fs.write(fh, b'{"payload":"kept"}\n' * (LARGE_BYTES // 16))
     with refused("EINVAL"):
@@ -136,7 +139,7 @@ async def test_lines_that_cannot_be_parsed_are_refused_at_once(
 
 
 async def test_a_file_of_o_sync_waits_for_each_write(client: Program, engine: StallingEngine) -> None:
-    """A write to a file opened with O_SYNC is answered after its append."""
+    """A write to a file that was opened with O_SYNC is answered after its append."""
     fh = await client.open("orders/0/log", APPEND | os.O_SYNC)
     await client.fs.write(fh, BLOCKS[0])
     assert 1 == engine.line.calls["append"]
@@ -146,7 +149,7 @@ async def test_a_file_of_o_sync_waits_for_each_write(client: Program, engine: St
 async def test_what_a_program_that_ended_was_told_is_still_looked_after(
     client: Program, engine: StallingEngine, ending: set[int]
 ) -> None:
-    """After a program was killed, its answered writes, and the one it was killed in, are still appended."""
+    """If a program is killed, its answered writes are still appended, and so is the write in which it was killed."""
     fh = await killed_while_writing(client, engine, ending)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.client.close, fh)
@@ -158,7 +161,7 @@ async def test_what_a_program_that_ended_was_told_is_still_looked_after(
 async def test_what_is_lost_behind_a_program_that_ended_is_reported(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If an append fails after its program was killed, `@status` reports the loss."""
+    """If an append fails after its program was killed, `@status` reports the lost lines."""
     fh = await killed_while_writing(client, engine, ending)
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
     engine.line.go_on()
@@ -170,7 +173,7 @@ async def test_what_is_lost_behind_a_program_that_ended_is_reported(
 async def test_the_close_of_a_duplicate_takes_no_error_away(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If close(2) of a duplicate, as by a child, fails with an error, the next write of the file fails with it, too."""
+    """If close(2) of a duplicate, as in a child, fails with an error, the next write to the file fails as well."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -189,7 +192,7 @@ async def test_the_close_of_a_duplicate_takes_no_error_away(
 async def test_a_begun_line_behind_what_is_lost_is_no_record(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failed append, close(2) fails, and the unfinished line after it is not stored."""
+    """After a failed append close(2) fails, and the unfinished line that follows is not stored."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0] + b"begun")
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -201,7 +204,7 @@ async def test_a_begun_line_behind_what_is_lost_is_no_record(
 
 
 async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure that no call can return is reported."""
+    """A failure that no later call can return is reported in `@status`."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -210,7 +213,7 @@ async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch
 
 
 async def test_a_topics_own_log_begins_in_all_its_partitions(engine: StallingEngine) -> None:
-    """Lines for a topic are in the partition of their key, in order."""
+    """Lines for a whole topic go to the partitions of their keys, in order."""
     engine.make("spread", partitions=3)
     async with mounted(engine, None, max_in_flight=3) as mount:
         program = Program(mount)

@@ -1,4 +1,4 @@
-"""Names and sizes over a remote engine: neither is requested before a program needs it."""
+"""Names and sizes over a remote engine, which is asked for them only when a program needs them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from topicfs.fusefs.nodes import view_measurer
 
 @pytest.mark.parametrize("name", ["1", "1.json", "0-1", "1-", "-2", "@5", "@5-", "@5-@7", "99"])
 async def test_a_lookup_asks_nothing(client: Program, engine: StallingEngine, name: str):
-    """A lookup asks the engine nothing: while it waits, the kernel would look up no other name in the directory."""
+    """A lookup sends no request, because the kernel looks up no other name in the directory while it waits."""
     await client.lookup(f"orders/0/{name}")
     assert not engine.line.calls
 
 
 async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, engine: StallingEngine):
-    """stat(2) and open(2) resolve a name, and fail with ENOENT if it selects nothing; invalid names fail at once."""
+    """stat(2) and open(2) resolve a name, and give ENOENT if it selects nothing; invalid names fail at the lookup."""
     for name in ("99", "@99999999999999", "5-9.kv"):
         node_id = (await client.lookup(f"orders/0/{name}")).node_id
         with refused("ENOENT"):
@@ -38,7 +38,7 @@ async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, 
 
 
 async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monkeypatch: pytest.MonkeyPatch):
-    """A time relative to now is resolved by its lookup; after SELECTOR_CACHE_SECONDS it is looked up again."""
+    """A time relative to now means the time of its lookup, and is looked up again after SELECTOR_CACHE_SECONDS."""
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", -1.0)
     for later, content in ((1000, b"a\nb\nc\n"), (3000, b"")):
         monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda now=TIME + later: now)
@@ -48,7 +48,7 @@ async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monke
 async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    """The kernel may cache a record's attributes as long as its name, but not those of a range, which may grow."""
+    """The kernel may cache a record's attributes for as long as its name, but not a range's, as a range may grow."""
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     assert 500 < (await client.stat("orders/0/1")).timeout <= 1000
     for name in ("1-", "0-1", "-2"):
@@ -56,7 +56,7 @@ async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
 
 
 async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEngine):
-    """stat(2) and open(2) do not read a log: its size is 1, or 0 if it is empty, and reads return all of it."""
+    """stat(2) and open(2) do not read a log: they give size 1, or 0 for an empty log, and reads return all of it."""
     engine.make("empty")
     assert 0 == (await client.stat("empty/0/log")).size
     for path in ("orders/0/log", "orders/log"):
@@ -73,7 +73,7 @@ async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEng
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_who_reads_no_more_than_stat_says_is_told_at_the_close(client: Program, path: str):
-    """close(2) fails with EIO and a remedy if stat(2) gave 0 and the program read nothing, as tar does."""
+    """If a program reads nothing because stat(2) gave 0, as tar does, close(2) fails with EIO and a remedy."""
     fh = await client.open(path)
     await client.stat(path)
     with refused("EIO") as refusal:
@@ -90,7 +90,7 @@ async def test_who_reads_no_more_than_stat_says_is_told_at_the_close(client: Pro
 async def test_a_copy_that_ends_where_the_known_part_ends_is_told_at_the_close(
     client: Program, engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
 ):
-    """close(2) fails with EIO if a program ends its read at the size that stat(2) gave, and the log has more."""
+    """If a program stops reading at the size that stat(2) gave, but the log has more, close(2) fails with EIO."""
     partition = engine.partition("orders", 0)
     for _ in range(200):
         partition.arrive(b"x" * 10_000)
@@ -108,7 +108,7 @@ async def test_a_copy_that_ends_where_the_known_part_ends_is_told_at_the_close(
 async def test_what_was_read_counts_and_what_follows_it_is_measured_without_waiting(
     client: Program, engine: StallingEngine
 ):
-    """stat(2) gives at least what was read and measures the rest in the background; open(2) waits for it."""
+    """stat(2) gives at least the size that was read, and measures the rest in the background; open(2) waits for it."""
     fh = await client.open("orders/0/log")
     await client.client.read_on(fh)
     engine.partition("orders", 0).arrive(b"d")
@@ -126,7 +126,7 @@ async def test_what_was_read_counts_and_what_follows_it_is_measured_without_wait
 
 
 async def test_an_empty_log_that_somebody_has_open_grows(client: Program, engine: StallingEngine):
-    """`tail -f` of an empty log sees its size grow, though it has read nothing."""
+    """If an empty log is open, as in `tail -f`, its size grows with new records, although nothing was read."""
     partition = engine.make("empty").all[0]
     fh = await client.open("empty/0/log")
     assert b"" == await client.fs.read(fh, 0, 100)
@@ -138,7 +138,7 @@ async def test_an_empty_log_that_somebody_has_open_grows(client: Program, engine
 
 
 async def test_who_appends_alone_reads_nothing_back(client: Program, engine: StallingEngine):
-    """A program that only appends causes no reads, even if it asks for the file's size."""
+    """A program that only appends causes no reads of the log, even if it calls stat(2)."""
     engine.make("empty")
     await client.cat("orders/0/log")
     for path in ("empty/0/log", "orders/0/log"):
@@ -149,15 +149,15 @@ async def test_who_appends_alone_reads_nothing_back(client: Program, engine: Sta
             await client.stat(path)
             await trio.testing.wait_all_tasks_blocked(
                 0.02
-            )  # Let a background measurement run, if there is one.
+            )  # Let a background measurement run if one was started.
         assert before == engine.line.calls["read"]
         await client.client.close(fh)
 
 
-async def test_of_a_log_no_more_is_read_for_its_size_than_a_little(
+async def test_a_size_request_reads_little_beyond_the_measured_part(
     client: Program, engine: StallingEngine, monkeypatch
 ):
-    """open(2) and stat(2) read only a little beyond the measured part of a log."""
+    """open(2) and stat(2) read only a little of the log beyond its measured part."""
     partition = engine.partition("orders", 0)
     for _ in range(200):
         partition.arrive(b"x" * 10_000)
@@ -171,14 +171,14 @@ async def test_of_a_log_no_more_is_read_for_its_size_than_a_little(
 
 
 async def test_the_time_of_a_log_changes_with_what_arrives(client: Program, engine: StallingEngine):
-    """A log's mtime changes with new records, which `tail -f` needs if the size is unknown."""
+    """The mtime of a log changes when records arrive, which `tail -f` needs if the size is unknown."""
     before = (await client.stat("orders/0/log")).mtime_ns
     engine.partition("orders", 0).arrive(b"d", time=TIME + 7)
     assert 5_000_000 == (await client.stat("orders/0/log")).mtime_ns - before
 
 
 async def test_a_topic_that_was_missing_for_a_while_is_there_again(client: Program, engine: StallingEngine):
-    """If a topic is deleted and created again between two looks, its name shows the new partitions."""
+    """If a topic is recreated between two lookups, its name shows the new partitions."""
     assert b"a" == await client.cat("orders/0/0")
     engine.make("orders", partitions=2).all[1].arrive(b"d", time=TIME)
     await trio.testing.wait_all_tasks_blocked()

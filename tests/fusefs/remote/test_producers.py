@@ -1,4 +1,4 @@
-"""`@producers` over a cluster, whose brokers have no named producers."""
+"""`@producers` over a cluster, in which no named producers exist."""
 
 from __future__ import annotations
 

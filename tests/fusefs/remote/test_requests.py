@@ -1,6 +1,6 @@
-"""The mount over a remote engine: the event loop's thread calls it only for facts that are known without an answer.
+"""The mount over a remote engine: the event loop's thread asks it only for facts that need no answer of the cluster.
 
-The engine's double fails the test if a call waits in the event loop's thread; it caches no answers.
+The test's engine fails the test if a call waits in the event loop's thread; it caches no answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 async def everything_prompt(client: Program) -> None:
-    """Make the requests that need no answer of the engine; none waits."""
+    """Make the requests that need no answer of the engine, and check that none of them waits."""
     assert ["@groups", "@status", "orders"] == await client.list()
     assert ["config", "status", "0"] == await client.list("orders")
     names = await client.list("orders/0")
@@ -42,17 +42,17 @@ async def everything_prompt(client: Program) -> None:
         await client.fs.release(await client.open(f"orders/0/{name}"))
 
 
-# Requests that ask the engine nothing
+# Requests that do not call the engine
 
 
 async def test_names_attributes_and_opening_ask_nothing(client: Program, engine: StallingEngine):
-    """Listings, attributes and open(2) of files make no call to the engine."""
+    """Listings, attributes and open(2) of files do not call the engine."""
     await everything_prompt(client)
     assert not engine.line.calls
 
 
 async def test_they_ask_nothing_while_everything_else_waits(client: Program, engine: StallingEngine):
-    """Requests that need no answer of the engine are answered while more programs than threads wait for it."""
+    """Requests that need no answer are answered even while more programs than threads wait for the engine."""
     engine.line.stall()
     async with trio.open_nursery() as nursery:
         for offset in range(REMOTE_THREADS + 10):
@@ -69,7 +69,7 @@ async def failing(call: Callable[..., object], *arguments: object) -> None:
         await call(*arguments)  # type: ignore[misc]
 
 
-# Requests that ask the engine
+# Requests that call the engine
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ async def failing(call: Callable[..., object], *arguments: object) -> None:
     ],
 )
 async def test_content_is_asked_for_and_comes(client: Program, content: bytes, name: str):
-    """Reads return the engine's content, even if the engine caches no answer."""
+    """Reads return the content from the engine, even if the engine caches no answer."""
     assert content in await client.cat(f"orders/0/{name}")
 
 
 @pytest.mark.parametrize(("target", "name"), [("0", "earliest"), ("2", "latest"), ("2.json", "latest.json")])
 async def test_links_are_asked_for_when_they_are_read(client: Program, engine: StallingEngine, target, name):
-    """A link asks the engine only when it is read; until then its size is 0."""
+    """The engine is asked for the target of a link only when the link is read; until then its size is 0."""
     assert 0 == (await client.stat(f"orders/0/{name}")).size
     assert not engine.line.calls
     assert target == await client.readlink(f"orders/0/{name}")
 
 
 async def test_an_empty_partition_has_no_links(client: Program, engine: StallingEngine):
-    """An empty partition has no links, which is known from its bounds without a call."""
+    """An empty partition has no links; this is known from its bounds without a call."""
     engine.make("empty")
     assert "latest" not in await client.list("empty/0")
     with refused("ENOENT"):
@@ -112,7 +112,7 @@ async def test_an_empty_partition_has_no_links(client: Program, engine: Stalling
 
 
 async def test_settings_attributes_and_the_topics_own_files(client: Program):
-    """Settings, extended attributes and the topic's files come from the engine."""
+    """Settings, extended attributes and the files of a topic come from the engine."""
     assert b"# cleanup.policy=delete\n" in await client.cat("orders/config")
     assert b"partition 0 log_start_offset 0 high_watermark 3 state online\n" in await client.cat(
         "orders/status"
@@ -127,7 +127,7 @@ async def test_settings_attributes_and_the_topics_own_files(client: Program):
 
 @pytest.mark.parametrize("acks", [Acks.LEADER, Acks.ALL])
 async def test_lines_are_appended_in_threads(engine: StallingEngine, acks: Acks):
-    """Lines are appended in threads, whatever the acks: the engine decides when a write is answered."""
+    """Lines are appended in threads with any acks, because the engine decides when a write is answered."""
     async with mounted(engine, None, acks=acks) as mount:
         client = Program(mount)
         await client.append("orders/0/log", b"d\ne\n")
@@ -137,7 +137,7 @@ async def test_lines_are_appended_in_threads(engine: StallingEngine, acks: Acks)
 
 
 async def test_topics_and_settings_are_changed_in_threads(engine: StallingEngine):
-    """Topics and settings are changed in threads; the change is made when the call returns."""
+    """Topics and settings are changed in threads, and the change has been made when the call returns."""
     async with mounted(engine, None, allow_delete=True) as mount:
         client = Program(mount)
         await client.fs.mkdir(client.fs.root.node_id, b"events")
@@ -178,7 +178,7 @@ async def test_a_follower_gets_what_arrives(client: Program, engine: StallingEng
 
 
 async def test_who_follows_a_topic_gets_the_partitions_that_answer(client: Program, engine: StallingEngine):
-    """A reader of a topic's `follow` gets the records of each partition that answers, without waiting for others."""
+    """A reader of a topic's `follow` gets the records of the partitions that answer, without waiting for others."""
     engine.make("events", partitions=2)
     fh = await client.open("events/follow")
     engine.partition("events", 0).arrive(b"zero")
@@ -190,7 +190,7 @@ async def test_who_follows_a_topic_gets_the_partitions_that_answer(client: Progr
 
 
 async def test_an_error_is_told_to_the_request_that_asked(client: Program, engine: StallingEngine):
-    """An error of the engine fails the request that asked; the next one asks again."""
+    """An error of the engine fails the request that got it; the next request asks the engine again."""
     engine.line.error = PartitionOfflineError("orders-0: no broker answers")
     with refused("EIO") as refusal:
         await client.cat("orders/0/log")
@@ -203,7 +203,7 @@ async def test_an_error_is_told_to_the_request_that_asked(client: Program, engin
 
 
 async def test_a_request_that_asks_runs_in_a_thread_as_a_whole(client: Program, engine: StallingEngine):
-    """A request that asks runs completely in one thread, and is not repeated for each answer."""
+    """A request that calls the engine runs completely in one thread, and is not restarted for each answer."""
     partition = engine.partition("orders", 0)
     count = 32
     for number in range(count):
@@ -212,12 +212,12 @@ async def test_a_request_that_asks_runs_in_a_thread_as_a_whole(client: Program, 
     assert engine.line.calls["read"] < 3 * count
 
 
-# The end of programs, and of the mount
+# The end of programs and of the mount
 
 
 @pytest.fixture
 def ending() -> set[int]:
-    """The process IDs of programs with a pending signal."""
+    """The process IDs of programs that have a pending signal."""
     return set()
 
 
@@ -237,7 +237,7 @@ async def two(engine: StallingEngine, ending: set[int]) -> AsyncIterator[tuple[P
     ["orders/0/@1", "orders/0/log", "orders/0/status", "orders/config", "orders/log", "orders/0/latest"],
 )
 async def test_a_program_that_ends_waits_no_longer(two, engine: StallingEngine, ending: set[int], path: str):
-    """A waiting call of a killed program fails with EINTR; another program that waits for the same gets its answer."""
+    """If a program is killed, its waiting call fails with EINTR; another program that waits gets its answer."""
     engine.line.stall()
     first, second = two
     found: list[object] = []
@@ -265,7 +265,7 @@ async def test_a_program_that_ends_waits_no_longer(two, engine: StallingEngine, 
 async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
     two, engine: StallingEngine, ending: set[int]
 ):
-    """After an interrupted write, which may be appended or not, the file refuses writes; `@status` has the reason."""
+    """After an interrupted write, whose lines may be stored or not, the file refuses writes; `@status` says why."""
     first, second = two
     fh = await first.open("orders/0/log", APPEND)
     engine.line.stall()
@@ -291,7 +291,7 @@ async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
 
 
 async def test_changes_end_with_their_program(two, engine: StallingEngine, ending: set[int]):
-    """mkdir(2) ends with EINTR if its program is killed."""
+    """mkdir(2) fails with EINTR if its program is killed."""
     first, _ = two
     root = first.fs.root.node_id
     await first.lookup("orders")
@@ -304,7 +304,7 @@ async def test_changes_end_with_their_program(two, engine: StallingEngine, endin
 
 
 async def test_the_end_of_a_mount_waits_for_no_answer(engine: StallingEngine):
-    """At the end of the mount, waiting requests fail with ENOTCONN, and an unanswered line is reported."""
+    """When the mount ends, waiting requests fail with ENOTCONN, and a line whose append has no answer is reported."""
     async with mounted(engine, None) as mount, trio.open_nursery() as nursery:
         client = Program(mount)
         fh = await client.open("orders/0/log", APPEND)

@@ -1,4 +1,4 @@
-"""A coroutine that starts in one place and continues in another."""
+"""A coroutine that is started in one place and continued in another place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def begin(coroutine):
 
 
 async def test_who_awaits_it_goes_on_where_it_waits_and_gets_what_it_returns():
-    """Awaiting a begun coroutine continues it, over several waits, and returns its result."""
+    """Awaiting a coroutine that was started continues it, over several waits, and returns its result."""
     given = []
 
     async def waits() -> str:
@@ -27,7 +27,7 @@ async def test_who_awaits_it_goes_on_where_it_waits_and_gets_what_it_returns():
 
 
 async def test_an_error_in_it_is_its_waiters():
-    """An exception that the coroutine raises after a wait is raised where it is awaited."""
+    """An exception that the coroutine raises after a wait is raised in the task that awaits it."""
 
     async def fails() -> None:
         await trio.lowlevel.checkpoint()
@@ -38,7 +38,7 @@ async def test_an_error_in_it_is_its_waiters():
 
 
 async def test_who_waits_for_it_can_be_cancelled():
-    """Cancelling the caller cancels the coroutine, which cleans up."""
+    """Canceling the task that awaits the coroutine cancels the coroutine, which then cleans up."""
     cleaned = []
 
     async def waits() -> None:

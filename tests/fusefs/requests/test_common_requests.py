@@ -1,4 +1,4 @@
-"""The common requests, over a pair of sockets in place of the kernel's device: which are answered or forwarded."""
+"""The common requests, with a socket pair in place of the kernel's device: which are answered or forwarded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READDIR = 28
 
 
 class Kernel:
-    """The kernel's end of the device."""
+    """The kernel's end of the socket pair."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
@@ -40,7 +40,7 @@ class Kernel:
         return self.last_id
 
     def answer(self) -> tuple[int, int, bytes]:
-        """Return errno, ID and body of the next answer."""
+        """Return the errno, the request's ID and the body of the next answer."""
         received = self.end.recv(2**21)
         size, error, number = struct.unpack_from("=IiQ", received)
         assert len(received) == size
@@ -55,7 +55,7 @@ class Kernel:
 
 
 class Handlers:
-    """Handlers that return `result` or raise `error`, and record their arguments."""
+    """Handlers that return `result` or raise `error`, and record the arguments of each call."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
@@ -110,7 +110,7 @@ class Handlers:
 
 
 class Mount:
-    """Requests between a kernel and handlers."""
+    """The code that reads requests from a kernel and calls handlers."""
 
     def __init__(self, kernel: Kernel, device: socket.socket) -> None:
         self.kernel = kernel
@@ -124,7 +124,7 @@ class Mount:
         self.passed_on.append(request)
 
     def serve(self) -> Any:
-        """Serve requests until none is left; if a handler waits, return it."""
+        """Serve requests until none is left; if a handler waits, return its unfinished call."""
         return self.requests.serve()
 
     def counted(self) -> dict[str, int]:
@@ -143,7 +143,7 @@ def mount() -> Iterator[Mount]:
 
 
 def answers(mount: Mount, opcode: int, body: bytes, result: object) -> bytes:
-    """Send a request, check that it is answered at once with its ID, and return the answer's body."""
+    """Send a request, check that it is answered immediately with its ID, and return the body of the answer."""
     mount.handlers.result = result
     number = mount.kernel.asks(opcode, body)
     assert mount.serve() is None
@@ -153,7 +153,7 @@ def answers(mount: Mount, opcode: int, body: bytes, result: object) -> bytes:
 
 
 def test_a_read_is_answered_with_its_bytes(mount: Mount):
-    """A read is answered with its data: bytes or a view, of any length."""
+    """A read is answered with its data, which may be bytes or a view of any length."""
     body = struct.pack("=QQIIQII", FH, 2**35, 4096, 0, 0, 0, 0)
     for content in (b"some text", b"", memoryview(b"0some text")[1:], b"x" * 100_000):
         assert answers(mount, wire.READ, body, content) == bytes(content)
@@ -182,7 +182,7 @@ def test_the_end_of_a_file_is_answered_with_nothing(mount: Mount, opcode: int, n
 def test_an_open_says_how_the_file_is_to_be_used(
     mount: Mount, direct_io: bool, keep_cache: bool, flushes: bool, flags: int
 ):
-    """An answer to OPEN has the flags of its handle: direct I/O, kept cache, no flush."""
+    """The answer to OPEN has the flags of the handle: direct I/O, kept cache, no flush."""
     handle = SimpleNamespace(direct_io=direct_io, keep_cache=keep_cache, flushes=flushes)
     content = answers(mount, wire.OPEN, struct.pack("=II", 0o100001, 0), (FH, handle))
     assert content == struct.pack("=QIi", FH, flags, 0)
@@ -190,7 +190,7 @@ def test_an_open_says_how_the_file_is_to_be_used(
 
 
 def test_a_directory_is_opened_and_closed(mount: Mount):
-    """A directory is opened and closed by its handle; an error is answered with its errno."""
+    """Opening a directory returns a handle that closes it; an error is answered with its errno."""
     assert answers(mount, wire.OPENDIR, struct.pack("=II", 0, 0), FH) == struct.pack("=QII", FH, 0, 0)
     assert b"" == answers(mount, wire.RELEASEDIR, struct.pack("=QIIQ", FH, 0, 0, 0), None)
     assert [("opendir", NODE, PID), ("releasedir", FH)] == mount.handlers.asked
@@ -210,7 +210,7 @@ FUSE_ATTR = struct.pack(
 
 
 def test_a_lookup_is_answered_with_the_node_and_what_stat_shows(mount: Mount):
-    """A lookup is answered with the node's ID and its attributes, which have an inode number of their own."""
+    """A lookup is answered with the node's ID and its attributes, which contain a different inode number."""
     node = SimpleNamespace(node_id=2**33 + 1, entry_timeout=60.0)
     content = answers(mount, wire.LOOKUP, b"42.json\0", (node, ATTRIBUTES))
     assert content == struct.pack("=QQQQII", 2**33 + 1, 0, 60, 2, 0, 500_000_000) + FUSE_ATTR
@@ -218,7 +218,7 @@ def test_a_lookup_is_answered_with_the_node_and_what_stat_shows(mount: Mount):
 
 
 def test_attributes_are_those_that_stat_shows(mount: Mount):
-    """GETATTR is answered with the attributes and the time for which the kernel may cache them."""
+    """GETATTR is answered with the attributes, and with the time for which the kernel may cache them."""
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), ATTRIBUTES)
     assert content == struct.pack("=QII", 2, 500_000_000, 0) + FUSE_ATTR
     assert [("getattr", NODE, PID)] == mount.handlers.asked
@@ -226,7 +226,7 @@ def test_attributes_are_those_that_stat_shows(mount: Mount):
 
 @pytest.mark.parametrize("timestamp", [-(2**63), 0, 1_700_000_000_000_000, 2**63 - 1])
 def test_attributes_of_any_record_are_answered(mount: Mount, timestamp: int):
-    """Attributes with extreme timestamps are answered with the nearest time that fits."""
+    """An extreme timestamp in attributes is answered with the nearest time that the kernel can represent."""
     shown = nanoseconds(Timestamp(timestamp))
     attributes = Attributes(0o100444, 1, shown, 1.0, 42)
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), attributes)
@@ -235,7 +235,7 @@ def test_attributes_of_any_record_are_answered(mount: Mount, timestamp: int):
 
 
 def test_what_is_forgotten_gets_no_answer(mount: Mount):
-    """FORGET and BATCH_FORGET are handled without an answer."""
+    """FORGET and BATCH_FORGET are handled, but not answered."""
     mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))
     mount.kernel.asks(wire.BATCH_FORGET, struct.pack("=IIQQQQ", 2, 0, 8, 1, 9, 2))
     assert mount.serve() is None
@@ -247,7 +247,7 @@ def test_what_is_forgotten_gets_no_answer(mount: Mount):
     ("error", "number"), [(FileError(errno.ESTALE), errno.ESTALE), (KeyError(FH), errno.EIO)]
 )
 def test_an_error_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
-    """An error is answered with its errno, an unexpected exception with EIO."""
+    """A FileError is answered with its errno, and an unexpected exception with EIO."""
     mount.handlers.error = error
     request = mount.kernel.asks(wire.WRITE, struct.pack("=QQIIQII", FH, 0, 1, 0, 0, 0, 0) + b"x")
     assert mount.serve() is None
@@ -255,7 +255,7 @@ def test_an_error_is_answered_with_its_errno(mount: Mount, error: Exception, num
 
 
 def test_a_result_that_is_none_is_answered_with_eio(mount: Mount):
-    """A handler's result of a wrong type is answered with EIO."""
+    """If the result of a handler has a wrong type, the answer is EIO."""
     mount.handlers.result = "nothing of the kind"
     request = mount.kernel.asks(wire.OPEN, struct.pack("=II", 0, 0))
     assert mount.serve() is None
@@ -266,7 +266,7 @@ READ_REQUEST = struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0)
 
 
 def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
-    """Any other request is forwarded unchanged, after earlier requests were answered and before later ones are read."""
+    """Any other request is forwarded unchanged after earlier requests were answered, before later ones are read."""
     mount.handlers.result = b"text"
     mount.kernel.asks(wire.READ, READ_REQUEST)
     number = mount.kernel.asks(READDIR, b"whatever it asks")
@@ -282,7 +282,7 @@ def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
 
 
 async def test_a_request_that_waits_is_answered_when_its_handler_ends(mount: Mount):
-    """While a handler waits, later requests are served; it is answered when it ends, without being started again."""
+    """While a handler waits, later requests are served; its own request is answered when it ends."""
     mount.handlers.wait, mount.handlers.result = True, b"at last"
     first = mount.kernel.asks(wire.READ, READ_REQUEST)
     waiting = mount.serve()
@@ -301,7 +301,7 @@ async def test_a_request_that_waits_is_answered_when_its_handler_ends(mount: Mou
     ("error", "number"), [(FileError(errno.ESTALE), errno.ESTALE), (KeyError(FH), errno.EIO)]
 )
 async def test_an_error_behind_a_wait_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
-    """An error after a wait is answered with its errno, and counted once by kind."""
+    """An error that a handler raises after a wait is answered with its errno, and counted once."""
     mount.handlers.wait, mount.handlers.error = True, error
     request = mount.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
     await mount.requests.go_on(mount.serve())
@@ -312,7 +312,7 @@ async def test_an_error_behind_a_wait_is_answered_with_its_errno(mount: Mount, e
 
 @pytest.mark.parametrize(("following", "kind"), [(True, "follow"), (False, "read")])
 async def test_a_read_that_waits_for_records_is_counted_apart(mount: Mount, following: bool, kind: str):
-    """Reads that wait for records are counted as `follow`, so that they do not distort the durations of reads."""
+    """Reads that wait for records are counted as `follow`, so that the durations of other reads stay meaningful."""
     mount.handlers.wait, mount.handlers.result, mount.handlers.following = True, b"text", following
     mount.kernel.asks(wire.READ, READ_REQUEST)
     await mount.requests.go_on(mount.serve())
@@ -321,7 +321,7 @@ async def test_a_read_that_waits_for_records_is_counted_apart(mount: Mount, foll
 
 
 async def test_a_request_that_cannot_be_passed_on_is_an_error(mount: Mount):
-    """A request that cannot be forwarded is answered with EIO."""
+    """If a request cannot be forwarded, it is answered with EIO."""
 
     async def fail(request: bytes) -> None:
         raise OSError(errno.EMSGSIZE, "too long")
@@ -333,7 +333,7 @@ async def test_a_request_that_cannot_be_passed_on_is_an_error(mount: Mount):
 
 
 def test_the_event_loop_has_its_turn(mount: Mount):
-    """`serve` handles at most 64 requests before the event loop runs again."""
+    """`serve` handles at most 64 requests before it lets the event loop run."""
     mount.handlers.result = b"text"
     for _ in range(100):
         mount.kernel.asks(wire.READ, READ_REQUEST)
@@ -345,7 +345,7 @@ def test_the_event_loop_has_its_turn(mount: Mount):
 
 
 def test_a_device_that_is_gone_is_an_error():
-    """If the device is closed, `serve` raises the kernel's error."""
+    """If the device is closed, `serve` raises the error of the kernel."""
     ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with kernels:
         requests = Mount(Kernel(kernels), ours).requests
@@ -355,7 +355,7 @@ def test_a_device_that_is_gone_is_an_error():
 
 
 def test_what_is_answered_is_counted(mount: Mount):
-    """Requests are counted by kind with duration, bytes and errors; forwarded ones are not counted here."""
+    """Answered requests are counted by kind with durations, bytes and errors; forwarded requests are not counted."""
     answers(mount, wire.READ, READ_REQUEST, b"text")
     answers(mount, wire.WRITE, struct.pack("=QQIIQII", FH, 0, 2, 0, 0, 0, 0) + b"ab", 2)
     mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))

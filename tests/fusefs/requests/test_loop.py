@@ -1,4 +1,4 @@
-"""The request loop between a kernel and a library, for which sockets stand in."""
+"""The request loop, with sockets in place of the kernel and of libfuse (the "library")."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLL_NOTIFICATION = struct.pack("=IiQQ", 24, 1, 0, 7)
 
 
 class Served:
-    """A request loop with the kernel's and the library's ends of its sockets."""
+    """A request loop, and the ends of its sockets that the kernel and the library use."""
 
     def __init__(self, device: socket.socket, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -46,7 +46,7 @@ class Served:
         await self.loop.run(self.ended.wait, self.at_end)
 
     async def asked(self) -> bytes:
-        """Return the next request that the library gets."""
+        """Return the next request that is forwarded to the library."""
         await trio.lowlevel.wait_readable(self.library)
         return self.library.recv(2**21)
 
@@ -74,7 +74,7 @@ async def serving(served: Served, use: Callable[[], Awaitable[None]]) -> None:
 
 
 async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer(served: Served):
-    """A request that is not common goes to the library unchanged, and so do its answer and its notifications back."""
+    """An uncommon request is forwarded to the library unchanged, and the library's messages back to the kernel."""
 
     async def use() -> None:
         number = served.kernel.asks(MKDIR, b"orders\0")
@@ -90,7 +90,7 @@ async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer
 
 
 async def test_a_task_reads_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch):
-    """However many requests wait, the next one is served, and all are answered in the end."""
+    """While any number of requests wait, the next request is served, and at the end all requests are answered."""
     count = 2 * MAX_IDLE_READERS
     opened = trio.Event()
 
@@ -112,7 +112,7 @@ async def test_a_task_reads_while_others_wait(served: Served, monkeypatch: pytes
 
 
 async def test_a_full_pair_delays_requests_and_loses_none(served: Served):
-    """While the socket to the library is full, its requests wait, none is lost, and common ones are served."""
+    """While the library's socket is full, uncommon requests wait, none is lost, and common requests are served."""
     count = 3000
 
     async def use() -> None:
@@ -132,7 +132,7 @@ async def test_a_full_pair_delays_requests_and_loses_none(served: Served):
 
 
 async def test_an_answer_always_finds_room(served: Served):
-    """The library's answers are read before it gets another request, so its socket always has room for an answer."""
+    """The library's answers are read before the next request is forwarded, so its socket has space for an answer."""
     body = b"x" * LARGEST_LISTING
 
     async def use() -> None:
@@ -145,7 +145,7 @@ async def test_an_answer_always_finds_room(served: Served):
 
 
 async def test_notifications_always_find_room(served: Served):
-    """The library's socket has room for any number of poll notifications."""
+    """The socket of the library has space for any number of poll notifications."""
     told = 0
 
     async def use() -> None:
@@ -171,7 +171,7 @@ async def test_notifications_always_find_room(served: Served):
 @pytest.mark.parametrize("opcode", [wire.READDIR, wire.READDIRPLUS])
 @pytest.mark.parametrize(("wanted", "given"), [(2**20, LARGEST_LISTING), (4096, 4096)])
 async def test_a_listing_fits_into_the_pair(served: Served, opcode: int, wanted: int, given: int):
-    """The size of a requested listing is reduced to LARGEST_LISTING, which fits into the socket."""
+    """If a request asks for a larger listing, the size is reduced to LARGEST_LISTING, which fits into the socket."""
 
     async def use() -> None:
         served.kernel.asks(opcode, struct.pack("=QQIIQII", FH, 2**35, wanted, 7, 0, 8, 0))
@@ -182,7 +182,7 @@ async def test_a_listing_fits_into_the_pair(served: Served, opcode: int, wanted:
 
 
 async def test_an_interrupt_is_dropped(served: Served):
-    """INTERRUPT is dropped: libfuse would answer EAGAIN to the next request, and the kernel would send it again."""
+    """INTERRUPT is dropped: libfuse would answer with EAGAIN, and the kernel would send the interrupt again."""
 
     async def use() -> None:
         served.kernel.asks(wire.INTERRUPT, struct.pack("=Q", 2**33 + 1))
@@ -198,7 +198,7 @@ INIT_ANSWER = struct.pack("=IIIIHHI", 7, 38, 131072, 0x40_0000, 12, 9, 2**24)
 
 
 async def test_the_kernels_version_is_one_without_splice_for_the_library(served: Served):
-    """libfuse is told version 7.13, because it would use splice(2) from 7.14 on; its answer is completed."""
+    """libfuse gets protocol version 7.13, because from 7.14 on it would use splice(2); its answer is completed."""
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)
@@ -207,7 +207,7 @@ async def test_the_kernels_version_is_one_without_splice_for_the_library(served:
         error, answered, body = await served.answer()
         assert (0, number, 64) == (error, answered, len(body))
         assert INIT_ANSWER[:20] == body[:20]
-        # The largest write, in bytes and in pages, and the granularity of times in nanoseconds.
+        # The largest write in bytes and in pages, and the granularity of times in nanoseconds.
         assert (2**20, 1, 2**20 // os.sysconf("SC_PAGE_SIZE"), 0) == struct.unpack_from("=IIHH", body, 20)
         assert not any(body[32:])
 
@@ -215,7 +215,7 @@ async def test_the_kernels_version_is_one_without_splice_for_the_library(served:
 
 
 async def test_a_refused_negotiation_passes_as_it_is(served: Served):
-    """A refused INIT, with an errno, is returned unchanged."""
+    """An INIT answer that refuses the negotiation with an errno is passed on unchanged."""
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)
@@ -227,7 +227,7 @@ async def test_a_refused_negotiation_passes_as_it_is(served: Served):
 
 
 async def test_the_end_answers_what_was_read(served: Served, monkeypatch: pytest.MonkeyPatch):
-    """At its end, the loop answers the requests that wait, and ends the library once."""
+    """When the loop ends, it answers the requests that wait, and ends the library once."""
     opened = trio.Event()
 
     async def wait() -> bytes:
@@ -249,7 +249,7 @@ async def test_the_end_answers_what_was_read(served: Served, monkeypatch: pytest
 
 
 async def test_a_library_that_ends_ends_the_loop(served: Served):
-    """If the library ends, the loop ends, because nobody would answer forwarded requests."""
+    """If the library ends, the loop ends as well, because forwarded requests would not be answered."""
     with trio.fail_after(TIMEOUT_SECONDS):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(served.run)
@@ -259,7 +259,7 @@ async def test_a_library_that_ends_ends_the_loop(served: Served):
 
 
 def test_the_ends_of_the_pair_are_no_programs_business():
-    """Child processes do not inherit the sockets: a child would keep the device of a dead daemon."""
+    """Child processes do not inherit the sockets, because a child would keep the device of a dead daemon open."""
     ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, kernels:
         served = Served(ours, Kernel(kernels))

@@ -1,4 +1,4 @@
-"""Notifications that make the kernel forget names: sent by a thread, and never after the end of the session."""
+"""Notifications that make the kernel drop cached names: a thread sends them, and never after the session's end."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from topicfs.fusefs.requests import notifications
 from topicfs.fusefs.requests.notifications import KernelNotifications
 
 INVALIDATE_INODE, INVALIDATE_ENTRY = 2, 3
-"""The codes of <linux/fuse.h>."""
+"""Codes of notifications in <linux/fuse.h>."""
 
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, bytes], None]], None]:
-    """Return a function that replaces the kernel by a function of a parent and a name."""
+    """Return a function that replaces the kernel with a function of a parent and a name."""
 
     def put(function: Callable[[int, bytes], None]) -> None:
         def write(_device: int, message: bytes) -> None:
@@ -35,19 +35,19 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, bytes], 
 
 
 def test_attributes_are_forgotten_and_content_is_not():
-    """`forget_attributes` sends one message that keeps the content, and ignores an error."""
+    """`forget_attributes` sends one message, which keeps cached content, and ignores an error."""
     reading, writing = os.pipe()
     kernel = KernelNotifications()
     kernel.device = writing
     kernel.forget_attributes(2**33 + 7)
     assert struct.pack("=IiQQqq", 40, INVALIDATE_INODE, 0, 2**33 + 7, -1, 0) == os.read(reading, 100)
     os.close(reading)
-    kernel.forget_attributes(7)  # EPIPE here; the kernel would say ENOENT.
+    kernel.forget_attributes(7)  # This socket gives EPIPE; the kernel would give ENOENT.
     os.close(writing)
 
 
 def test_nothing_is_written_to_the_number_of_a_closed_device():
-    """After `end`, nothing is written to the device's number, which may be another file by then."""
+    """After `end`, nothing is written to the device's descriptor, whose number may belong to another file by then."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     kernel = KernelNotifications()
@@ -61,7 +61,7 @@ def test_nothing_is_written_to_the_number_of_a_closed_device():
 
 
 def test_names_are_forgotten_in_order_whatever_the_kernel_says(answer):
-    """Names are forgotten in order, in a thread; an error for one does not stop the others."""
+    """A thread sends the notifications of names in order; an error for one name does not stop the others."""
     told: list[tuple[int, bytes]] = []
     all_told = threading.Event()
 
@@ -83,7 +83,7 @@ def test_names_are_forgotten_in_order_whatever_the_kernel_says(answer):
 
 
 def test_nothing_is_told_after_the_end(answer):
-    """`end` waits for the notification under way, and drops the later ones."""
+    """`end` waits for the notification that is being sent, and drops later notifications."""
     told: list[bytes] = []
     began, may_go_on = threading.Event(), threading.Event()
 
@@ -108,7 +108,7 @@ def test_nothing_is_told_after_the_end(answer):
 
 
 def test_a_thread_that_cannot_begin_is_tried_again(answer, monkeypatch):
-    """If the thread cannot start, the next name starts it and both are sent; `end` works without a thread."""
+    """If the thread cannot start, the next name starts it, and both names are sent; `end` works without a thread."""
     forgotten: list[bytes] = []
     both = threading.Event()
     start = threading.Thread.start
@@ -137,7 +137,7 @@ def test_a_thread_that_cannot_begin_is_tried_again(answer, monkeypatch):
 
 
 def test_a_mount_that_forgot_nothing_ends_at_once():
-    """`end` returns at once if no name was forgotten."""
+    """`end` returns immediately if no name was passed to `forget_name`."""
     kernel = KernelNotifications()
     kernel.end()
     assert "forget-names" not in [thread.name for thread in threading.enumerate()]

@@ -16,7 +16,7 @@ READ = NUMBERS["read"]
     [(-5, 0), (0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (2**39, 40), (2**62, 40)],
 )
 def test_a_duration_is_in_the_first_bucket_that_is_longer(nanoseconds: int, bucket: int):
-    """A duration counts in the first power of two of nanoseconds above it; a negative one counts as 0."""
+    """A duration counts in the bucket of the next higher power of two nanoseconds; a negative duration counts as 0."""
     counts = RequestCounts()
     counts.note(READ, nanoseconds)
     found = counts.durations()["read"]
@@ -28,7 +28,7 @@ def test_a_duration_is_in_the_first_bucket_that_is_longer(nanoseconds: int, buck
 
 
 def test_kinds_are_counted_apart_and_only_those_that_came_are_shown():
-    """Each kind of request is counted on its own; kinds without requests are not shown."""
+    """Each kind of request is counted separately; kinds without requests are not shown."""
     counts = RequestCounts()
     for number in KINDS:
         for _ in range(number):
@@ -40,14 +40,14 @@ def test_kinds_are_counted_apart_and_only_those_that_came_are_shown():
 
 
 def test_a_number_that_no_request_has_is_harmless():
-    """A request number above the table is counted without damage to other counts."""
+    """Counting a request whose number is above the table does not change other counts."""
     counts = RequestCounts()
     counts.note(4_000_000_000, 5)
     assert sum(sum(found.buckets) for found in counts.durations().values()) <= 1
 
 
 def test_errors_are_counted_by_kind_and_errno():
-    """Errors are counted by kind and errno; unknown kinds are counted together."""
+    """Errors are counted by kind of request and errno; all unknown kinds are counted together."""
     counts = RequestCounts()
     for kind, number in ((READ, errno.EIO), (READ, errno.EIO), (1, errno.ENOENT), (4096, errno.ENOSYS)):
         counts.note_error(kind, number)
@@ -56,7 +56,7 @@ def test_errors_are_counted_by_kind_and_errno():
 
 
 def test_bytes_add_up():
-    """The counts of bytes are not limited to 32 bits."""
+    """Counts of bytes can exceed 32 bits."""
     counts = RequestCounts()
     counts.bytes_read += 2**40
     counts.bytes_read += 1

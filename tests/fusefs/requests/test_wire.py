@@ -1,4 +1,4 @@
-"""The kernel's opcodes and flags in `wire`."""
+"""The opcodes and flags in `wire` are those of the kernel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from topicfs.fusefs.requests import wire
 
 KERNEL = Path("/usr/include/linux/fuse.h")
-"""Part of libc's headers, which building the compiled modules needs anyway."""
+"""A header that is installed with libc's headers, which building the compiled modules needs anyway."""
 
 
 def test_the_numbers_are_the_kernels():
-    """Opcodes and flags are those of <linux/fuse.h>."""
+    """Each opcode and flag has the value in <linux/fuse.h>."""
     text = KERNEL.read_text()
     opcodes = {name: int(number) for name, number in re.findall(r"\bFUSE_(\w+)\s*= (\d+),", text)}
     flags = dict(re.findall(r"#define FOPEN_(\w+)\s+\(1 << (\d+)\)", text))
