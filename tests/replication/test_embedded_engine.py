@@ -1,4 +1,4 @@
-"""The engine over logs with a single copy."""
+"""Tests of the engine over logs with a single copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topicfs.replication import open_engine
 
 
 def test_a_reader_has_groups_and_queues_too(tmp_path: Path):
-    """A read-only engine creates groups and queues on first use, and returns the same objects later."""
+    """A read-only engine creates its groups and queues on first use, and later returns the same objects."""
     with closing(open_engine(tmp_path / "data")) as engine:
         engine.groups.create("billing")
     with closing(open_engine(tmp_path / "data", read_only=True)) as reader:
@@ -19,7 +19,7 @@ def test_a_reader_has_groups_and_queues_too(tmp_path: Path):
 
 
 def test_settings_of_queues_are_in_each_directory(tmp_path: Path):
-    """A queue has its settings whatever the order in which directories are named."""
+    """A queue has the same settings in whatever order the directories are named."""
     a, b = tmp_path / "a", tmp_path / "b"
     with closing(open_engine([a, b])) as engine:
         engine.share_groups.create("billing")

@@ -1,7 +1,7 @@
 """Invariants of any coordinator, under random members, timeouts, commits, refused appends and crashes.
 
 Every request is answered once; a position is the last acknowledged one; a crash keeps what is in the log; and after
-all clients fall silent every member is forgotten.
+all clients stop sending, every member is forgotten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOREVER_MS = 20 * 60_000
 
 
 class Client:
-    """A present or future member: its id, its generation, and the answers that it waits for."""
+    """A present or future member: its id, its generation, and the answers for which it waits."""
 
     def __init__(self, instance_id: str | None) -> None:
         self.instance_id = instance_id
@@ -34,7 +34,7 @@ class Client:
         self.syncs: list[list[SyncAnswer]] = []
 
     def read_answers(self) -> None:
-        """Read the answers, one for each request."""
+        """Read the answers, exactly one for each request."""
         for answers in self.joins:
             assert len(answers) <= 1
             for answer in answers:
@@ -77,7 +77,7 @@ class CoordinatorModel(RuleBasedStateMachine):
         answers = self.all.join(
             client.member_id, instance_id=client.instance_id, protocols=offer, version=version
         )
-        # Of two requests of one member the coordinator answers the later.
+        # If one member sent two requests, the coordinator answers the later one.
         client.joins = [answers]
 
     @rule(which=who)
@@ -90,7 +90,7 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @rule()
     def cooperate(self) -> None:
-        """Let all clients join and sync as they are told."""
+        """Let all clients join and sync as the coordinator's answers require."""
         for _ in range(2):
             for which in range(len(self.clients)):
                 self.join(which, OFFERS[0], 9, False)
@@ -150,7 +150,7 @@ class CoordinatorModel(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Let a new coordinator load the log; it must have the acknowledged positions and the last written group."""
+        """Load the log into a new coordinator, which must have acknowledged positions and the last written group."""
         after = Coordination(ids=self.all.ids)
         after.clock.now = self.all.clock.now
         last = {"generation": 0}
@@ -212,7 +212,7 @@ class CoordinatorModel(RuleBasedStateMachine):
             )
 
     def teardown(self) -> None:
-        """Stop all clients, and wait until all requests are answered and all members forgotten."""
+        """Stop all clients, and wait until all requests are answered and all members are forgotten."""
         self.all.refuse = None
         for _ in range(3):
             self.all.advance(FOREVER_MS)

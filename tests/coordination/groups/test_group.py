@@ -1,4 +1,4 @@
-"""One group: protocol votes, leaders, static members, and the bytes of its record."""
+"""Tests of one group: protocol votes, leaders, static members, and the bytes of its record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def group_of(*members: GroupMember) -> Group:
 
 
 def test_the_protocol_with_the_most_votes_is_chosen():
-    """Row 197: Each member votes for its first protocol that all support."""
+    """Row 197: Each member votes for the first protocol on its list that all members support."""
     assert "range" == group_of(member("a", "range", "roundrobin")).select_protocol()
     both = group_of(
         member("a", "range", "roundrobin"),
@@ -44,7 +44,7 @@ def test_the_protocol_with_the_most_votes_is_chosen():
 
 
 def test_what_all_offer_follows_who_comes_goes_and_changes():
-    """A protocol counts again after the member without it leaves or adds it."""
+    """A protocol that one member lacks counts again after this member leaves or adds it."""
     one, other = member("a", "range", "roundrobin"), member("b", "range")
     group = group_of(one, other)
     assert {"range"} == group.common_protocols()
@@ -60,7 +60,7 @@ def test_what_all_offer_follows_who_comes_goes_and_changes():
 
 
 def test_all_have_joined_when_the_last_one_has():
-    """Members may join in any order; one that leaves is not waited for, one that was given an id is."""
+    """Members may join in any order. A member that leaves is not waited for; a client that was given an id is."""
     group = group_of(*(member(name, "range") for name in "abcd"))
     for name in "cad":
         assert not group.all_joined
@@ -84,16 +84,16 @@ def test_a_tie_is_decided_by_the_order_of_a_java_hash_map():
 
 
 def test_a_hash_map_grows_with_its_keys():
-    """Thirteen keys need 32 buckets; keys of one bucket stay in insertion order."""
+    """Thirteen keys need 32 buckets. Keys in the same bucket stay in insertion order."""
     few, more = [chr(97 + n) for n in range(12)], [chr(97 + n) for n in range(20)]
-    # In Java 'a' is 97, in bucket 1 of 16 and of 32; 'p' is 112, in bucket 0 of 16 and 16 of 32.
+    # In Java 'a' is 97, in bucket 1 of 16 and of 32; 'p' is 112, in bucket 0 of 16 and bucket 16 of 32.
     assert few == hash_map_order(few)
     assert more == hash_map_order(more)
     assert ["p", "a", "q"] == hash_map_order(["a", "q", "p"])
 
 
 def test_the_first_that_joined_leads_in_an_absent_leaders_place():
-    """Row 198: A leader that joined stays; if nobody joined, there is no new leader."""
+    """Row 198: A leader that joined stays; otherwise the first that joined leads; if nobody joined, nobody does."""
     group = group_of(member("a", "range"), member("b", "range"), member("c", "range"))
     assert "a" == group.leader
     assert not group.elect_joined_leader()
@@ -107,7 +107,7 @@ def test_the_first_that_joined_leads_in_an_absent_leaders_place():
 
 
 def test_a_replaced_instance_is_fenced_and_its_place_goes_on():
-    """Row 199: Requests of the old id get an error, and the new id takes over the old one's lead."""
+    """Row 199: Requests with the old id get an error. The new id takes over, and leads if the old id did."""
     old = member("old", "range", instance_id="i")
     group = group_of(old)
     old.assignment = b"mine"
@@ -124,7 +124,7 @@ def test_a_replaced_instance_is_fenced_and_its_place_goes_on():
 
 
 def test_members_are_checked_by_instance_first():
-    """The errors are unknown instance, instance of another id, and unknown id, in this order."""
+    """The errors are unknown instance, instance with another id, and unknown id, in this order."""
     group = group_of(member("a", "range", instance_id="i"), member("b", "range"))
     cases = {
         ("a", "other"): Code.UNKNOWN_MEMBER_ID,
@@ -142,7 +142,7 @@ def test_members_are_checked_by_instance_first():
 
 
 def test_a_record_has_kafkas_bytes():
-    """A new group, an emptied one and one with a static member have the bytes that Kafka 4.3 writes."""
+    """A new group, an emptied group and a group with a static member have the bytes that Kafka 4.3 writes."""
     assert (
         bytes.fromhex("0002000167"),
         bytes.fromhex("0003000000000000ffffffff0000018bcfe5680000000000"),

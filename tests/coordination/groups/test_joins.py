@@ -1,4 +1,4 @@
-"""How members join: order of checks, member ids, group size and delays."""
+"""Tests of how members join: order of checks, member ids, group size and delays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW_MEMBER_MS = 5 * 60 * 1000
 
 
 def test_the_first_join_writes_the_empty_group():
-    """Row 170: The empty group is written at once, before its member has an id."""
+    """Row 170: The empty group is written immediately, before its first member has an id."""
     all_ = Coordination()
     (answer,) = all_.join()
 
@@ -40,7 +40,7 @@ def test_the_first_join_writes_the_empty_group():
 
 
 def test_a_group_that_cannot_be_written_is_none():
-    """If the group cannot be written, the join fails with the mapped error and the group does not exist."""
+    """If the group cannot be written, the join fails with the mapped error, and the group does not exist."""
     all_ = Coordination()
     all_.refuse = Code.NOT_COORDINATOR
 
@@ -50,7 +50,7 @@ def test_a_group_that_cannot_be_written_is_none():
 
 
 def test_joins_are_checked_in_kafkas_order():
-    """The checks are group id, session timeout, member id of an unknown group, protocols, in this order."""
+    """The checks are group id, session timeout, member id in an unknown group, protocols, in this order."""
     all_ = Coordination()
     codes = [
         all_.join("m", group="", session_timeout_ms=1)[0].code,
@@ -75,7 +75,7 @@ def test_joins_are_checked_in_kafkas_order():
 
 
 def test_ids_that_are_given_out_do_not_count_as_members():
-    """Row 171: Eleven clients may get an id; ten join, and the last one is refused."""
+    """Row 171: Eleven clients may get an id. Ten of them join, and the last one is refused."""
     all_ = Coordination(delay_ms=DELAY_MS, max_size=10)
     ids = [all_.join()[0].member_id for _ in range(11)]
     assert 11 == len(set(ids))
@@ -88,7 +88,7 @@ def test_ids_that_are_given_out_do_not_count_as_members():
 
 
 def test_members_that_wait_may_join_again_whatever_the_size():
-    """Row 172: A waiting member counts already; a new one finds the group full."""
+    """Row 172: A waiting member counts already and may join again. A new member finds the group full."""
     all_ = Coordination(max_size=2)
     ids = all_.stable(None, None)
     all_.join(ids[0], protocols=(RANGE, ROUND_ROBIN))
@@ -103,7 +103,7 @@ def test_members_that_wait_may_join_again_whatever_the_size():
 
 
 def test_an_empty_group_waits_the_initial_delay():
-    """Row 173: The join is answered after the whole delay."""
+    """Row 173: The first join of an empty group is answered after the whole initial delay."""
     all_ = Coordination(delay_ms=DELAY_MS)
     answer = all_.join(version=3)
     all_.advance(DELAY_MS // 2)
@@ -113,7 +113,7 @@ def test_an_empty_group_waits_the_initial_delay():
 
 
 def test_who_joins_in_the_delay_adds_another_one():
-    """Row 174: A join during the initial delay adds one whole delay, which begins at the end of the first."""
+    """Row 174: A join during the initial delay adds one more delay, which begins at the end of the first."""
     all_ = Coordination(delay_ms=DELAY_MS)
     first = all_.join(version=3)
     all_.advance(DELAY_MS - 1)
@@ -126,7 +126,7 @@ def test_who_joins_in_the_delay_adds_another_one():
 
 
 def test_all_delays_together_take_the_rebalance_timeout():
-    """Row 175: With a rebalance timeout of two delays there are two, however many members join."""
+    """Row 175: With a rebalance timeout of two delays there are two delays, however many members join."""
     all_ = Coordination(delay_ms=DELAY_MS)
     answers = [all_.join(version=3, rebalance_timeout_ms=2 * DELAY_MS)]
     for _ in range(2):
@@ -153,7 +153,7 @@ def test_a_new_member_that_waits_too_long_is_dropped():
 
 
 def test_after_its_join_a_new_member_goes_by_its_session_timeout():
-    """Row 177: Without sync and heartbeat the group becomes empty in generation 2, which is written."""
+    """Row 177: If the new member sends no sync or heartbeat, the group is empty in generation 2, which is written."""
     all_ = Coordination(delay_ms=DELAY_MS)
     answer = all_.join(version=3)
     all_.advance(DELAY_MS + SESSION_MS)
@@ -168,7 +168,7 @@ def test_after_its_join_a_new_member_goes_by_its_session_timeout():
 
 
 def test_an_id_that_is_not_used_expires():
-    """Row 178: After the session timeout the id is neither pending nor known."""
+    """Row 178: If an id is unused for the session timeout, it is neither pending nor known."""
     all_ = Coordination()
     (answer,) = all_.join()
     assert {answer.member_id} == all_.group.pending
@@ -178,7 +178,7 @@ def test_an_id_that_is_not_used_expires():
 
 
 def test_an_id_that_is_given_out_holds_up_the_join_phase():
-    """Row 179: When the id expires, the members that joined are answered."""
+    """Row 179: The members that joined are answered when the unused id expires."""
     all_ = Coordination()
     (old,) = all_.stable()
     all_.join()
@@ -189,7 +189,7 @@ def test_an_id_that_is_given_out_holds_up_the_join_phase():
 
 
 def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
-    """Row 180: In Stable a follower gets the same answer; the leader starts a rebalance, as it may assign again."""
+    """Row 180: In Stable a follower gets the same answer. The leader starts a rebalance, as it may assign again."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     (answer,) = all_.join(follower)
@@ -201,7 +201,7 @@ def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
 
 
 def test_while_completing_the_same_join_is_answered_again():
-    """The leader's answer lists the members; changed metadata start a rebalance."""
+    """The leader's repeated answer lists the members. Changed metadata start a rebalance."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     all_.join(leader)
@@ -215,7 +215,7 @@ def test_while_completing_the_same_join_is_answered_again():
 
 
 def test_a_member_that_comes_too_late_is_of_an_old_generation():
-    """Row 188: A latecomer is no member any more, and a known member's old generation is refused."""
+    """Row 188: A member that comes too late is no longer a member. A known member with an old generation is refused."""
     all_ = Coordination()
     first, second = all_.stable(None, None)
     all_.join(first)
@@ -230,7 +230,7 @@ def test_a_member_that_comes_too_late_is_of_an_old_generation():
 
 
 def test_members_of_this_process_get_the_id_they_propose_and_have_no_session():
-    """Such members need no session timer, because the process itself knows when they end."""
+    """Members of this process need no session timer, because the process itself knows when they end."""
     all_ = Coordination()
     answer = all_.join(heartbeats=False, proposed_id="cat-1")
     all_.advance(0)

@@ -1,4 +1,4 @@
-"""Positions: commits, transactions, fetches, deletion and expiry."""
+"""Tests of positions: commits, transactions, fetches, deletion and expiry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def offset(all_: Coordination, partition: TopicPartition = T0) -> int | None:
 
 
 def test_a_position_without_a_generation_makes_the_group():
-    """Row 202: The group exists in memory only; no group record is written."""
+    """Row 202: A commit without a generation creates the group in memory only; no group record is written."""
     all_ = Coordination()
     assert Code.NONE is all_.commit(42)
     assert (GroupState.EMPTY, None) == (all_.group.state, all_.group.protocol_type)
@@ -33,7 +33,7 @@ def test_a_position_without_a_generation_makes_the_group():
 
 
 def test_a_position_with_a_generation_needs_the_group():
-    """The error is GROUP_ID_NOT_FOUND, before version 9 ILLEGAL_GENERATION."""
+    """A commit for an unknown group fails with GROUP_ID_NOT_FOUND, before version 9 with ILLEGAL_GENERATION."""
     all_ = Coordination()
     assert Code.GROUP_ID_NOT_FOUND is all_.commit(member_id="m", generation=1)
     assert Code.ILLEGAL_GENERATION is all_.commit(member_id="m", generation=1, version=8)
@@ -41,7 +41,7 @@ def test_a_position_with_a_generation_needs_the_group():
 
 
 def test_no_position_is_committed_while_the_group_completes():
-    """Row 203: The member must rejoin; before and after that its commits succeed."""
+    """Row 203: A commit during CompletingRebalance makes the member rejoin. Commits before and after it succeed."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     assert Code.NONE is all_.commit(1, member_id=follower, generation=1)
@@ -53,7 +53,7 @@ def test_no_position_is_committed_while_the_group_completes():
 
 
 def test_a_retention_is_written_as_an_expiry():
-    """Row 204: Only record version 1 has an expiry."""
+    """Row 204: A commit with a retention is written as record version 1, the only one with an expiry."""
     all_ = Coordination()
     all_.commit(42, retention_ms=1_000)
     value = all_.written()[-1][2]
@@ -63,7 +63,7 @@ def test_a_retention_is_written_as_an_expiry():
 
 
 def test_records_have_kafkas_bytes():
-    """Version 4 has the topic's id in tag 0; without an id, and in a transaction, there is no tag."""
+    """Version 4 has the topic's id in tag 0. Without an id, and in a transaction, the record has no tag."""
     topic_id = uuid.UUID(bytes=bytes(range(1, 17)))
     all_ = Coordination()
     all_.clock.now = 1_700_000_000_000
@@ -78,7 +78,7 @@ def test_records_have_kafkas_bytes():
 
 
 def test_each_partition_is_judged_for_itself():
-    """An unknown partition and too long metadata are refused; other partitions succeed."""
+    """An unknown partition and too long metadata are refused, and positions of other partitions are committed."""
     all_ = Coordination()
     unknown, long = TopicPartition("nothing", 0), TopicPartition("t", 3)
     answer = all_.commit(
@@ -99,7 +99,7 @@ def test_each_partition_is_judged_for_itself():
 
 
 def test_a_pending_position_is_unstable_only_for_who_asks_for_stable_ones():
-    """Row 205: Requests without require_stable get the committed position."""
+    """Row 205: Requests without require_stable get the committed position while another one is pending."""
     all_ = Coordination()
     all_.commit(42)
     all_.commit(50, producer_id=PID)
@@ -112,7 +112,7 @@ def test_a_pending_position_is_unstable_only_for_who_asks_for_stable_ones():
 
 
 def test_a_position_is_seen_when_it_is_in_the_log():
-    """Row 206: A position is visible once it is in the log; a failed write leaves none."""
+    """Row 206: A position is visible once it is in the log. A failed write leaves no position."""
     all_ = Coordination()
     all_.commit(42)
     write = all_.offsets.commit(
@@ -127,7 +127,7 @@ def test_a_position_is_seen_when_it_is_in_the_log():
 
 
 def test_a_position_in_a_former_topic_of_the_name_is_none():
-    """Row 207: Topic ids are compared; a record without an id counts for either topic."""
+    """Row 207: Topic ids are compared, so a former topic's position does not count. A record without an id does."""
     all_ = Coordination()
     all_.topics[T0] = uuid.UUID(int=1)
     all_.commit(42)
@@ -141,7 +141,7 @@ def test_a_position_in_a_former_topic_of_the_name_is_none():
 
 
 def test_a_newer_position_holds_against_a_transaction_that_ends():
-    """Row 208: The position with the larger record offset wins, whatever order transactions end in."""
+    """Row 208: The position with the larger record offset counts, in whatever order transactions end."""
     all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(101)
@@ -157,7 +157,7 @@ def test_a_newer_position_holds_against_a_transaction_that_ends():
 
 
 def test_a_tombstone_takes_pending_positions_too():
-    """Row 209: A tombstone deletes pending positions, so the end of the transaction does not bring one back."""
+    """Row 209: A tombstone also deletes pending positions, so the end of their transaction restores none."""
     all_ = Coordination()
     all_.commit(100, producer_id=PID)
     all_.commit(99)
@@ -191,7 +191,7 @@ def test_positions_in_topics_that_are_read_are_not_deleted():
 
 
 def test_positions_expire_at_exactly_the_retention():
-    """Row 211: Positions of a group without members expire; after the last one the group may go, too."""
+    """Row 211: Positions of a group without members expire. After the last position the group may be deleted."""
     all_ = Coordination(retention_ms=HOUR)
     all_.commit(42)
     all_.clock.advance(1_000)
@@ -220,7 +220,7 @@ def test_what_a_transaction_may_move_does_not_expire():
 
 
 def test_who_may_commit():
-    """Row 200: State, generation, member and instance decide, within and outside of transactions."""
+    """Row 200: State, generation, member and instance decide who may commit, inside and outside of transactions."""
     all_ = Coordination()
     (member,) = all_.stable("one")
     group = all_.group
@@ -253,7 +253,7 @@ def test_who_may_commit():
 
 
 def test_since_when_a_position_ages():
-    """Row 201: Positions age from their commit or the group's emptiness; in a Stable group only in unread topics."""
+    """Row 201: A position ages from its commit or the group's emptiness; in Stable only if its topic is not read."""
     all_ = Coordination(retention_ms=HOUR)
     other = TopicPartition("other", 0)
     all_.topics[other] = uuid.UUID(int=0)
@@ -274,7 +274,7 @@ def test_since_when_a_position_ages():
 
 
 def test_positions_go_with_their_topic():
-    """All positions with the topic's id or without an id are deleted, also pending ones."""
+    """When a topic is deleted, all positions with its id or without an id are deleted, even pending ones."""
     all_ = Coordination()
     first, second = uuid.UUID(int=1), uuid.UUID(int=2)
     all_.topics[T0] = first

@@ -1,4 +1,4 @@
-"""Syncs, heartbeats, leaves, timeouts, loading and unloading."""
+"""Tests of syncs, heartbeats, leaves, timeouts, loading and unloading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.coordination.records.group_records import read_value
 
 
 def completing(all_: Coordination, count: int) -> list[str]:
-    """Bring a group of `count` members to CompletingRebalance, in generation 1; the first one leads."""
+    """Bring a group of `count` members, led by the first, to CompletingRebalance in generation 1."""
     answers = [all_.join(version=3) for _ in range(count)]
     while not all(answers):
         all_.advance(0)
@@ -26,7 +26,7 @@ def completing(all_: Coordination, count: int) -> list[str]:
 
 
 def test_a_follower_waits_for_the_leaders_assignment():
-    """Row 189: Its sync is answered when the assignment is in the log; each member gets its own."""
+    """Row 189: A follower's sync is answered with its assignment when the leader's assignments are in the log."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -51,7 +51,7 @@ def test_members_that_the_leader_leaves_out_get_nothing():
 
 
 def test_the_record_has_the_time_at_which_the_group_began_to_complete():
-    """The record has the time of the change to CompletingRebalance, which is earlier than the record's own."""
+    """The record has the time of the change to CompletingRebalance, which is earlier than its append time."""
     all_ = Coordination()
     (leader,) = completing(all_, 1)
     since = all_.clock.now
@@ -63,7 +63,7 @@ def test_the_record_has_the_time_at_which_the_group_began_to_complete():
 
 
 def test_an_assignment_that_cannot_be_written_is_told_to_all():
-    """Row 190: All get the mapped error; the group rebalances, and nobody has an assignment."""
+    """Row 190: All members get the mapped error. The group rebalances, and no member has an assignment."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -76,7 +76,7 @@ def test_an_assignment_that_cannot_be_written_is_told_to_all():
 
 
 def test_a_leader_that_fails_ends_the_waiting_for_it():
-    """Row 191: Waiting syncs are answered with an error that makes members rejoin."""
+    """Row 191: If the leader fails, waiting syncs are answered with an error that makes the members rejoin."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     waiting = all_.sync(follower, 1)
@@ -88,7 +88,7 @@ def test_a_leader_that_fails_ends_the_waiting_for_it():
 
 
 def test_members_that_do_not_sync_are_removed():
-    """Row 192: A member without a sync is removed after the rebalance timeout despite heartbeats, also in Stable."""
+    """Row 192: A member that does not sync is removed after the rebalance timeout despite heartbeats, in Stable too."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     all_.sync(leader, 1, {leader: b"l", follower: b"f"})
@@ -103,7 +103,7 @@ def test_members_that_do_not_sync_are_removed():
 
 
 def test_a_silent_member_fails_during_a_rebalance():
-    """Row 193: The member's session ends, and the join phase ends without it."""
+    """Row 193: The session of a silent member ends, and the join phase ends without this member."""
     all_ = Coordination()
     first, second = all_.stable(None, None)
     again = all_.join(first)
@@ -114,7 +114,7 @@ def test_a_silent_member_fails_during_a_rebalance():
 
 
 def test_ids_that_are_given_back_end_the_waiting_for_them():
-    """Row 194: When pending ids leave, the members that joined are answered."""
+    """Row 194: When the clients with pending ids leave, the members that joined are answered."""
     all_ = Coordination()
     (old,) = all_.stable()
     pending = [all_.join()[0].member_id for _ in range(2)]
@@ -126,7 +126,7 @@ def test_ids_that_are_given_back_end_the_waiting_for_them():
 
 
 def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
-    """Row 195: A rebalance lets members commit before they rejoin; the last ones to rejoin are refused."""
+    """Row 195: A too large loaded group rebalances, so members commit before they rejoin; the last ones are refused."""
     before = Coordination()
     before.stable(None, None)
     after = Coordination(max_size=1)
@@ -136,7 +136,7 @@ def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
 
 
 def test_waiting_syncs_are_told_when_the_group_is_no_longer_served():
-    """Row 196: Waiting joins and syncs get NOT_COORDINATOR, and the group is Dead."""
+    """Row 196: When the group is unloaded, waiting joins and syncs get NOT_COORDINATOR, and the group is Dead."""
     all_ = Coordination()
     _, follower = completing(all_, 2)
     syncs = all_.sync(follower, 1)
@@ -156,7 +156,7 @@ def test_waiting_syncs_are_told_when_the_group_is_no_longer_served():
 
 
 def test_members_that_are_loaded_are_alive_until_their_sessions_end():
-    """A loaded group with members is Stable with their assignments; others are Empty."""
+    """A loaded group with members is Stable with their assignments. A group without members is Empty."""
     before = Coordination()
     leader, follower = before.stable(None, None)
     after = Coordination()
@@ -194,7 +194,7 @@ def test_syncs_are_checked_in_kafkas_order():
 
 
 def test_the_last_that_leaves_leaves_an_empty_group():
-    """Members that leave at once cause one rebalance, written with the next generation."""
+    """If the last members leave together, one rebalance is written, with the next generation."""
     all_ = Coordination()
     ids = all_.stable(None, None, None)
     written = len(all_.log)
@@ -204,7 +204,7 @@ def test_the_last_that_leaves_leaves_an_empty_group():
 
 
 def test_a_group_without_members_is_deleted_and_one_with_members_is_not():
-    """A group's state decides; deleting an unknown one fails with GROUP_ID_NOT_FOUND."""
+    """A group's state decides whether it can be deleted. Deleting an unknown group fails with GROUP_ID_NOT_FOUND."""
     all_ = Coordination()
     with pytest.raises(RequestError, match="GROUP_ID_NOT_FOUND"):
         all_.coordinator.check_deletable(G)
@@ -220,7 +220,7 @@ def test_a_group_without_members_is_deleted_and_one_with_members_is_not():
 
 
 def test_removing_all_members_empties_a_group_in_any_state():
-    """One record is written in PreparingRebalance, CompletingRebalance and Stable, and nobody is waited for."""
+    """One record is written in PreparingRebalance, CompletingRebalance and Stable, and no member is waited for."""
     for bring in (
         lambda all_: all_.join(version=3),
         lambda all_: completing(all_, 2),
@@ -238,7 +238,7 @@ def test_removing_all_members_empties_a_group_in_any_state():
 
 
 def test_a_join_that_is_sent_again_ends_the_wait_of_the_first():
-    """A client that lost its connection sends its join on another one; nobody would ever answer the first."""
+    """If a client repeats a join on a new connection, the first request is ended, which nobody else would answer."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     first = all_.join(follower, protocols=(RANGE, ROUND_ROBIN))

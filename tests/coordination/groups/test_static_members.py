@@ -1,4 +1,4 @@
-"""Static members come back under a new id and take their own place."""
+"""Tests of static members that come back under a new id and keep their place in the group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicfs.coordination.membership import GroupState
 
 
 def test_a_static_member_that_comes_back_disturbs_nobody():
-    """Row 181: If the same assignor is chosen, the present generation is returned, and the record gets the new id."""
+    """Row 181: If the assignor stays the same, the member gets the present generation, and the record the new id."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     written = len(all_.log)
@@ -30,7 +30,7 @@ def test_a_static_member_that_comes_back_disturbs_nobody():
 
 
 def test_a_replacement_that_cannot_be_written_is_undone():
-    """Row 182: The old id is the member again, with its own protocols, and the new one gets an error."""
+    """Row 182: The old id is the member again, with its own protocols, and the new id gets an error."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     all_.refuse = Code.NOT_COORDINATOR
@@ -48,7 +48,7 @@ def test_a_replacement_that_cannot_be_written_is_undone():
 
 
 def test_a_static_leader_that_comes_back_need_not_assign():
-    """Row 183: The leader gets all members and a skip flag; an older client gets the former leader's id instead."""
+    """Row 183: The leader gets all members and a skip flag. An older client gets the former leader's id instead."""
     all_ = Coordination()
     leader, _ = all_.stable("one", "two")
     (answer,) = all_.join(instance_id="one")
@@ -60,7 +60,7 @@ def test_a_static_leader_that_comes_back_need_not_assign():
 
 
 def test_a_duplicate_that_waits_is_fenced():
-    """Row 184: The old id's join is answered FENCED_INSTANCE_ID as soon as another one has its instance."""
+    """Row 184: The waiting join of the old id gets FENCED_INSTANCE_ID as soon as another id has its instance."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     waiting = all_.join(follower, instance_id="two", protocols=(RANGE, ROUND_ROBIN))
@@ -74,7 +74,7 @@ def test_a_duplicate_that_waits_is_fenced():
 
 
 def test_a_duplicate_that_waits_for_its_assignment_is_fenced():
-    """The old id's sync gets FENCED_INSTANCE_ID, and the new id joins in its place."""
+    """The waiting sync of the old id gets FENCED_INSTANCE_ID, and the new id joins in its place."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     all_.join(follower, instance_id="two", protocols=(RANGE, ROUND_ROBIN))
@@ -90,14 +90,14 @@ LONG = {"session_timeout_ms": 10 * REBALANCE_MS}
 
 
 def live_long(all_: Coordination) -> None:
-    """Let no present member's session end in this test."""
+    """Keep the session of every present member from ending in this test."""
     for one in all_.group.members.values():
         one.session_timeout_ms = LONG["session_timeout_ms"]
         all_.coordinator.phases.keep_alive(all_.group, one)
 
 
 def test_an_absent_static_follower_stays_a_member():
-    """Row 185: The rebalance timeout ends the join phase without it."""
+    """Row 185: The rebalance timeout ends the join phase without the absent follower, which stays a member."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     live_long(all_)
@@ -111,7 +111,7 @@ def test_an_absent_static_follower_stays_a_member():
 
 
 def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
-    """Row 186: The first member that joined leads instead."""
+    """Row 186: If the leader is absent, the first member that joined leads instead."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     live_long(all_)
@@ -123,7 +123,7 @@ def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
 
 
 def test_a_group_of_absent_static_members_waits_on():
-    """Row 187: The timer restarts in the old generation, and no member is removed."""
+    """Row 187: If all members are absent, the timer restarts in the old generation, and no member is removed."""
     all_ = Coordination()
     ids = all_.stable("one", "two")
     live_long(all_)
@@ -141,7 +141,7 @@ def test_a_group_of_absent_static_members_waits_on():
 
 
 def test_static_members_are_removed_by_their_instance():
-    """An administrator names the instance only, because the member id is unknown."""
+    """An administrator names only the instance, because the member id is unknown."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     assert [Code.NONE, Code.UNKNOWN_MEMBER_ID, Code.UNKNOWN_MEMBER_ID] == all_.leave(
@@ -152,7 +152,7 @@ def test_static_members_are_removed_by_their_instance():
 
 
 def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
-    """The returning member changes the chosen assignor, whose assignment does not exist yet."""
+    """If a returning member changes the chosen assignor, the group rebalances, as no assignment by it exists."""
     all_ = Coordination()
     (only,) = [all_.join(version=3, instance_id="one", protocols=(RANGE, ROUND_ROBIN))]
     all_.advance(0)
@@ -165,7 +165,7 @@ def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
 
 @pytest.mark.parametrize("timeout", [1, 0, -(2**31)])
 def test_a_join_phase_in_which_nobody_joins_is_not_repeated_at_once(timeout: int) -> None:
-    """Clients choose the rebalance timeout; a timer that is always due would keep the coordinator from all else."""
+    """A join phase in which nobody joins waits before the next one, however short its rebalance timeout is."""
     all_ = Coordination()
     all_.stable("one", "two", "three")
     for one in ("one", "two"):

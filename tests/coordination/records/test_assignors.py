@@ -1,4 +1,4 @@
-"""The partition assignors."""
+"""Tests of the partition assignors."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ def numbers(assignment):
 
 
 def test_range_gives_the_first_members_one_more():
-    """Seven partitions over three members are 3, 2, 2 in consecutive runs, not 3, 3, 1."""
+    """Seven partitions over three members are assigned in runs of 3, 2 and 2, not 3, 3 and 1."""
     members = [member("c", "t"), member("a", "t"), member("b", "t")]
     assert {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]} == numbers(assignors.assign_ranges(members, {"t": 7}))
 
 
 def test_range_takes_each_topic_for_itself():
-    """The first member gets the odd partition of every topic."""
+    """The first member gets the additional partition of every topic."""
     members = [member("a", "t", "u"), member("b", "t", "u")]
     assignment = assignors.assign_ranges(members, {"t": 3, "u": 3})
     assert {"a": 4, "b": 2} == {name: len(assigned) for name, assigned in assignment.items()}
 
 
 def test_static_members_come_first():
-    """Members with an instance id are ordered by it and before all others."""
+    """Members with an instance id come first, ordered by that id."""
     members = [member("a", "t"), member("z", "t", instance_id="i")]
     assert {"a": [], "z": [0]} == numbers(assignors.assign_ranges(members, {"t": 1}))
 
 
 def test_round_robin_deals_over_topics():
-    """The partitions of all topics are dealt in one circle."""
+    """The partitions of all topics are dealt to the members in one circle."""
     members = [member("a", "t", "u"), member("b", "t", "u")]
     assignment = assignors.assign_round_robin(members, {"t": 3, "u": 3})
     assert assignment["a"] == [TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1)]
@@ -57,7 +57,7 @@ def test_a_topic_that_does_not_exist_is_ignored():
 
 
 def test_one_group_of_one_gets_all_and_of_three_a_share():
-    """A group of one member reads the whole topic; in a group of three each reads a share."""
+    """A single member reads the whole topic. In a group of three members each reads a share."""
     assert {"g1": [0, 1, 2]} == numbers(assignors.assign_ranges([member("g1", "t")], {"t": 3}))
     three = [member(name, "t") for name in "abc"]
     assert {"a": [0], "b": [1], "c": [2]} == numbers(assignors.assign_ranges(three, {"t": 3}))
@@ -76,7 +76,7 @@ def test_sticky_keeps_what_was_owned():
 
 
 def test_an_older_generations_claim_loses():
-    """A partition that two members claim goes to the one with the newer generation."""
+    """A partition that two members claim goes to the member with the newer generation."""
     claimed = (TopicPartition("t", 0),)
     old = member("a", "t", owned=claimed, generation=1)
     new = member("b", "t", owned=claimed, generation=2)
@@ -84,7 +84,7 @@ def test_an_older_generations_claim_loses():
 
 
 def test_cooperative_withholds_what_another_still_owns():
-    """The new member gets the partition after the old one has released it."""
+    """The new member gets the partition only after the old member has released it."""
     owned = (TopicPartition("t", 0), TopicPartition("t", 1))
     members = [member("a", "t", owned=owned, generation=1), member("b", "t")]
     assert {"a": [0], "b": []} == numbers(assignors.assign_cooperative(members, {"t": 2}))
@@ -107,7 +107,7 @@ def groups(draw):
 
 @given(groups())
 def test_every_partition_goes_to_exactly_one_subscriber(group):
-    """With any assignor each subscribed partition has exactly one member, which subscribes to it."""
+    """With any assignor each subscribed partition has exactly one member, and this member subscribes to its topic."""
     members, partitions = group
     topics = {m.member_id: m.topics for m in members}
     wanted = {t for m in members for t in m.topics}
@@ -120,7 +120,7 @@ def test_every_partition_goes_to_exactly_one_subscriber(group):
 
 @given(groups())
 def test_sticky_is_balanced(group):
-    """No partition could move to a subscriber that has two or more fewer."""
+    """No partition could move to a subscriber that has at least two partitions fewer."""
     members, partitions = group
     assignment = assignors.assign_sticky(members, partitions)
     load = {name: len(assigned) for name, assigned in assignment.items()}

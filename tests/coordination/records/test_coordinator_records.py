@@ -1,4 +1,4 @@
-"""Records of Kafka's internal topics, byte for byte."""
+"""Tests of the records of Kafka's internal topics, byte for byte."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ POSITION = CommittedOffset("g", "t", 3, 42, 5, "m", 1_700_000_000_000)
 
 
 def test_a_committed_position_has_kafkas_bytes():
-    """The key has type 1 and the value version 4, as brokers since 4.1 write them."""
+    """A committed position has a key of type 1 and a value of version 4, as brokers since 4.1 write them."""
     assert (KEY, VALUE_V4) == group_records.write_committed_offset(POSITION)
 
 
 @pytest.mark.parametrize("value", [VALUE_V3, VALUE_V4])
 def test_positions_of_both_newer_versions_are_read(value):
-    """Version 3, of brokers up to 4.0, has the same fields as version 4."""
+    """A value of version 3, from brokers up to 4.0, has the same fields as version 4."""
     assert POSITION == group_records.read_committed_offset(KEY, value)
 
 
 def test_a_position_that_expires_is_written_in_version_1():
-    """Only version 1 has an expiry."""
+    """A position that expires is written in version 1, the only version with an expiry."""
     position = POSITION._replace(expire_timestamp=7, leader_epoch=-1)
     key, value = group_records.write_committed_offset(position)
     assert b"\0\1" == value[:2]
@@ -40,12 +40,12 @@ def test_a_position_that_expires_is_written_in_version_1():
 
 
 def test_keys_of_old_files_are_the_same():
-    """A key of type 0 is a committed position, too."""
+    """A key of type 0, in old files, is a committed position like one of type 1."""
     assert (0, {"group": "g", "topic": "t", "partition": 3}) == group_records.read_key(b"\0\0" + KEY[2:])
 
 
 def test_records_of_newer_group_protocols_are_left_alone():
-    """A key of type 3 or above is not an error."""
+    """A key of type 3 or above is skipped without an error."""
     assert group_records.read_key(b"\0\3\0\1g") is None
 
 
@@ -61,7 +61,7 @@ GROUP = {
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_a_groups_state_round_trips_in_every_version(version):
-    """A group with one member round-trips with the fields of each version."""
+    """A group with one member is decoded as it was encoded, with the fields of each version."""
     member = {
         "memberId": "m-1",
         "clientId": "c",
@@ -92,7 +92,7 @@ def test_an_empty_groups_value_has_the_size_that_articles_show():
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_transactions_state_round_trips(version):
-    """A transaction's state round-trips in both versions, with the tagged fields of the newer one."""
+    """A transaction's state is decoded as it was encoded, in both versions, with the newer one's tagged fields."""
     state = {
         "producerId": 7,
         "producerEpoch": 1,
@@ -122,7 +122,7 @@ def test_an_unset_tagged_field_takes_no_byte():
 
 
 def test_unknown_tags_are_skipped():
-    """An unknown field of a newer broker is not an error."""
+    """An unknown field of a newer broker is skipped without an error."""
     value = VALUE_V4[:-1] + bytes.fromhex("01630199")
     assert POSITION == group_records.read_committed_offset(KEY, value)
 
@@ -146,7 +146,7 @@ def test_bytes_that_are_no_position_are_refused_with_the_cause(value, cause):
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data):
-    """Any bytes are decoded or raise CorruptBatchError, and no other error."""
+    """Any bytes are decoded or raise CorruptBatchError. No other error is raised."""
     for read in (
         lambda: group_records.read_key(data),
         lambda: group_records.read_value(1, data),
@@ -179,13 +179,13 @@ def test_every_position_round_trips(position):
 
 
 def test_a_name_that_the_schema_lacks_is_a_mistake():
-    """An unknown field name raises an error, so that no misspelled field gets lost."""
+    """An unknown field name raises an error, so that a misspelled field is noticed."""
     with pytest.raises(KeyError, match="no field offsets"):
         group_records.OFFSET_COMMIT_VALUE.write({"offsets": 1}, 4)
 
 
 def test_null_where_the_version_has_none_is_a_mistake():
-    """Null metadata raise an error, as only empty ones are allowed."""
+    """Metadata that are null raise an error, because the version allows only empty metadata."""
     with pytest.raises(ValueError, match="metadata may not be null"):
         group_records.OFFSET_COMMIT_VALUE.write({"metadata": None}, 4)
 
@@ -206,12 +206,12 @@ def test_a_subscription_round_trips(version):
 
 @pytest.mark.parametrize(("group", "partition"), [("my-group", 12), ("test-consumer-group", 31)])
 def test_a_groups_partition_of_fifty(group, partition):
-    """A group's partition is its name's hash code modulo 50."""
+    """A group belongs to the partition given by its name's hash code modulo 50."""
     assert coordinator_partition(group) == partition
 
 
 def test_hash_codes_are_javas():
-    """The hash is over UTF-16 units, signed with 32 bits; the least number counts as partition 0."""
+    """The hash is over UTF-16 units, signed with 32 bits. The lowest 32-bit number means partition 0."""
     assert 0 == java_string_hash("")
     assert -(2**31) == java_string_hash("polygenelubricants")
     assert 0 == coordinator_partition("polygenelubricants")

@@ -1,4 +1,4 @@
-"""The records of share groups, byte for byte as Kafka's classes write them."""
+"""Tests of the records of share groups, byte for byte as Kafka's classes write them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BATCH_BYTES = (
 
 
 def test_the_key_of_a_state():
-    """The key has group, topic id and partition; snapshots and updates differ in its type."""
+    """A key has group, topic id and partition. Snapshots and updates differ in the key's type."""
     rest = "0001670102030405060708090a0b0c0d0e0f1000000000"
     assert (
         "0000" + rest
@@ -49,7 +49,7 @@ def test_the_key_of_a_state():
 
 
 def test_the_partition_of_a_state():
-    """The partition is the hash of group, topic id and partition."""
+    """The partition of a state is the hash of group, topic id and partition."""
     assert "g:AQIDBAUGBwgJCgsMDQ4PEA:0" == coordinator_name(KEY)
     assert 46 == coordinator_partition(coordinator_name(KEY))
 
@@ -64,7 +64,7 @@ def test_a_snapshot():
 
 
 def test_an_update():
-    """An update has the fields of a snapshot without state epoch and times."""
+    """An update has the fields of a snapshot, except the state epoch and the times."""
     update = share_state_records.ShareUpdate(1, 3, 10, BATCHES, 5)
     expected = "00000000000100000003000000000000000a" + BATCH_BYTES
 
@@ -88,14 +88,14 @@ def test_keys_of_other_types_are_passed_over(key):
 
 
 def test_values_of_another_version_are_refused():
-    """Values of another version are refused, not guessed."""
+    """A value of an unknown version is refused, because its fields are unknown."""
     for read in (share_state_records.read_snapshot, share_state_records.read_update, read_epoch, read_topics):
         with pytest.raises(CorruptBatchError, match="version 1 is unknown"):
             read(bytes.fromhex("0001") + bytes(40))
 
 
 def test_the_records_of_a_group():
-    """A group's records are its epoch, and its topics by id."""
+    """The records of a group are its epoch, and its topics by id."""
     topics = GroupTopics({}, {TOPIC_ID: GroupTopic("orders", frozenset({1, 0}))}, {})
 
     assert "000b000167" == write_group_key(GroupRecordKey(GroupRecord.EPOCH, "g")).hex()

@@ -1,4 +1,4 @@
-"""A process that dies at any step of a queue's work loses no record and no acknowledgement."""
+"""Tests that a process that is killed at any step of a queue's work loses no record and no acknowledgement."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LINES = 4
 
 
 class Life:
-    """The results that one process got."""
+    """The results of one process."""
 
     def __init__(self) -> None:
         self.accepted: set[Offset] = set()
         self.rejected: set[Offset] = set()
 
     def run(self, disk: MortalDisk) -> None:
-        """Take all records; accept one, reject one, release one, and die or end while one is held."""
+        """Take all records; accept one, reject one and release one; then be killed or end while one is held."""
         engine = engine_on(disk, clock=ManualClock())
         session = engine.share_groups.group("g").open(["orders"], holder="mortal")
         for word, answered in ((ACCEPT, self.accepted), (REJECT, self.rejected), (RELEASE, None)):
@@ -51,7 +51,7 @@ def prepared() -> MortalDisk:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [End.KILL])
 def test_a_kill_at_each_step_loses_nothing(end: End):
-    """Every record is accepted, rejected or delivered again; no acknowledged one is delivered twice."""
+    """Every record is accepted, rejected or delivered again. No acknowledged record is delivered twice."""
     for steps in count(1):
         disk, life = prepared(), Life()
         finished = False
@@ -74,7 +74,7 @@ def test_a_kill_at_each_step_loses_nothing(end: End):
         assert not (set(given) & life.accepted), steps
         assert not (set(given) & rejected), steps
         assert life.rejected <= rejected, steps
-        # A write without an answer may have succeeded, too; this concerns at most one record.
+        # A write without an answer may have succeeded. This concerns at most one record.
         missing = set(range(LINES)) - set(given) - life.accepted - rejected
         assert len(missing) <= 1, steps
         assert len(given) == len(set(given)), steps
@@ -87,7 +87,7 @@ def test_a_kill_at_each_step_loses_nothing(end: End):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING])
 def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End, seed: int):
-    """Unflushed acknowledgements are lost: their records come again, also if the log ends below the group's start."""
+    """Records of lost unflushed acknowledgements come again, even if the log ends below the group's start."""
     disk = prepared()
     engine = engine_on(disk, clock=ManualClock())
     session = engine.share_groups.group("g").open(["orders"], holder="")
@@ -112,7 +112,7 @@ def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End,
 
 
 def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_good():
-    """No later owner takes new records at those offsets for done."""
+    """No later owner counts new records at the offsets of lost ones as done."""
     disk = prepared()
     clock = ManualClock()
     engine = engine_on(disk, clock=clock)
@@ -138,7 +138,7 @@ def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_goo
 
 @pytest.mark.slow
 def test_a_kill_at_each_step_of_a_deletion_leaves_nothing_to_the_next_queue():
-    """After a kill at any step, a new queue of that name has no settings or rejected records of the old one."""
+    """After a kill at any step, a new queue of that name has no settings or rejected records of the deleted queue."""
     for steps in count(1):
         disk = prepared()
         engine = engine_on(disk, clock=ManualClock())

@@ -1,4 +1,4 @@
-"""Records of other kinds or versions, and garbage, in the topics of queues."""
+"""Tests of records of other kinds or versions, and of garbage, in the topics of queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPICS = ("__consumer_offsets", "__share_group_state")
 
 
 def prepared(disk: SimulatedDisk, topic: str, record: TopicRecord) -> EmbeddedEngine:
-    """Return an engine with a foreign record in one of these topics."""
+    """Return an engine with `record`, which topicfs did not write, in `topic`."""
     engine = engine_on(disk)
     for internal in TOPICS:
         engine.create_topic(internal, partitions=1)
@@ -52,7 +52,7 @@ def test_records_of_types_that_are_not_known_stay_as_they_are(topic: str, key: s
 )
 @pytest.mark.parametrize("value", ["0007", "0000", "ff"])
 def test_a_record_that_cannot_be_read_is_told_with_its_file(topic: str, key: str, value: str):
-    """A record of another version, or a cut one, is an error that names the file; nothing is written over it."""
+    """A record of another version, or a truncated one, is an error that names the file and prevents writes."""
     engine = prepared(SimulatedDisk(), topic, TopicRecord(bytes.fromhex(key), bytes.fromhex(value)))
     before = engine.partition(topic, 0).offsets().log_end_offset
     with pytest.raises(CorruptionError, match=f"{topic}-0/0000"):

@@ -1,4 +1,4 @@
-"""A thousand jobs and eight workers that are killed at random: each job is accepted once, and none is lost."""
+"""A test of a thousand jobs and eight workers that are killed at random: each job is accepted once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POISON = "job 421"
 
 
 class Worker(threading.Thread):
-    """Takes jobs until none is left; dies at some, and at each poison record, which closes its file."""
+    """Takes jobs until none is left; fails at some jobs and at each poison record, which closes its file."""
 
     def __init__(self, group: QueueGroup, chance: Random, done: Counter[str], lock: threading.Lock) -> None:
         super().__init__(daemon=True)
@@ -37,7 +37,7 @@ class Worker(threading.Thread):
             self.failure = error
 
     def _live(self) -> bool:
-        """Live once; return whether there may be more jobs."""
+        """Take jobs until a failure; return whether there may be more jobs."""
         session = self._group.open(["orders"], holder=self.name)
         wake = threading.Event()
         session.listen(wake.set)
@@ -64,7 +64,7 @@ class Worker(threading.Thread):
 
 
 def test_each_job_is_done_once_whoever_dies(tmp_path: Path, chance: Random):
-    """The poison record is rejected after five deliveries, and its neighbors are not."""
+    """The poison record is rejected after five deliveries, and its neighbors are accepted."""
     # Leases end by this clock, so a worker that a busy machine delays keeps its jobs.
     engine = open_engine(tmp_path / "data", machine=Machine(clock=ManualClock()))
     topic = engine.create_topic("orders", partitions=PARTITIONS)

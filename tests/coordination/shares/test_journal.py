@@ -1,4 +1,4 @@
-"""The file of share groups' settings and rejected records, and how it is read after a crash."""
+"""Tests of the file of share groups' settings and rejected records, and of reading it after a crash."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def record(deliveries: int = 5) -> RejectedRecord:
 
 
 def test_what_was_written_is_read_back(disk: SimulatedDisk):
-    """Settings and rejected records are read back; the last line about each counts."""
+    """Settings and rejected records are read as they were written. The last line about each of them counts."""
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     assert not disk.exists(FILE)
     journal.set("g", {"share.delivery.count.limit": "3"})
@@ -52,7 +52,7 @@ def test_what_was_written_is_read_back(disk: SimulatedDisk):
 
 
 def test_a_line_is_json_that_names_the_record(disk: SimulatedDisk):
-    """The lines are JSON, for people who read the file."""
+    """The lines are JSON that names the record, for people who read the file."""
     QueueJournal(disk, EachDirectory(lambda: [DATA])).reject({key(42): record()})
 
     assert (
@@ -63,7 +63,7 @@ def test_a_line_is_json_that_names_the_record(disk: SimulatedDisk):
 
 @pytest.mark.parametrize("cut", [1, 10, 60])
 def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: SimulatedDisk, cut: int):
-    """The next line begins on a line of its own."""
+    """After a truncated line, which does not count, the next line begins on a line of its own."""
     QueueJournal(disk, EachDirectory(lambda: [DATA])).reject({key(1): record(), key(2): record()})
     content = disk.read_bytes(FILE)
     disk.write_bytes(FILE, content[:-cut])
@@ -78,7 +78,7 @@ def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: Simulat
     "line", [b"\xff\xfe", b"[]", b"{}", b'{"group":7}', b'{"group":"g","id":"?","partition":0}']
 )
 def test_what_is_no_line_of_it_is_passed_over(disk: SimulatedDisk, line: bytes):
-    """Foreign lines are skipped."""
+    """Lines that are not journal lines are skipped."""
     disk.write_bytes(FILE, line + b"\n")
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.reject({key(1): record()})
@@ -87,7 +87,7 @@ def test_what_is_no_line_of_it_is_passed_over(disk: SimulatedDisk, line: bytes):
 
 
 def test_the_oldest_go_and_the_file_stays_small(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch):
-    """The file is rewritten when most of its lines no longer count."""
+    """The oldest records are removed, and the file is rewritten when most of its lines no longer count."""
     monkeypatch.setattr(journal_module, "MAX_REJECTED", 10)
     monkeypatch.setattr(journal_module, "_LINES_BEFORE_REWRITE", 50)
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
@@ -103,7 +103,7 @@ def test_the_oldest_go_and_the_file_stays_small(disk: SimulatedDisk, monkeypatch
 
 
 def test_a_write_that_fails_changes_nothing(disk: SimulatedDisk):
-    """On a full disk the write fails and the state stays."""
+    """On a full disk the write fails, and the state stays as it was."""
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.reject({key(1): record()})
     disk.fail("pwrite", number=errno.ENOSPC, suffix="topicfs.queues")
@@ -116,7 +116,7 @@ def test_a_write_that_fails_changes_nothing(disk: SimulatedDisk):
 
 
 def test_a_group_is_forgotten_whole(disk: SimulatedDisk):
-    """A group's settings and records are removed, and no other group's."""
+    """Forgetting a group removes its settings and records, but no other group's."""
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.set("g", {"share.delivery.count.limit": "3"})
     journal.reject({key(1): record(), key(1, "other"): record()})
@@ -127,7 +127,7 @@ def test_a_group_is_forgotten_whole(disk: SimulatedDisk):
 
 
 class Two:
-    """Two directories, of which some are in service."""
+    """Two directories, of which one or both are in service."""
 
     def __init__(self) -> None:
         self.serving = [Path("/a"), Path("/b")]
@@ -154,7 +154,7 @@ def kept(disk: SimulatedDisk, directory: str) -> QueueJournal:
 
 
 def test_every_directory_has_a_copy(disk: SimulatedDisk, two: Two):
-    """Each directory's journal alone has everything."""
+    """The journal of each directory alone has all settings and records."""
     journal = QueueJournal(disk, two)
     journal.set("g", {"share.delivery.count.limit": "3"})
     journal.reject({key(1): record()})
@@ -172,7 +172,7 @@ def test_every_directory_has_a_copy(disk: SimulatedDisk, two: Two):
 def test_the_copy_of_a_directory_that_was_away_is_replaced(
     disk: SimulatedDisk, two: Two, away: str, comes_back: str
 ):
-    """The directory's copy gets the lines that it missed, and loses records that were forgotten meanwhile."""
+    """A returning directory's copy gets the lines that it missed, and loses records that were forgotten meanwhile."""
     journal = QueueJournal(disk, two)
     journal.reject({key(1): record(), key(2): record()})
     two.serving.remove(Path(away))
@@ -193,7 +193,7 @@ def test_the_copy_of_a_directory_that_was_away_is_replaced(
 
 
 def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
-    """The other directory has the record; if all directories fail, that is an error and nothing changes."""
+    """If one directory fails, the other has the record. If all directories fail, it is an error and nothing changes."""
     journal = QueueJournal(disk, two)
     journal.reject({key(1): record()})
     disk.fail("pwrite", suffix="/a/topicfs.queues")

@@ -27,11 +27,11 @@ class Known:
     """The model's state of a record."""
 
     count: int = 0
-    """Number of deliveries that ended by an acknowledgement, a close or the lease's end."""
+    """Number of deliveries that ended by an acknowledgement, a close or the end of the lease."""
     holder: int | None = None
     lease_end: int = 0
     end: str = ""
-    """`accepted` or `rejected` in the end, or "" before."""
+    """`accepted` or `rejected` if the record is done, otherwise ""."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         session = self.session(member)
         self.model.expire(self.clock.now)
         if fails and word is not RENEW:
-            self.engine.maintenance(self.clock())  # The changes made by leases' ends are written.
+            self.engine.maintenance(self.clock())  # Writes the changes that expired leases made.
             self.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
         try:
             session.acknowledge({RecordName("orders", 0, Offset(offset)): word})
@@ -135,7 +135,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def leave(self, member: int) -> None:
-        """Close a member, which releases its records now and not at their locks' end; either counts one delivery."""
+        """Close a member, which releases its records at once instead of at their locks' end. Each counts a delivery."""
         session = self.sessions.pop(member, None)
         if session is not None:
             session.close()
@@ -145,7 +145,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(killed=st.booleans())
     def restart(self, killed: bool) -> None:
-        """Restart; a close releases held records, a kill forgets their delivery."""
+        """Restart. A close releases held records; a kill forgets their delivery."""
         if killed:
             self.engine.maintenance(self.clock())
             self.model.expire(self.clock.now)
@@ -173,7 +173,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert lag == sum(one.lag for one in self.group.positions("orders"))
 
     def teardown(self) -> None:
-        """Check that each unfinished record is delivered once more, and then nothing."""
+        """Check that each unfinished record is delivered once more, and then no record."""
         for member in list(self.sessions):
             self.leave(member)
         self.model.expire(self.clock.now)

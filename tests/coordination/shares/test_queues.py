@@ -1,4 +1,4 @@
-"""Share groups of an engine: records of sessions, their acknowledgement, and descriptions."""
+"""Tests of an engine's share groups: records of sessions, their acknowledgement, and descriptions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Bench:
         self.engine = engine_on(self.disk, clock=self.clock)
 
     def kill(self) -> None:
-        """Kill the daemon, with all that it did not write."""
+        """Kill the daemon, and lose everything that it did not write."""
         self.disk.crash(keep=1.0)
         self.engine = engine_on(self.disk, clock=self.clock)
 
@@ -78,7 +78,7 @@ def acknowledge(session: QueueSession, leased: Leased | None, word: Acknowledgem
 
 
 def test_each_record_goes_to_one_session():
-    """Two sessions take in turns, accepted records do not come again, and at the end there are none."""
+    """Two sessions take records in turn. Accepted records do not come again, and at the end there are none."""
     bench = Bench()
     sessions = itertools.cycle([bench.open(), bench.open()])
     values = []
@@ -92,7 +92,7 @@ def test_each_record_goes_to_one_session():
 
 
 def test_a_released_record_comes_again_before_new_ones():
-    """A released record comes with its delivery count increased."""
+    """A released record comes again before new ones, with an increased delivery count."""
     bench = Bench()
     session = bench.open()
     first = session.take()
@@ -105,7 +105,7 @@ def test_a_released_record_comes_again_before_new_ones():
 
 
 def test_the_close_gives_back_at_once():
-    """Held records go to the next session; a second close and later calls change nothing."""
+    """Closing a session gives its held records to the next session. Further calls on it change nothing."""
     bench = Bench()
     first, second = bench.open("one"), bench.open("two")
     taken = [first.take(), first.take()]
@@ -121,7 +121,7 @@ def test_the_close_gives_back_at_once():
 
 
 def test_a_lease_ends():
-    """After the lease's end the holder has lost the record; a renewed lease ends later."""
+    """After its lease ends, a holder has lost the record. A renewed lease ends later."""
     bench = Bench()
     slow, other = bench.open(), bench.open()
     lost, renewed = slow.take(), slow.take()
@@ -136,7 +136,7 @@ def test_a_lease_ends():
 
 
 def test_those_who_wait_are_told():
-    """Waiting sessions are called for new records, released ones and expired leases."""
+    """Waiting sessions are notified of new records, released records and expired leases."""
     bench = Bench(lines=0)
     told: list[str] = []
     waiting, other = bench.open(), bench.open()
@@ -159,7 +159,7 @@ def test_those_who_wait_are_told():
 
 
 def test_what_is_rejected_is_shown_and_not_given_again():
-    """Records rejected by a reader or at the limit are shown with their last holder, also later, until forgotten."""
+    """Records rejected by a reader or at the limit are shown with their last holder, until they are forgotten."""
     bench = Bench(lines=2)
     session = bench.open("worker")
     acknowledge(session, session.take(), REJECT)
@@ -183,7 +183,7 @@ def test_what_is_rejected_is_shown_and_not_given_again():
 
 
 def test_a_restart_goes_on_where_the_group_stood():
-    """After a restart accepted records are done, released ones keep their count, and held ones come again."""
+    """After a restart accepted records are done, released records keep their count, and held records come again."""
     bench = Bench()
     session = bench.open()
     taken = [session.take() for _ in range(4)]
@@ -230,7 +230,7 @@ def test_what_is_shown_of_a_group():
 
 
 def test_somebody_else_settles_a_record_in_flight():
-    """The holder's own acknowledgement then fails."""
+    """If somebody else settles a record in flight, the holder's own acknowledgement fails."""
     bench = Bench()
     session = bench.open()
     first, second = session.take(), session.take()
@@ -247,7 +247,7 @@ def test_somebody_else_settles_a_record_in_flight():
 
 
 def test_records_are_taken_some_at_a_time():
-    """No more records come than requested; one invalid acknowledgement leaves the partition unchanged."""
+    """At most as many records come as requested. One invalid acknowledgement leaves the partition unchanged."""
     bench = Bench()
     session = bench.open()
     taken = session.take_some(3)
@@ -263,7 +263,7 @@ def test_records_are_taken_some_at_a_time():
 
 
 def test_partitions_are_taken_in_turns():
-    """A session takes from all partitions in turn, also from added ones, and not from one until it is empty."""
+    """A session takes from all partitions in turn, even from added ones, before any partition is empty."""
     bench = Bench(lines=0, partitions=2)
     for partition in (0, 1):
         bench.append("a", "b", partition=partition)
@@ -280,7 +280,7 @@ def test_partitions_are_taken_in_turns():
 
 
 def test_what_a_transaction_aborted_is_passed_over():
-    """Records of undecided transactions are waited for."""
+    """Records of aborted transactions are skipped, and records of undecided transactions are waited for."""
     bench = Bench(lines=1)
     partition = bench.engine.partition("orders", 0)
     partition.append(produced(b"aborted", b"too", txn=True))
@@ -298,7 +298,7 @@ def test_what_a_transaction_aborted_is_passed_over():
 
 
 def test_a_gap_in_the_log_is_no_record():
-    """If the log start moves past waiting records, they are gone, and the following ones are delivered."""
+    """If the log start moves past waiting records, they are lost, and the records after them are delivered."""
     bench = Bench()
     session = bench.open()
     acknowledge(session, session.take(), RELEASE)
@@ -308,7 +308,7 @@ def test_a_gap_in_the_log_is_no_record():
 
 
 def test_a_group_that_is_reset_begins_there():
-    """A reset is refused with members, and outside of the log."""
+    """A reset is refused while the group has members, and outside of the log."""
     bench = Bench()
     session = bench.open()
     for _ in range(3):
@@ -327,7 +327,7 @@ def test_a_group_that_is_reset_begins_there():
 
 
 def test_settings_are_kept_and_count_at_once():
-    """Settings have Kafka's names and bounds."""
+    """A queue's settings have Kafka's names and bounds."""
     bench = Bench()
     bench.engine.share_groups.create("billing")
     with pytest.raises(errors.InvalidConfigError):
@@ -348,7 +348,7 @@ def test_settings_are_kept_and_count_at_once():
 
 
 def test_groups_come_and_go():
-    """Groups are created without a session, and deleted with all their state, but not while they have members."""
+    """Groups are created without a session, and deleted with all their state unless they have members."""
     bench = Bench()
     groups = bench.engine.share_groups
     groups.create("billing")
@@ -369,7 +369,7 @@ def test_groups_come_and_go():
 
 
 def test_what_may_not_be():
-    """A queue over missing or internal topics, with a consumer group's name, or too many sessions is refused."""
+    """A queue over a missing or internal topic, with a consumer group's name, or with too many sessions is refused."""
     bench = Bench()
     with pytest.raises(errors.UnknownTopicError):
         bench.group.open(["nothing"], holder="")
@@ -398,7 +398,7 @@ def test_a_name_that_no_record_can_have_is_refused(name: str):
 
 
 def test_a_topic_that_is_deleted_takes_its_states_along():
-    """A new topic of the same name starts from the beginning."""
+    """A new topic of the same name starts from the beginning, without states of the deleted topic."""
     bench = Bench()
     session = bench.open()
     acknowledge(session, session.take())
@@ -419,7 +419,7 @@ def test_a_topic_that_is_deleted_takes_its_states_along():
 
 
 def test_the_topic_of_states_stays_small():
-    """Redundant records are deleted every few minutes, and no state is lost."""
+    """Redundant records of the state topic are deleted every few minutes, and no state is lost."""
     bench = Bench()
     session = bench.open()
     taken = session.take()
@@ -438,7 +438,7 @@ def test_the_topic_of_states_stays_small():
 
 
 def test_where_nothing_may_be_written_there_are_no_sessions():
-    """A read-only engine opens no sessions, and shows the stored state."""
+    """A read-only engine opens no sessions, but shows the stored state."""
     bench = Bench()
     session = bench.open()
     acknowledge(session, session.take())
@@ -454,7 +454,7 @@ def test_where_nothing_may_be_written_there_are_no_sessions():
 
 
 def test_a_disk_that_is_full_leaves_the_records_held():
-    """The acknowledgement fails and can be repeated; no record is delivered twice."""
+    """On a full disk an acknowledgement fails and can be repeated. No record is delivered twice."""
     bench = Bench()
     session = bench.open()
     leased = session.take()
@@ -468,7 +468,7 @@ def test_a_disk_that_is_full_leaves_the_records_held():
 
 
 def test_names_of_records_are_read_as_they_are_written():
-    """A topic's name may have dashes and digits."""
+    """A record's name is parsed even if its topic's name has dashes and digits."""
     assert RecordName("a-1", 0, Offset(42)) == parse_record_name(str(RecordName("a-1", 0, Offset(42))))
     for text in ("orders-0", "orders-00-1", "-0-1", "orders-0--1"):
         with pytest.raises(errors.InvalidNameError):
@@ -476,7 +476,7 @@ def test_names_of_records_are_read_as_they_are_written():
 
 
 def test_kafkas_topics_are_made_with_the_first_session():
-    """The topics get a broker's number of partitions and settings."""
+    """The first session creates Kafka's internal topics, with a broker's number of partitions and settings."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("orders", partitions=1)

@@ -1,4 +1,4 @@
-"""What a durable append and a flush guarantee: on how many disks a record is, and what an error means."""
+"""Tests of what a durable append and a flush guarantee: how many disks have a record, and what an error means."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FLUSHES = "sync"
 
 
 def replicated(disks: int = 2, *, needed: int = 2) -> Replicated:
-    """Make a topic with a replica on each of `disks`, with min.insync.replicas `needed`."""
+    """Make a topic with a replica on each of `disks` disks; `needed` is its min.insync.replicas."""
     found = Replicated(disks, replicas=disks, min_insync_replicas=needed)
     found.engine.create_topic("orders")
     return found
 
 
 def durably(replicas: Replicated, text: str) -> None:
-    """Append lines like a mount with acks=all."""
+    """Append lines as a mount does with acks=all."""
     replicas.partition().check_in_sync()
     replicas.partition().append(batch(text), durable=True, encoded_here=True)
 
@@ -49,7 +49,7 @@ def batch(text: str) -> bytearray:
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 @pytest.mark.parametrize("call", [WRITES, FLUSHES])
 def test_a_disk_that_dies_in_the_append_is_not_counted(call: str, number: int):
-    """A record on one disk is not acknowledged; once both disks are back it is visible, and stored once."""
+    """A record on one disk is not acknowledged. After both disks are back, it is visible and stored once."""
     two = replicated()
     durably(two, "a\n")
     two.disk(number).fail(call, times=1_000_000)
@@ -64,7 +64,7 @@ def test_a_disk_that_dies_in_the_append_is_not_counted(call: str, number: int):
 
 
 def test_what_too_few_have_is_not_visible():
-    """A record on one disk only is not visible, so that the loss of that disk loses nothing that was read."""
+    """A record on only one disk is not visible, so that the loss of that disk loses no record that was read."""
     two = replicated()
     two.disk(2).fail(WRITES, times=1_000_000)
     with pytest.raises(NotEnoughReplicasAfterAppendError):
@@ -73,7 +73,7 @@ def test_what_too_few_have_is_not_visible():
 
 
 def test_nothing_is_appended_while_too_few_are_known_to_be_there():
-    """With too few replicas in sync an append is refused before anything is written."""
+    """While too few replicas are in sync, an append is refused before anything is written."""
     two = replicated()
     break_disk(two.disk(2))
     two.append("a\n")
@@ -85,7 +85,7 @@ def test_nothing_is_appended_while_too_few_are_known_to_be_there():
 
 
 def test_two_of_three_are_enough():
-    """Two of three disks are enough: one that fails during an append does no harm, a second one does."""
+    """Two of three disks are enough: an append survives the failure of one disk, but not of two."""
     three = replicated(3)
     three.disk(3).fail(WRITES, times=1_000_000)
     durably(three, "a\n")
@@ -122,7 +122,7 @@ def test_a_flush_for_flush_messages_is_no_promise():
 
 
 def test_an_offline_partition_is_not_taken_for_one_with_too_few_replicas():
-    """The error of an offline partition names the disk to bring back, not a lack of replicas."""
+    """The error for an offline partition names the disk to bring back, and does not report too few replicas."""
     two = replicated(needed=1)
     two.append("a\n")
     for number in (1, 2):
@@ -137,7 +137,7 @@ def test_an_offline_partition_is_not_taken_for_one_with_too_few_replicas():
 
 
 def test_more_needed_than_there_are_means_all():
-    """A min.insync.replicas above the number of replicas means all of them, as in Kafka 4, also without replication."""
+    """A min.insync.replicas above the number of replicas means all of them, as in Kafka 4, even without replication."""
     one = engine_on(SimulatedDisk())
     one.create_topic("orders", overrides={"min.insync.replicas": "2"})
     partition = one.partition("orders", 0)
@@ -154,7 +154,10 @@ def test_more_needed_than_there_are_means_all():
 
 
 def test_a_producer_that_sends_its_batch_again_has_it_in_the_log_once():
-    """The repeat is refused until enough replicas are back, as after a broker's NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+    """A producer's repeated batch is refused until enough replicas are back, and then is in the log once.
+
+    A broker's NOT_ENOUGH_REPLICAS_AFTER_APPEND has the same effect.
+    """
     two = replicated()
 
     def send() -> None:
@@ -184,7 +187,7 @@ class Lines:
 
 
 def test_a_named_producer_that_found_too_few_disks_goes_on_where_it_was():
-    """`append --producer` fails if too few disks have its lines; run again it appends none of them twice."""
+    """`append --producer` fails if too few disks have its lines. Run again, it appends no line twice."""
     two, registry_disk = replicated(), SimulatedDisk()
 
     def run() -> int:

@@ -1,4 +1,4 @@
-"""Micro-batches over replicas: whichever disk fails, a committed micro-batch is not appended again."""
+"""Tests of micro-batches over replicas: after any disk fails, a committed micro-batch is not appended again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def served() -> Replicated:
 
 
 def submit(two: Replicated, batch: int, *, through: int) -> None:
-    """Submit a micro-batch of one line in a directory, and let the owner process it."""
+    """Submit a micro-batch of one line in a directory, and let the owner append it."""
     area, write = StagingArea(DISKS[through - 1], two.disks), WriteId(QUERY, batch)
     writer = area.stage(write, 0)
     writer.append(ORDERS, encode_lines(b"%d\n" % batch, timestamp=1_700_000_000_000)[0])
@@ -44,7 +44,7 @@ def batches(two: Replicated) -> list[int | None]:
 
 @pytest.mark.parametrize("dead", [1, 2])
 def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> None:
-    """Every directory knows that a micro-batch is committed, whichever directory it was submitted in."""
+    """Every directory records that a micro-batch is committed, whichever directory it was submitted in."""
     two, left = served(), 3 - dead
     submit(two, 0, through=dead)
     break_disk(two.disk(dead))
@@ -57,7 +57,7 @@ def test_a_repeated_micro_batch_is_not_appended_after_a_disk_died(dead: int) -> 
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) -> None:
-    """If the other directory fails after that, a repeated micro-batch is not appended twice."""
+    """A returning directory gets the record of a commit, so it refuses a repetition after the other one fails."""
     two, other = served(), 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
@@ -90,7 +90,7 @@ def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
 
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None:
-    """A damaged copy is replaced by an intact one of a directory that served until the end, and no directory fails."""
+    """A damaged copy is replaced by an intact one of a directory that served to the end, and no directory fails."""
     two = served()
     submit(two, 0, through=1)
     two.engine.close()
@@ -123,7 +123,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
 
 
 def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
-    """Replicas take writes with given offsets from their leader only, so such a write must create no topics."""
+    """A write with given offsets must create no topics, because replicas take such writes only from their leader."""
     two, write = served(), WriteId("e59ff979-41aa")
     area = StagingArea(DISKS[0], two.disks)
     places = {TopicPartition("clicks", 0): LogPlacement(Offset(0))}
@@ -136,7 +136,7 @@ def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) -> None:
-    """A directory that fails to record a commit leaves at once: it must not count as in sync with an older record."""
+    """A directory that fails to record a commit is immediately out of sync, because its record is older."""
     two = served()
     two.disk(number).fail("write_bytes", times=1_000, suffix=f"{COMMITTED_WRITES}.tmp")
     submit(two, 0, through=3 - number)
@@ -147,7 +147,7 @@ def test_a_directory_that_could_not_note_a_commit_leaves_at_once(number: int) ->
 
 
 def test_two_threads_do_not_append_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a directory's write is appended, no other thread appends its copy from another directory."""
+    """While a directory's write is appended, no other thread appends a copy of it from another directory."""
     two, entered, append = served(), [], Committer._append
 
     def append_while_another_looks(*arguments: Any) -> None:

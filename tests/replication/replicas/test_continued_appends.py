@@ -1,4 +1,4 @@
-"""Appends interrupted by the owner's death are completed on all replicas."""
+"""Tests that all replicas complete appends that the death of the owner interrupted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lines:
 
 
 def test_a_begun_write_is_completed_under_other_settings():
-    """The topic accepted the write when it began, so leader and follower take its rest under changed settings."""
+    """The leader and a follower complete a begun write, even if changed settings would now refuse the write."""
     on_disks = Replicated()
     topic = on_disks.engine.create_topic("orders")
     area = StagingArea(DISKS[0], on_disks.disks)
@@ -50,7 +50,7 @@ def test_a_begun_write_is_completed_under_other_settings():
 
 
 def test_a_named_producer_goes_on_with_another_leader():
-    """Each replica knows the producer's last sequence number."""
+    """Each replica knows the producer's last sequence number, so the producer continues with another leader."""
     on_disks = Replicated()
     on_disks.engine.create_topic("orders")
     text = b"".join(b"%d\n" % number for number in range(60))

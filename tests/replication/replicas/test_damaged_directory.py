@@ -1,4 +1,4 @@
-"""If small files of a data directory are damaged at a start, that directory fails, and the others serve."""
+"""Tests of starts with damaged small files: the directory with a damaged file fails, and the others serve."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from topicfs.storage.disk import names
 from topicfs.storage.errors import NotALogDirectoryError, StorageError
 
 MAX_REASON_CHARACTERS = 200
-"""Length of a reason after the file's path: one short line, whatever the file contains."""
+"""Largest length of a reason after the file's path: one short line, whatever the file contains."""
 CONFIG = EngineConfig(replication_factor=3)
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three cleanly closed directories, each with a replica of one topic, and a backup of each."""
+    """Three cleanly closed directories, each with a replica of the same topic, and a backup of each directory."""
     base = tmp_path_factory.mktemp("replicas")
     directories = [base / name for name in "abc"]
     with opened(directories) as engine:
@@ -67,7 +67,7 @@ def append(engine: ReplicatedEngine, *lines: str) -> None:
 
 
 def bring_back(engine: ReplicatedEngine) -> None:
-    """Make the engine retry the failed directories at once."""
+    """Make the engine retry the failed directories immediately."""
     for replica_dir in engine._replica_dirs:
         replica_dir._next_attempt = 0.0
     engine.maintenance(1_700_000_000_000)
@@ -111,7 +111,7 @@ FATAL: dict[str, set[str]] = {
     names.META_PROPERTIES: set(DAMAGES),
     # topicfs.replicas has the same settings.
     names.TOPIC_SETTINGS: set(DAMAGES) - {"missing"},
-    # Recovery restores the contents of these.
+    # Recovery restores the contents of these files.
     names.RECOVERY_POINTS: {"directory"},
     names.HIGH_WATERMARKS: {"directory"},
     names.LOG_START_OFFSETS: {"directory"},
@@ -146,7 +146,7 @@ def test_the_other_directories_serve(three: list[Path], name: str, damage: str, 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_leader_epochs_are_made_again(three: list[Path], damage: str) -> None:
-    """Anything in place of a partition's leader epoch file is removed, and the replica is in sync."""
+    """Any object in place of a partition's leader epoch file is removed, and the replica is in sync."""
     path = three[1] / "orders-0" / names.LEADER_EPOCHS
     DAMAGES[damage](path)
     with opened(three) as engine:
@@ -159,7 +159,7 @@ def test_leader_epochs_are_made_again(three: list[Path], damage: str) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS])
 def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage: str) -> None:
-    """Once the file is restored, the directory reopens and gets the records appended meanwhile."""
+    """After the file is restored, the directory is reopened and gets the records appended meanwhile."""
     path = three[1] / name
     DAMAGES[damage](path)
     with opened(three) as engine:
@@ -177,7 +177,7 @@ def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage:
 
 
 def test_a_missing_file_of_what_is_agreed_on_stays_missed(three: list[Path]) -> None:
-    """The past of a directory without its state file is unknown, so its records stay untouched."""
+    """A directory without its state file has an unknown past, so its records are not changed."""
     (three[1] / names.REPLICAS).unlink()
     (three[1] / names.META_PROPERTIES).unlink()
     with opened(three) as engine:
@@ -192,7 +192,7 @@ def test_a_missing_file_of_what_is_agreed_on_stays_missed(three: list[Path]) -> 
 
 
 def test_an_unreadable_file_fails_its_directory() -> None:
-    """A read error of the disk has the same effect as damage."""
+    """A read error of the disk has the same effect as a damaged file."""
     for name in (names.REPLICAS, names.META_PROPERTIES, names.TOPIC_SETTINGS, names.RECOVERY_POINTS):
         three = Replicated(3, replicas=3)
         three.engine.create_topic("orders")
@@ -222,14 +222,14 @@ def test_a_new_directory_does_not_begin_a_new_set_beside_a_damaged_one(
 
 
 def test_a_directory_of_somebody_else_is_refused(three: list[Path], tmp_path: Path) -> None:
-    """A foreign directory is refused as the caller's mistake, not treated as damage."""
+    """A directory that is not a data directory is refused as the caller's mistake, not treated as damaged."""
     (tmp_path / "holiday").mkdir()
     with pytest.raises(NotALogDirectoryError), opened([*three, tmp_path]):
         pass
 
 
 def test_partitions_without_any_directory_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The missing directories are logged once, not by each later duty."""
+    """The missing directories are logged once; later duties do not log them again."""
     two = Replicated(2)
     two.engine.create_topic("orders", partitions=2)
     caplog.set_level("INFO")

@@ -1,4 +1,4 @@
-"""Replicated topics that are deleted and recreated while their partitions are still in use."""
+"""Tests of replicated topics that are deleted and created again while their partitions are still in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_write_to_a_deleted_topic_is_refused():
 
 
 def test_a_write_to_a_deleted_topic_is_none_to_the_next_one_of_its_name():
-    """A new topic of the same name keeps its replicas, leader and records."""
+    """A write to a deleted topic leaves the replicas, leader and records of a new topic of the same name unchanged."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -49,14 +49,14 @@ def test_a_write_to_a_deleted_topic_is_none_to_the_next_one_of_its_name():
 
 
 def test_a_replica_does_not_catch_up_with_a_deleted_topic_of_the_same_name():
-    """The copying thread checks what is behind before the topic is deleted, so it must not copy into the new topic."""
+    """The copying thread, which checked for missing records before the deletion, copies none into the new topic."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))
     for _ in range(9):
         two.append("old\n")
     two.disk(2).heal()
-    for _ in range(2):  # The first append notices that the disk is away.
+    for _ in range(2):  # The first append detects that the disk is out of service.
         two.forget_failures()
         two.engine.maintenance(two.clock())
     fetcher = two.engine._catching_up[2]

@@ -1,4 +1,4 @@
-"""How replicas become equal again, file by file, after truncation, power loss and disk failures."""
+"""Tests that replicas become equal file by file after truncation, power loss and disk failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def logs_of(replica: Replicated, number: int) -> list[str]:
 
 
 def test_entries_elsewhere_are_replaced_where_there_are_as_many():
-    """Differing index entries are replaced even if both indexes have the same count and the same last entry."""
+    """Differing index entries are replaced even if both indexes have as many entries and the same last entry."""
     two = Replicated(index_interval_bytes=200)
     two.engine.create_topic("orders")
     for number in range(20):
@@ -58,7 +58,7 @@ def test_entries_elsewhere_are_replaced_where_there_are_as_many():
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_an_empty_segment_that_only_one_has(number):
-    """After a power loss a follower begins its leader's empty segment, and drops an empty one that only it has."""
+    """After a power loss a follower begins its leader's empty segment, and drops one that only the follower has."""
     two = Replicated(internal_segment_bytes=10_000)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -74,7 +74,7 @@ def test_an_empty_segment_that_only_one_has(number):
 
 
 def test_a_follower_leaves_it_to_its_leader_when_to_roll():
-    """A follower rolls only with its leader, whatever its own segment.ms, jitter and clock say."""
+    """A follower rolls only when its leader rolls, whatever its own segment.ms, jitter and clock say."""
     two = Replicated(internal_segment_bytes=10_000, segment_ms=60_000)
     two.engine.create_topic("orders")
     append_lines(two.partition(), "a\n", timestamp=two.clock())
@@ -109,7 +109,7 @@ def test_a_replica_whose_segment_lost_whole_batches_does_not_go_on_behind_the_ho
 
 
 def test_what_a_failed_flush_left_in_the_cache_is_written_again():
-    """After a failed fsync the kernel may take dirty pages for written, so the data is written again."""
+    """The data is written again after a failed fsync, because the kernel may consider the dirty pages written."""
     two = Replicated(replicas=1, disks=2)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -127,7 +127,7 @@ def test_what_a_failed_flush_left_in_the_cache_is_written_again():
 
 
 def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader():
-    """Recovery adds a last time index entry that appends do not; segments that the leader closed are still equal."""
+    """Segments closed by the leader are equal, although recovery adds a last time index entry and appends do not."""
     two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
     two.engine.create_topic("orders")
     for number in range(6):
@@ -147,7 +147,7 @@ def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader
 
 
 def test_a_preferred_leader_that_fails_before_anybody_noticed_is_passed_over():
-    """The preferred leader's log is offline, unnoticed by appends, so the present leader stays."""
+    """If the preferred leader's log is offline, which no append has noticed, the present leader stays."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(1))
@@ -161,7 +161,7 @@ def test_a_preferred_leader_that_fails_before_anybody_noticed_is_passed_over():
 
 
 def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out():
-    """A replica in a left-out directory leaves the assignment, and is deleted when the directory is named again."""
+    """A replica in a left-out directory is no longer assigned, and is deleted when the directory is named again."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -194,7 +194,7 @@ def test_what_is_handed_on_as_it_was_given_is_what_would_be_fetched(bytes_in_lin
 
 
 def test_a_thread_that_is_just_being_started_can_be_stopped():
-    """An engine can be closed cleanly at the moment when a directory returns and its thread starts."""
+    """An engine can be closed cleanly at the moment when a directory returns and its thread is being started."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))
@@ -215,7 +215,7 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
 
 
 def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
-    """If a catching-up replica is elected uncleanly, its last copying step ends first, and no other follows."""
+    """If a catching-up replica is elected uncleanly, its last copying step ends first, and no other step follows."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -253,7 +253,7 @@ def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_l
 
 
 def test_a_leader_whose_epochs_are_not_those_of_its_batches_is_not_copied_for_ever():
-    """A leader's batches beyond the end in its epoch file are not copied and truncated in an endless loop."""
+    """If a leader's epoch file contradicts its batches, these are not copied and truncated in an endless loop."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

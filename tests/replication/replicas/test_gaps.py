@@ -1,4 +1,4 @@
-"""A gap that a copy has from its leader survives a kill, and records flushed after the gap are kept."""
+"""Tests that a gap copied from a leader survives a kill, and that records flushed after the gap are kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def new_disk(made: Replicated) -> None:
 
 
 def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
-    """Make an older copy that ends at `end`, and a newer one that went on alone and then lost the segments `lost`."""
+    """Make an older copy up to `end`, and a newer copy that went on alone and then lost the segments `lost`."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:end]:
@@ -41,7 +41,7 @@ def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
 
 
 def test_of_two_replicas_with_gaps_the_one_leads_that_lacks_less():
-    """The older copy has some of the records that the newer one lost; readers get them, also after a restart."""
+    """The replica that lacks fewer records leads. Readers get all records of either copy, even after a restart."""
     made = older_copy(25, (2, 2))
     made.open()
     made.engine.catch_up()
@@ -53,7 +53,7 @@ def test_of_two_replicas_with_gaps_the_one_leads_that_lacks_less():
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_an_older_copy_that_went_on_behind_a_gap_keeps_what_is_behind_it(power):
-    """The recovery point after the gap is on disk before the copy is in sync."""
+    """The recovery point after the gap is on disk before the older copy is in sync."""
     made = older_copy()
     made.open()
     made.engine.catch_up()
@@ -80,7 +80,7 @@ def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches
 
 
 def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_a_gap():
-    """The follower takes nothing after the gap until its disk accepts the recovery point; both are in one epoch."""
+    """The follower takes nothing after the gap until its disk accepts the recovery point. Both are in one epoch."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for number, line in enumerate(LINES):
@@ -102,7 +102,7 @@ def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_
 
 
 def test_a_topic_that_is_deleted_meanwhile_gets_no_recovery_point():
-    """A recovery point left for a deleted topic would make records of the next topic of that name count as flushed."""
+    """A deleted topic gets no recovery point, because it would mark records of a later topic of its name as flushed."""
     made = older_copy()
     made.open()
     follower = made.engine.controller.logs(ORDERS)[2]
@@ -112,7 +112,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_no_recovery_point():
 
 
 def test_gaps_are_kept_if_the_recovery_points_were_lost_while_it_was_closed():
-    """The recovery points are on disk again before the start ends."""
+    """If the recovery points were lost while the engine was closed, they are on disk again before the start ends."""
     made = filled()
     for number in (1, 2):
         remove(made, number, 2)
@@ -135,7 +135,7 @@ def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_what_is_behind_it():
 
 
 def test_a_moved_copy_of_a_log_with_a_gap_keeps_what_is_behind_it():
-    """The recovery point is on disk before the move takes effect."""
+    """The recovery point of a moved copy is on disk before the move takes effect."""
     made = Replicated(3, replicas=1, internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES:
@@ -151,7 +151,7 @@ def test_a_moved_copy_of_a_log_with_a_gap_keeps_what_is_behind_it():
 
 
 def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
-    """One replica lost its end in a power loss, the other its damaged beginning: each keeps what only it has."""
+    """If a power loss cut the end of one replica and the other lost its damaged start, each keeps its own records."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:15]:
@@ -172,7 +172,7 @@ def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
 
 
 def test_what_a_log_lacks_is_named_while_it_is_offline():
-    """The missing offsets stay named while the leader is offline and after its return."""
+    """The missing offsets are named while the leader is offline and after it returns."""
     made = went_on_alone()
     remove(made, 1, 2)
     made.open()
@@ -188,7 +188,7 @@ def test_what_a_log_lacks_is_named_while_it_is_offline():
 
 
 def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
-    """A deleted segment after the log start was truncated or not rolled by the leader: it explains no loss."""
+    """A deleted segment after the log start explains no loss: it was truncated, or the leader did not begin it."""
     made = filled()
     for _ in range(3):
         remove(made, 1, 0)
@@ -234,7 +234,7 @@ def test_a_batch_whose_offset_is_damaged_fills_no_gap(number):
 @pytest.mark.parametrize("lost", [(0, 0), (1, 1)], ids=["its start", "a gap"])
 @pytest.mark.parametrize(("at", "mask"), [(70, 1), (8, 128)], ids=["value", "length"])
 def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(others, lost, at, mask):
-    """A damaged batch in a gap of all other replicas is an error for the reader; batches after it are not returned."""
+    """A damaged batch in a gap of all other replicas is an error, and no batch after it is returned."""
     made = filled(1 + others)
     for number in range(2, 2 + others):
         for which in lost:
@@ -254,7 +254,7 @@ def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(othe
 
 
 def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
-    """A batch read from a follower in a gap of the leader comes with the aborted transactions of its range."""
+    """A batch that a follower has in a gap of the leader comes with the aborted transactions of its range."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:10]:
@@ -275,7 +275,7 @@ def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed(read_only):
-    """If the leader lost an abort marker, a replica that has it names the aborted transaction."""
+    """If the leader lost an abort marker, a replica that has the marker names the aborted transaction."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:10]:
@@ -303,7 +303,7 @@ def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("lost", [1, 5], ids=["gap", "end"])
 def test_a_time_in_a_gap_of_the_leader_finds_the_record_that_a_follower_has(read_only, lost):
-    """A lookup by time finds the first record at or after it even if only a follower has that record."""
+    """A lookup by time finds the first record at or after the time, even if only a follower has the record."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for time in range(60):

@@ -1,4 +1,4 @@
-"""Groups over replicas: every in-sync replica has their positions, which survive a failed disk or machine."""
+"""Tests of groups over replicas: each in-sync replica has their positions, which survive a failed disk or machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_members_share_partitions_and_commit_into_every_replica() -> None:
 
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
-    """Commits go on in the remaining directory, and the returning one gets them."""
+    """Commits continue in the remaining directory, and the failed directory gets them when it returns."""
     two = served()
     reader = Reader(two.engine, "g", "orders")
     wait_until_shared([reader], PLACES)
@@ -64,7 +64,7 @@ def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
 
 
 def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:
-    """Positions, generation and settings survive; members end with the process."""
+    """Positions, generation and settings survive the end of a process or machine. Members end with the process."""
     two = served()
     two.engine.groups.create("g")
     two.engine.groups.alter_config("g", {"commit": "manual"})
@@ -79,7 +79,7 @@ def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:
 
 
 def test_the_directories_of_replicas_serve_no_groups_themselves() -> None:
-    """Engines of single directories keep logs only; groups belong to the engine over them, and end with it."""
+    """Engines of single directories only keep logs. Groups belong to the replicated engine, and end with it."""
     two = served()
     two.engine.groups.set_positions("g", {PLACES[0]: Position(2)})
     assert not isinstance(two.engine._replica_dirs[1].engine, EmbeddedEngine)

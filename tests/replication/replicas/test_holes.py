@@ -1,7 +1,7 @@
-"""Holes left by a power loss: a segment ends exactly after a batch, or is empty, and the next one exists.
+"""Tests of holes left by a power loss: a segment ends at a batch boundary, or is empty, and a later one exists.
 
-Nothing in the files is damaged then. A copy that went on after a hole would lack records that were flushed in the
-replica it was made from.
+No file is damaged then. A copy that went on after a hole would lack records that were flushed in the replica from
+which it was copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEYS = 30
 
 
 def lose(two: Replicated, number: int, *, future: bool = False) -> str:
-    """Empty the second segment of a replica, as a power loss may; return its name."""
+    """Empty the second segment of a replica, as a power loss may; return the segment's name."""
     root = two.roots[number - 1]
     (place,) = [
         entry.name
@@ -33,7 +33,7 @@ def lose(two: Replicated, number: int, *, future: bool = False) -> str:
 
 
 def test_a_replica_on_its_way_has_none():
-    """A replica that is being copied gets its records again from the start of the hole."""
+    """A replica that is being copied gets its records again from the start of a hole."""
     two = Replicated(2, replicas=1, internal_segment_bytes=300)
     two.engine.create_topic("orders")
     lines = [f"line {number}" for number in range(KEYS)]
@@ -54,7 +54,7 @@ def test_a_replica_on_its_way_has_none():
 
 
 def keyed() -> Replicated:
-    """Make a compacted topic of a few segments with two replicas in sync."""
+    """Make a compacted topic of a few segments, with two replicas in sync."""
     two = Replicated(2, replicas=2, internal_segment_bytes=300)
     two.engine.create_topic("orders", overrides={"cleanup.policy": "compact"})
     for number in range(KEYS):
@@ -68,7 +68,7 @@ def values(two: Replicated) -> list[bytes | None]:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_replica_of_a_compacted_topic_gets_what_the_other_has(number: int):
-    """Compaction leaves holes, too, so the other replica's records tell a loss. The replica without a hole leads."""
+    """Compaction leaves holes as well, so the other replica's records show a loss. The replica without a hole leads."""
     two = keyed()
     lose(two, number)
     two.kill()
@@ -91,7 +91,7 @@ def test_a_hole_that_its_leader_has_stays(caplog: pytest.LogCaptureFixture):
 
 
 def test_a_hole_that_compaction_left_in_one_of_them_stays(caplog: pytest.LogCaptureFixture):
-    """Replicas are compacted separately, and all below the cleaner's checkpoint was synced before, so is no loss."""
+    """A hole that compaction left in one replica is no loss: all below the cleaner's checkpoint was synced before."""
     two = keyed()
     lose(two, 1)
     two.disks.write_bytes(two.roots[0] / "cleaner-offset-checkpoint", b"0\n1\norders 0 25\n")

@@ -1,4 +1,4 @@
-"""The only in-sync copy lost records: the loss is named, and an older copy that has them gives them back."""
+"""Tests of lost records in the only in-sync copy: the loss is named, and an older copy gives the records back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reasons(made: Replicated) -> list[str | None]:
 
 
 def went_on_alone() -> Replicated:
-    """Make an older directory with the first sixty lines, and one that went on without it and closed cleanly."""
+    """Make an older directory with the first sixty lines, and a newer one that went on alone and closed cleanly."""
     made = filled()
     made.open(DISKS[0], left_out=(DISKS[1],))
     for line in MORE:
@@ -43,7 +43,7 @@ def went_on_alone() -> Replicated:
 @pytest.mark.parametrize("which", [0, 2, 5], ids=["first", "middle", "sixth"])
 @pytest.mark.parametrize("how", [remove, cut])
 def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
-    """The older copy keeps its segments, catches up and leads, and the other one is copied from it."""
+    """The older copy keeps its segments, catches up and leads. The damaged copy is then copied from the older one."""
     made = went_on_alone()
     whole = made.files(1)
     older = logs(made, 2)[:-1]
@@ -58,7 +58,7 @@ def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
 
 
 def test_an_older_copy_that_ends_before_what_was_lost_keeps_what_it_has():
-    """The older copy continues where the other one begins, and both name the offsets in between."""
+    """The older copy continues where the other copy begins, and both name the missing offsets in between."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:15]:
@@ -78,7 +78,7 @@ def test_an_older_copy_that_ends_before_what_was_lost_keeps_what_it_has():
 
 
 def test_a_first_segment_that_only_one_directory_had_is_named():
-    """Leader epochs show where the log began, at each start and after a kill."""
+    """A missing first segment is named at each start and after a kill, as leader epochs show where the log began."""
     made = filled()
     remove(made, 1, 0)
     made.open(DISKS[0], left_out=(DISKS[1],))
@@ -92,7 +92,7 @@ def test_a_first_segment_that_only_one_directory_had_is_named():
 
 @pytest.mark.parametrize("seconds", [0, 120], ids=["retired", "removed"])
 def test_segments_that_retention_removed_are_not_missing(seconds):
-    """Leader epochs are rewritten before files are deleted, so removed segments are not missing after a kill."""
+    """Removed segments do not count as missing after a kill: leader epochs are rewritten before files are deleted."""
     made = filled(retention_bytes=3000)
     made.open()
     made.engine.maintenance(made.clock())
@@ -107,7 +107,7 @@ def test_segments_that_retention_removed_are_not_missing(seconds):
 
 
 def test_what_all_in_sync_lack_is_named():
-    """Two equal replicas may both lack records: the status names the offsets before a reader meets the gap."""
+    """If two equal replicas lack the same records, the status names the offsets before a reader meets the gap."""
     made = filled()
     for number in (1, 2):
         remove(made, number, 2)
@@ -121,7 +121,7 @@ def test_what_all_in_sync_lack_is_named():
 
 
 def test_each_gap_is_named():
-    """The status names all gaps, not only the first."""
+    """The status names every gap, not only the first one."""
     made = filled()
     for which in (3, 1):
         for number in (1, 2):
@@ -131,7 +131,7 @@ def test_each_gap_is_named():
 
 
 def test_a_cut_that_all_in_sync_have_is_named():
-    """A read in the cut part fails, and the status of both names the missing offsets."""
+    """If both replicas are cut at the same place, a read there fails, and the status names the missing offsets."""
     made = filled()
     for number in (1, 2):
         cut(made, number, 2)
@@ -142,7 +142,7 @@ def test_a_cut_that_all_in_sync_have_is_named():
 
 
 def test_two_copies_that_lack_the_same_are_in_sync_again():
-    """Neither copy is whole, so neither is copied from the other; the status names the missing offsets."""
+    """If neither copy is complete, neither is copied from the other, and the status names the missing offsets."""
     made = went_on_alone()
     for number in (1, 2):
         remove(made, number, 2)
@@ -153,7 +153,7 @@ def test_two_copies_that_lack_the_same_are_in_sync_again():
 
 
 def test_a_replica_that_is_not_in_sync_says_why():
-    """The reason is its lag, missing bytes, a directory that is not named, or a log that cannot be copied."""
+    """The reason is the replica's lag, missing bytes, a directory that is not named, or a log that cannot be copied."""
     made = went_on_alone()
     made.open()
     assert [None, "25 records behind its leader"] == reasons(made)
@@ -169,7 +169,7 @@ def test_a_replica_that_is_not_in_sync_says_why():
 
 
 def test_a_replica_that_cannot_be_copied_says_why():
-    """The status names the reason; here the only in-sync copy is cut at an offset after the end of the other one."""
+    """The status names the reason: here the only in-sync copy is cut after the end of the other copy."""
     made = went_on_alone()
     cut(made, 1, -2)
     made.open()
@@ -179,7 +179,7 @@ def test_a_replica_that_cannot_be_copied_says_why():
 
 
 def test_a_replica_of_a_failed_disk_says_why():
-    """The reason is the disk's own error."""
+    """The reason for a replica of a failed disk is the error of the disk."""
     made = filled()
     made.open()
     made.disk(2).fail("pwrite", times=1_000)
@@ -190,7 +190,7 @@ def test_a_replica_of_a_failed_disk_says_why():
 
 
 def test_a_returning_copy_gives_all_others_what_they_lost():
-    """Two replicas lost the records, one because it was filled from the other; the third gives them back to both."""
+    """If one of three replicas was filled from another that lost records, the third one gives the records to both."""
     made = filled(3)
     whole = made.files(3)
     made.open(*DISKS[:2], left_out=DISKS[2:])
@@ -205,7 +205,7 @@ def test_a_returning_copy_gives_all_others_what_they_lost():
 
 
 def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
-    """The loss stays named even if the other directory is lost later."""
+    """The loss stays named on a newly filled disk, even if the other directory is lost later."""
     made = filled()
     remove(made, 1, 0)
     made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
@@ -223,7 +223,7 @@ def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
     ("begin", "more"), [(filled, []), (went_on_alone, MORE)], ids=["alike", "older copy"]
 )
 def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_both_lost(begin, more, number):
-    """The loss stays named even if the other directory is lost later, also if one was an older copy."""
+    """The loss stays named even if the other directory is lost later, or if one replica was an older copy."""
     made = begin()
     for one in (1, 2):
         remove(made, one, 0)
@@ -238,7 +238,7 @@ def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_b
 
 
 def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
-    """The first records were deleted, not lost, so the replica counts as whole, and the other one is copied from it."""
+    """A replica whose first records were deleted, not lost, counts as complete, and the other one is copied from it."""
     made = filled()
     made.open()
     path = path_of(made, 1, LEADER_EPOCHS)
@@ -254,7 +254,7 @@ def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
 
 
 def test_deleted_segments_explain_no_loss_behind_them():
-    """Files that retention has just removed still exist, but do not explain the loss of the segment after them."""
+    """Files that retention has just removed do not explain the loss of the segment after them."""
     made = filled(retention_bytes=3000)
     made.open()
     made.clock.advance(301_000)
@@ -285,7 +285,7 @@ def test_a_kill_behind_a_deletion_is_no_loss(number):
 
 
 def test_records_that_a_follower_deleted_are_not_missing():
-    """A follower deletes segments below its leader's log start at once; after a kill they do not count as missing."""
+    """Segments below its leader's log start, which a follower deletes at once, do not count as missing after a kill."""
     made = filled()
     made.open()
     made.clock.advance(301_000)
@@ -301,7 +301,7 @@ def test_records_that_a_follower_deleted_are_not_missing():
 
 
 def test_an_index_that_was_cut_in_use_hides_no_batches():
-    """The end of a segment with a cut index is looked up in the segment itself."""
+    """If the index of a segment was cut, the end of the segment is looked up in its log."""
     made = filled()
     made.open()
     path = logs(made, 1)[2].with_suffix(".index")
@@ -311,7 +311,7 @@ def test_an_index_that_was_cut_in_use_hides_no_batches():
 
 
 def test_a_new_disk_filled_from_a_log_with_a_gap_at_its_start_has_the_gap_too():
-    """The new copy has the same log start and names the same missing offsets as the old one."""
+    """The new copy has the same log start and names the same missing offsets as the old copy."""
     made = filled()
     for number in (1, 2):
         remove(made, number, 1)

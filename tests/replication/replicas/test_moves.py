@@ -1,4 +1,4 @@
-"""A replica that moves to another data directory stays available, and no interruption loses records."""
+"""Tests of moving a replica to another data directory: it stays available, and no interruption loses records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.model import NO_LEADER_EPOCH
 
 
 def one_of_two(**settings: int) -> Replicated:
-    """Make two directories, of which the first has the only replica of `orders`, in a few segments."""
+    """Make two directories; the first has the only replica of `orders`, in a few segments."""
     two = Replicated(2, replicas=1, internal_segment_bytes=300, **settings)
     two.engine.create_topic("orders")
     for number in range(12):
@@ -29,7 +29,7 @@ def one_of_two(**settings: int) -> Replicated:
 
 
 def test_a_replica_moves_with_everything_it_has():
-    """The replica leads there in a new epoch; the files are equal byte for byte, and the old ones are deleted."""
+    """The moved replica leads in a new epoch. Its files are equal byte for byte, and the old files are deleted."""
     two = one_of_two()
     before, lines, epoch = two.files(1), two.lines(), two.partition().state.leader_epoch
     two.engine.move_replica(ORDERS, "/b")
@@ -38,14 +38,14 @@ def test_a_replica_moves_with_everything_it_has():
     assert ((2,), 2, epoch + 1) == (two.in_sync(), two.leader(), two.partition().state.leader_epoch)
     assert two.partition().state.moving is None
     assert lines == two.lines()
-    assert before.items() <= two.files(2).items()  # Indexes are created with their first entry.
+    assert before.items() <= two.files(2).items()  # Indexes are created when they get their first entry.
     two.append("more\n")
     two.reopen()
     assert [*lines, "more"] == two.lines()
 
 
 def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
-    """The copy is named `orders-0.<32 hex digits>-future`, as in Kafka; the partition's status shows its progress."""
+    """The copy is named `orders-0.<32 hex digits>-future`, as in Kafka. The partition's status shows its progress."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
@@ -67,7 +67,7 @@ def test_it_is_copied_under_the_name_of_a_future_replica_while_it_serves():
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_one_of_several_replicas_moves(leads: bool):
-    """The other replicas stay; moving a follower changes neither the leader nor its epoch."""
+    """The other replicas stay. Moving a follower changes neither the leader nor its epoch."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -90,7 +90,7 @@ def test_one_of_several_replicas_moves(leads: bool):
 
 
 def test_a_replica_moves_away_from_a_directory_that_failed():
-    """The leader is copied; the new directory is in sync, and the old one drops its replica once it is back."""
+    """The leader is copied to the new directory, which is in sync. The failed one drops its replica when it returns."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -105,7 +105,7 @@ def test_a_replica_moves_away_from_a_directory_that_failed():
 
 
 def test_a_cancelled_move_leaves_nothing():
-    """The replica stays in its directory, the copy is deleted, and another move can begin."""
+    """After a cancelled move the replica stays, the copy is deleted, and another move can begin."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
@@ -147,12 +147,12 @@ def test_what_cannot_be_moved_is_refused():
 
 
 def test_a_directory_that_is_away_gets_none():
-    """A move to a failed directory is refused; a directory that fails during a move gets the rest once it is back."""
+    """A move to a failed directory is refused. One that fails during a move gets all records when it returns."""
     two = one_of_two()
     break_disk(two.disk(2))
     two.forget_failures()
     two.engine.maintenance(two.clock())
-    two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write notices the failure.
+    two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write detects the failure.
     with pytest.raises(StorageError, match="/b: failed"):
         two.engine.move_replica(ORDERS, "/b")
     two.bring_back(2)
@@ -168,7 +168,7 @@ def test_a_directory_that_is_away_gets_none():
 
 
 def test_a_topic_that_is_deleted_takes_its_copy_along():
-    """Deleting a topic deletes its unfinished future copy, too."""
+    """Deleting a topic deletes its unfinished future copy as well."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
@@ -182,14 +182,14 @@ def test_a_topic_that_is_deleted_takes_its_copy_along():
 
 @pytest.mark.parametrize("end", ["cancel", "delete", "delete unnoticed", "make anew"])
 def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
-    """After a cancelled move or a deleted topic, even if recreated, the copy is deleted when its directory returns."""
+    """After a cancelled move or a deleted topic, even a new one, the copy is deleted when its directory returns."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")
     two.engine.catch_up()
     break_disk(two.disk(2))
     if end != "delete unnoticed":
-        two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write notices the failure.
+        two.engine.put_group_overrides("g", {"commit": "manual"})  # Any write detects the failure.
         two.engine.maintenance(two.clock())
     assert two.partition().state.moving is not None
     if end == "cancel":
@@ -204,7 +204,7 @@ def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
 
 
 def test_where_the_leader_was_cut_the_copy_is_cut():
-    """After an unclean election the copy, too, loses the records that only the former leader had."""
+    """After an unclean election the copy loses the records that only the former leader had, as the replica does."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -235,7 +235,7 @@ def test_where_the_leader_was_cut_the_copy_is_cut():
 
 
 def test_the_start_of_a_log_moves_along():
-    """Records deleted within a segment stay deleted in the moved replica, also after a kill."""
+    """Records deleted within a segment stay deleted in the moved replica, even after a kill."""
     two = one_of_two()
     assert 5 == two.partition().delete_records(5)
     two.engine.move_replica(ORDERS, "/b")
@@ -247,7 +247,7 @@ def test_the_start_of_a_log_moves_along():
 
 
 def test_cleaning_pauses_meanwhile():
-    """Neither the replica nor its copy is compacted until the move is done."""
+    """Neither the replica nor its copy is compacted until the move is complete."""
     two = Replicated(2, replicas=1, internal_segment_bytes=300)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -265,7 +265,7 @@ def test_cleaning_pauses_meanwhile():
 
 
 def test_a_copy_that_is_slowed_down_can_be_cancelled():
-    """Waiting for replica.alter.log.dirs.io.max.bytes.per.second blocks nobody, so the move can be cancelled."""
+    """A move that waits for replica.alter.log.dirs.io.max.bytes.per.second blocks nobody, so it can be cancelled."""
     two = Replicated(2, replicas=1, internal_segment_bytes=200_000)
     two.config = two.config._replace(move_rate=1)
     two.reopen()
@@ -283,7 +283,7 @@ def test_a_copy_that_is_slowed_down_can_be_cancelled():
 
 
 def test_two_that_copy_at_once_do_it_once():
-    """A background thread and the command that waits for the move may copy at once; records are copied once."""
+    """A background thread and the command that waits for the move may copy concurrently; records are copied once."""
     two = Replicated(2, replicas=1)
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -305,7 +305,7 @@ def test_two_that_copy_at_once_do_it_once():
 
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_a_move_that_was_interrupted_goes_on(end: End):
-    """After a kill or a power loss before any disk change every line is there, and the replica arrives."""
+    """After a kill or a power loss before any disk change no line is missing, and the replica arrives."""
     step = 0
     while True:
         two = PoweredReplicas(2, replicas=1, seed=step, internal_segment_bytes=200)
@@ -342,7 +342,7 @@ def test_a_move_that_was_interrupted_goes_on(end: End):
 
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(end: End):
-    """No record is lost, and no copy is left."""
+    """After a kill during a cancellation the replica stays or moves, no record is lost, and no copy is left."""
     step = 0
     while True:
         two = PoweredReplicas(2, replicas=1, seed=step)
@@ -371,7 +371,7 @@ def test_a_cancellation_that_was_interrupted_leaves_it_where_it_was_or_moves_it(
 
 
 def test_a_replica_moves_back_at_once():
-    """Deleted files of the replica in its old directory do not hinder it."""
+    """A replica can move back even while its deleted files are still in its old directory."""
     two = one_of_two()
     for directory in ("/b", "/a", "/b"):
         two.engine.move_replica(ORDERS, directory)

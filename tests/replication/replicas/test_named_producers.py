@@ -1,4 +1,4 @@
-"""Named producers over replicas: whichever disk fails, a stored line is not appended again."""
+"""Tests of named producers over replicas: after any disk fails, a stored line is not appended again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def served() -> Replicated:
 
 
 def closed_with_an_old_copy() -> Replicated:
-    """Return two directories, closed; the second one missed the last run."""
+    """Return two closed directories, of which the second missed the last run."""
     two = served()
     run(two, "a\n")
     break_disk(two.disk(2))
@@ -48,7 +48,7 @@ def closed_with_an_old_copy() -> Replicated:
 
 
 def run(two: Replicated, text: str) -> AppendOutcome:
-    """Append a file as `topicfs append --producer` does."""
+    """Append a text as `topicfs append --producer` appends a file."""
     producer = NamedProducer(two.engine.producers, "p", SOURCE, {0: two.partition()})
     return producer.append_file(io.BytesIO(text.encode()), Lines(), whole_lines)
 
@@ -75,7 +75,7 @@ def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
 @pytest.mark.parametrize("how", ["while it serves", "at a start"])
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_comes_back_has_the_newer_copy(away: int, how: str) -> None:
-    """The older copy does not count, and nothing is appended twice when the other directory fails later."""
+    """The older copy does not count, so nothing is appended twice when the other directory fails later."""
     two, other = served(), 3 - away
     run(two, "a\n")
     break_disk(two.disk(away))
@@ -98,7 +98,7 @@ def test_a_directory_that_comes_back_has_the_newer_copy(away: int, how: str) -> 
 
 
 def test_a_new_disk_gets_a_copy() -> None:
-    """An added third directory has the producer's file before any run."""
+    """A third directory that is added gets the producer's file before any run."""
     three = Replicated(3)
     three.open(*DISKS[:2], left_out=DISKS[2:])
     three.engine.create_topic("orders", partitions=1)
@@ -109,7 +109,7 @@ def test_a_new_disk_gets_a_copy() -> None:
 
 
 def test_a_directory_whose_copy_cannot_be_written_is_out_of_sync() -> None:
-    """A directory that cannot write the file misses the records, too, so it cannot lead with an old copy later."""
+    """A directory that cannot write the file is out of sync, so it cannot lead later with an old copy."""
     two = served()
     run(two, "a\n")
     two.disk(2).fail("rename", number=errno.EIO, times=1, suffix=f"{PRODUCERS}.tmp")
@@ -128,7 +128,7 @@ def test_a_copy_that_cannot_be_written_at_a_start_costs_only_its_directory() -> 
 
 
 def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
-    """Nothing is appended until the damaged copy is removed, because it may have a later position than the old one."""
+    """Nothing is appended until a damaged copy is removed, because its position may be later than the old copy's."""
     two = closed_with_an_old_copy()
     two.disks.write_bytes(DISKS[0] / PRODUCERS, b"\0" * 40)
     two.open()
@@ -138,7 +138,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
 
 
 def test_a_copy_of_before_a_new_producer_id_is_older() -> None:
-    """After a new producer id epochs restart at 0, so the number of runs tells which copy is newer."""
+    """Because epochs restart at 0 after a new producer id, the number of runs shows which copy is newer."""
     two = served()
     run(two, "a\n")
     for root in DISKS[:2]:

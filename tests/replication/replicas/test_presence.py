@@ -1,4 +1,4 @@
-"""Records that one replica lost are copied from another; until then it does not lead, and deletes nothing elsewhere."""
+"""Tests that a replica with lost records gets them from another, and until then neither leads nor deletes records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES = [f"line {number:02} {'x' * 20}" for number in range(60)]
 
 
 def filled(disks: int = 2, **settings: object) -> Replicated:
-    """Make replicas of a partition in six segments of ten batches, and close them cleanly."""
+    """Make replicas of a partition in six segments of ten batches each, and close them cleanly."""
     made = Replicated(
         disks, replicas=disks, internal_segment_bytes=1000, index_interval_bytes=200, **settings
     )
@@ -55,7 +55,7 @@ def told(two: Replicated, text: str) -> bool:
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 @pytest.mark.parametrize("which", [0, 2, -1], ids=["first", "middle", "last"])
 def test_a_removed_log_is_copied_again_and_deletes_nothing(two, number, which):
-    """If a segment is missing, even of the leader, the other replica leads and keeps all of its files."""
+    """If a segment of a replica is missing, even of the leader, the other replica leads and keeps all of its files."""
     good = two.files(3 - number)
     remove(two, number, which)
     two.open()
@@ -68,7 +68,7 @@ def test_a_removed_log_is_copied_again_and_deletes_nothing(two, number, which):
 
 
 def test_it_says_what_is_missing(two):
-    """The log names the missing offsets, and says that they are copied again."""
+    """The log names the missing offsets, and reports that they are copied again."""
     remove(two, 1, 2)
     two.open()
     assert ((2,), 2) == (two.in_sync(), two.leader())
@@ -86,7 +86,7 @@ def test_what_no_other_replica_has_is_named_at_each_start(two):
 
 
 def test_two_replicas_that_lack_different_segments_keep_what_they_have(two):
-    """No replica is whole, so none is copied; both serve and are named, and the one that begins first leads."""
+    """If both replicas lack records, neither is copied. Both serve, and the one that begins first leads."""
     remove(two, 1, 0)
     remove(two, 2, 2)
     left = [logs(two, number) for number in (1, 2)]
@@ -100,7 +100,7 @@ def test_two_replicas_that_lack_different_segments_keep_what_they_have(two):
 
 
 def test_of_three_two_that_lack_something_are_copied_from_the_third():
-    """Each is copied from the third, one after the other."""
+    """Two of three replicas that lack segments are copied from the third replica, one after the other."""
     three = filled(3)
     good = three.files(3)
     remove(three, 1, 0)
@@ -113,7 +113,7 @@ def test_of_three_two_that_lack_something_are_copied_from_the_third():
 
 
 def test_a_kill_before_it_was_copied_does_not_let_it_join(two):
-    """After a kill the replica's loss is found again before it is in sync."""
+    """If a kill precedes the copying, the replica's loss is found again before the replica is in sync."""
     good = two.files(2)
     remove(two, 1, 2)
     two.open()
@@ -126,7 +126,7 @@ def test_a_kill_before_it_was_copied_does_not_let_it_join(two):
 
 
 def test_a_replica_in_use_that_lost_a_file_is_copied_again_when_its_directory_comes_back(two):
-    """The replica is compared when its directory returns, as it may have lost files meanwhile."""
+    """A replica is compared when its directory returns, because it may have lost files meanwhile."""
     two.open()
     remove(two, 1, 2)
     break_disk(two.disk(1))
@@ -140,7 +140,7 @@ def test_a_replica_in_use_that_lost_a_file_is_copied_again_when_its_directory_co
 
 
 def test_a_log_start_that_only_one_directory_has_is_not_the_others(two):
-    """The agreed log start is the lowest of the in-sync replicas."""
+    """The agreed log start is the lowest log start of the in-sync replicas."""
     good = two.files(2)
     path = two.roots[0] / LOG_START_OFFSETS
     two.disk(1).write_bytes(path, b"0\n1\norders 0 60\n")
@@ -152,7 +152,7 @@ def test_a_log_start_that_only_one_directory_has_is_not_the_others(two):
 
 
 def test_deleted_records_do_not_come_back(two):
-    """DeleteRecords returns after the log start is on both disks; a file lost below it is not missed."""
+    """DeleteRecords returns when the log start is on both disks. A file lost below the log start is not missing."""
     two.open()
     two.partition().delete_records(Offset(25))
     two.engine.keep_log_starts()
@@ -162,7 +162,7 @@ def test_deleted_records_do_not_come_back(two):
 
 
 def test_retention_that_was_interrupted_repeats(two):
-    """Segments that the other replica's interrupted retention would remove now are not missing, and are not copied."""
+    """Segments that the other replica's interrupted retention would remove now are neither missing nor copied."""
     two.config = two.config.__class__(
         replication_factor=2,
         recovery_threads=1,
@@ -176,7 +176,7 @@ def test_retention_that_was_interrupted_repeats(two):
 
 
 def test_a_directory_that_was_away_follows_a_deletion(two):
-    """The directory is not in sync, so its own log start does not count."""
+    """The log start of a directory that is not in sync does not count, so it follows the deletion."""
     two.open(two.roots[0], left_out=two.roots[1:])
     two.append("more\n")
     two.partition().delete_records(Offset(25))
@@ -194,7 +194,7 @@ def test_a_directory_that_was_away_follows_a_deletion(two):
 )
 @pytest.mark.parametrize("alone", [False, True])
 def test_leader_epochs_that_are_not_those_of_the_batches_are_made_again(two, number, damaged, alone):
-    """Leader epochs that contradict the batches are rebuilt before they are used, so no log is truncated."""
+    """Leader epochs that contradict the batches are rebuilt before they are used, so that no log is truncated."""
     good = two.files(3 - number)
     put(two, number, LEADER_EPOCHS, damaged)
     if alone:
@@ -217,7 +217,7 @@ def test_leader_epochs_that_are_not_those_of_the_batches_are_made_again(two, num
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_log_that_is_cut_where_an_epoch_begins_is_copied_again(number):
-    """The last epoch cannot be read from half a batch; the log is compared all the same."""
+    """A log that was cut in the first batch of its last epoch is copied again, although that epoch cannot be read."""
     two = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     two.engine.create_topic("orders")
     for place, line in enumerate(LINES[:30]):
@@ -238,7 +238,7 @@ def test_a_log_that_is_cut_where_an_epoch_begins_is_copied_again(number):
 
 
 def test_a_new_disk_has_no_leader_epochs_either(two):
-    """A missing epoch file in both replicas does not mean that the batches have no epochs."""
+    """Missing epoch files in both replicas do not mean that the batches have no epochs."""
     put(two, 1, LEADER_EPOCHS, b"")
     two.disks.disks[two.roots[1]] = two.disk(2).__class__(seed=9)
     two.disk(2).sync_directory(two.roots[1].parent)
@@ -247,7 +247,7 @@ def test_a_new_disk_has_no_leader_epochs_either(two):
 
 
 def test_a_damaged_batch_makes_no_leader_epochs(two):
-    """No checksum covers an epoch: a single batch that contradicts the file and all other batches is damaged itself."""
+    """A batch whose epoch, which no checksum covers, contradicts the file and all other batches is itself damaged."""
     put(two, 1, LEADER_EPOCHS, b"0\n1\n0 0\n")
     flip(two, 1, 15, mask=4)
     two.open()

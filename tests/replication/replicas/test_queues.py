@@ -1,4 +1,4 @@
-"""Queues over replicas: acknowledgements are in every in-sync replica, whichever disk fails."""
+"""Tests of queues over replicas: every in-sync replica has the acknowledgements, whichever disk fails."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def taken(session: ShareSession) -> Leased:
 
 
 def acknowledged(session: ShareSession, word: Acknowledgement) -> int:
-    """Take a record and acknowledge it with `word`; return its offset."""
+    """Take a record and acknowledge it with `word`; return the record's offset."""
     leased = taken(session)
     session.acknowledge({leased.record_name: word})
     return leased.record_name.offset
@@ -59,7 +59,7 @@ def rejected(two: Replicated) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("broken", [1, 2])
 def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
-    """Whichever leads: accepted records stay accepted, leased ones stay leased, and rejected ones are found."""
+    """Whichever disk fails, accepted records stay accepted, leased ones stay leased, and rejected ones are found."""
     two = served()
     session = opened(two)
     assert [0, 1] == [acknowledged(session, ACCEPT), acknowledged(session, REJECT)]
@@ -76,7 +76,7 @@ def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
 
 @pytest.mark.parametrize("begin", ["reopen", "kill", "crash"])
 def test_the_next_process_goes_on(begin: str) -> None:
-    """The next process continues the queue, and the delivery count of a released record."""
+    """The next process continues the queue with the delivery count of a released record."""
     two = served()
     two.engine.share_groups.create("jobs").alter({"share.delivery.count.limit": "2"})
     session = opened(two)
@@ -92,7 +92,7 @@ def test_the_next_process_goes_on(begin: str) -> None:
     session.acknowledge({again.record_name: RELEASE})
     assert [3, 4, 5] == rest(session)
     if begin == "crash":
-        return  # The journal is synced only after the change it describes.
+        return  # The journal is synced only after the change that it describes.
     assert [(1, RejectedBy.REJECT), (2, RejectedBy.LIMIT)] == [
         (one.record_name.offset, one.by) for one in two.engine.share_groups.group("jobs").rejected("orders")
     ]
@@ -100,7 +100,7 @@ def test_the_next_process_goes_on(begin: str) -> None:
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
-    """After that each directory alone has the current state of the queue, as a single broker would."""
+    """When a directory is back, each directory alone has the queue's current state, as a single broker would."""
     two = served()
     session = opened(two)
     acknowledged(session, REJECT)
@@ -119,7 +119,7 @@ def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
 
 
 def test_leases_end_there_too() -> None:
-    """The duty that checks leases ends expired ones."""
+    """The duty of the replicated engine ends expired leases."""
     two = served(lines=1)
     first, second = opened(two), opened(two)
     taken(first)
@@ -133,7 +133,7 @@ def test_leases_end_there_too() -> None:
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_a_directory_that_could_not_note_a_rejection_leaves_at_once(number: int) -> None:
-    """A directory that fails to record a rejection leaves at once: it must not count as in sync while outdated."""
+    """A directory that fails to record a rejection is immediately out of sync, because its state is outdated."""
     two = served()
     session = opened(two)
     acknowledged(session, REJECT)

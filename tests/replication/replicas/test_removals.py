@@ -1,4 +1,4 @@
-"""Removing or moving a replica does not delete records that only this replica has."""
+"""Tests that removing or moving a replica deletes no records that only this replica has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.storage.errors import RecordsLostError
 
 
 def differing(disks: int = 2, **settings: object) -> Replicated:
-    """Make two in-sync replicas: the leader lacks offsets 30 to 39, the other one 10 to 19; close them cleanly."""
+    """Make two in-sync replicas and close them: the leader lacks offsets 30 to 39, the other one 10 to 19."""
     made = Replicated(disks, replicas=2, internal_segment_bytes=1000, index_interval_bytes=200, **settings)
     made.engine.create_topic("orders")
     for line in LINES:
@@ -25,7 +25,7 @@ def differing(disks: int = 2, **settings: object) -> Replicated:
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_reduction_keeps_what_only_the_removed_replica_has(restarts):
-    """The reduction is refused before any change; the message names partition, offsets and directory."""
+    """The reduction is refused before any change. The message names partition, offsets and directory."""
     made = differing()
     made.open()
     for _ in range(restarts):
@@ -41,7 +41,7 @@ def test_a_reduction_keeps_what_only_the_removed_replica_has(restarts):
 
 
 def test_a_reduction_of_several_partitions_changes_none_if_one_is_refused():
-    """All partitions are checked before the first one changes."""
+    """All partitions are checked before the first partition changes."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders", partitions=2)
     name = ORDERS._replace(partition=1)
@@ -59,7 +59,7 @@ def test_a_reduction_of_several_partitions_changes_none_if_one_is_refused():
 @pytest.mark.parametrize("restarts", [0, 1])
 @pytest.mark.parametrize(("source", "refused"), [("/a", False), ("/b", True)], ids=["leader", "follower"])
 def test_a_move_keeps_what_only_the_moved_replica_has(restarts, source, refused):
-    """The move would copy the leader, so a follower that has other records is not moved."""
+    """A follower with records that the leader lacks is not moved, because the move would copy the leader."""
     made = differing(3)
     made.open()
     if refused:
@@ -78,7 +78,7 @@ def test_a_move_keeps_what_only_the_moved_replica_has(restarts, source, refused)
 
 
 def test_a_move_during_which_another_replica_began_to_lead_is_held_up():
-    """The copy is checked before it takes the replica's place."""
+    """The copy is compared with the new leader before the copy takes the replica's place."""
     made = differing(3)
     made.open()
     made.engine.move_replica(ORDERS, "/c", "/a")
@@ -92,7 +92,7 @@ def test_a_move_during_which_another_replica_began_to_lead_is_held_up():
 
 
 def test_a_directory_that_does_not_serve_may_have_what_the_others_lack():
-    """Its replica is removed only after the directory is left out of a start, which gives up the records there."""
+    """A replica in a directory out of service is removed only after a start leaves out the directory, giving it up."""
     made = differing()
     made.open()
     break_disk(made.disk(2))
@@ -107,7 +107,7 @@ def test_a_directory_that_does_not_serve_may_have_what_the_others_lack():
 
 @pytest.mark.parametrize("lost", [(), (3,)], ids=["none", "both"])
 def test_a_replica_that_has_nothing_of_its_own_is_removed(lost):
-    """Whole logs, gaps that both replicas have, and a directory that is away then do not prevent a removal."""
+    """A replica whose records all exist elsewhere can be removed, even if both have gaps or its disk has failed."""
     for breaks in (False, True):
         made = filled()
         for number in (1, 2):

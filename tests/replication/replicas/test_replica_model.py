@@ -2,7 +2,7 @@
 
 Lines are appended while disks fail, fill up and come back, leaders are elected, and the engine is killed or loses
 power. A line whose append raised may be stored or not. A line whose append returned is stored once and in order;
-after a loss of power on all disks only if it was flushed.
+after all disks lose power this holds only if the line was flushed.
 """
 
 from __future__ import annotations

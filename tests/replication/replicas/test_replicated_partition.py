@@ -14,7 +14,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 def test_an_append_is_in_every_replica_when_it_returns():
-    """Readers see the record, and the files of both replicas are equal byte for byte."""
+    """When an append returns, readers see the record, and the files of both replicas are equal byte for byte."""
     two = Replicated()
     two.engine.create_topic("orders")
     assert 0 == two.append("a\nb\n")
@@ -49,7 +49,7 @@ def test_listeners_hear_of_an_append_once_when_it_can_be_read():
 
 
 def test_what_comes_while_listeners_hear_of_a_refused_append_is_told_too():
-    """Each change calls waiting readers again, because the second may be the end that they wait for."""
+    """Each change calls waiting readers again, because a second change may be the end for which they wait."""
     two = Replicated()
     two.engine.create_topic("orders")
     partition = two.partition()
@@ -69,7 +69,7 @@ def test_what_comes_while_listeners_hear_of_a_refused_append_is_told_too():
 
 
 def test_replicas_roll_where_their_leader_rolls():
-    """Segments of both replicas begin at the same offsets."""
+    """The segments of both replicas begin at the same offsets."""
     two = Replicated(internal_segment_bytes=300)
     two.engine.create_topic("orders")
     for number in range(20):
@@ -88,7 +88,7 @@ def test_a_follower_takes_no_append_of_its_own():
 
 
 def test_a_follower_that_fails_leaves_the_replicas_in_sync():
-    """The append succeeds, and the partition continues without the failed disk."""
+    """The append succeeds although a follower fails, and the partition continues without the failed disk."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -99,7 +99,7 @@ def test_a_follower_that_fails_leaves_the_replicas_in_sync():
 
 
 def test_a_leader_that_fails_hands_over():
-    """The append that met the failure is stored once, in the other replica, under a new epoch."""
+    """The append during which the leader failed is stored once, in the other replica, in a new epoch."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -113,7 +113,7 @@ def test_a_leader_that_fails_hands_over():
 
 
 def test_replicas_that_fail_together_leave_those_in_sync_together():
-    """If the second fails while it records the first one's failure, only the third, which has the append, may lead."""
+    """If a second replica fails while it records the first one's failure, only the third, with the append, may lead."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders", overrides={"min.insync.replicas": "1"})
     for number in (1, 3):
@@ -130,7 +130,7 @@ def test_replicas_that_fail_together_leave_those_in_sync_together():
 
 
 def test_a_full_disk_of_one_replica_costs_nothing():
-    """On ENOSPC of its disk the leader hands over; with space again it catches up and is in sync."""
+    """On ENOSPC the leader hands over to the other replica. With space again it catches up and is in sync."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -160,7 +160,7 @@ def test_what_was_flushed_is_on_the_disk_of_a_follower_that_joins():
 
 
 def test_a_disk_that_fails_as_it_returns_is_tried_again():
-    """The duties go on, and once the disk works the partition is online again."""
+    """The duties retry a disk that fails as it returns. When the disk works, the partition is online again."""
     two = Replicated()
     two.engine.create_topic("orders")
     for operation in ("pwrite", "write_bytes"):
@@ -176,7 +176,7 @@ def test_a_disk_that_fails_as_it_returns_is_tried_again():
 
 
 def test_a_failed_disk_comes_back_and_catches_up():
-    """Missing records are copied; records of an append that was never acknowledged are truncated."""
+    """A returning disk gets the missing records, and loses records of an append that was never acknowledged."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -189,7 +189,7 @@ def test_a_failed_disk_comes_back_and_catches_up():
 
 
 def test_leadership_is_given_back():
-    """`elect_preferred` makes the first assigned replica lead again once it is in sync."""
+    """`elect_preferred` makes the first assigned replica lead again after it is in sync."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)
@@ -204,7 +204,7 @@ def test_leadership_is_given_back():
 
 
 def test_the_last_replica_in_sync_is_not_replaced():
-    """Without its only in-sync replica the partition is offline; the other one lacks records and does not lead."""
+    """If its only in-sync replica is lost, the partition is offline: the other one lacks records and does not lead."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))
@@ -219,7 +219,7 @@ def test_the_last_replica_in_sync_is_not_replaced():
 
 
 def test_acks_all_needs_enough_replicas():
-    """With fewer in sync than min.insync.replicas acks=all is refused, and other appends are not visible yet."""
+    """While fewer than min.insync.replicas are in sync, acks=all is refused and other appends are not visible."""
     two = Replicated()
     two.engine.create_topic("orders", overrides={"min.insync.replicas": "2"})
     two.partition().check_in_sync()
@@ -235,7 +235,7 @@ def test_acks_all_needs_enough_replicas():
 
 
 def test_after_a_restart_everything_is_there():
-    """After a clean close, a kill or a power loss flushed records are there, and both replicas are equal."""
+    """After a clean close, a kill or a power loss all flushed records are stored, and both replicas are equal."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -251,7 +251,7 @@ def test_after_a_restart_everything_is_there():
 
 
 def test_what_only_one_of_two_kept_after_a_power_loss_is_in_both():
-    """The in-sync replica with most records leads, so nothing that any of them kept is lost."""
+    """The in-sync replica with most records leads, so no record that any of them kept is lost."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -264,7 +264,7 @@ def test_what_only_one_of_two_kept_after_a_power_loss_is_in_both():
 
 
 def test_a_directory_that_was_away_is_not_believed():
-    """A returning directory counts itself as in sync; the others do not, so records acknowledged without it stay."""
+    """A returning directory counts itself as in sync, but the others do not, so records acknowledged meanwhile stay."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -280,7 +280,7 @@ def test_a_directory_that_was_away_is_not_believed():
 
 
 def test_topics_are_changed_while_a_directory_is_away():
-    """Topics created, extended, altered and deleted meanwhile are changed there, too, once it is back."""
+    """Topics created, extended, altered and deleted meanwhile are changed in a returning directory as well."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.engine.create_topic("old")
@@ -298,7 +298,7 @@ def test_topics_are_changed_while_a_directory_is_away():
 
 
 def test_a_topic_is_deleted_on_a_disk_that_fails_as_it_is_told():
-    """The deletion is remembered: the files are deleted once the disk is back."""
+    """If a disk fails during a topic's deletion, the deletion is remembered, and done when the disk is back."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -310,7 +310,7 @@ def test_a_topic_is_deleted_on_a_disk_that_fails_as_it_is_told():
 
 
 def test_replicas_are_added_and_removed_while_it_serves():
-    """An added second replica is filled and joins; a removed one is deleted from its directory."""
+    """An added second replica is filled and joins. A removed replica is deleted from its directory."""
     three = Replicated(3, replicas=1)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -326,7 +326,7 @@ def test_replicas_are_added_and_removed_while_it_serves():
 
 
 def test_a_replica_that_is_to_go_and_fails_before_is_left_once(monkeypatch):
-    """The failed replica stays a follower until roles change; its failure is reported only once meanwhile."""
+    """A failed replica stays a follower until roles change. Meanwhile its failure is reported only once."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     controller, told = three.engine.controller, []
@@ -352,7 +352,7 @@ def test_a_replica_that_is_to_go_and_fails_before_is_left_once(monkeypatch):
 
 
 def test_a_partition_that_nobody_leads_begins_where_it_did():
-    """Deleted records stay deleted; for a compacted topic, cached counts become invalid."""
+    """Without a leader deleted records stay deleted, and cached counts of a compacted topic become invalid."""
     two = Replicated()
     two.engine.create_topic("orders", overrides={"cleanup.policy": "compact,delete"})
     partition = two.partition()
@@ -374,7 +374,7 @@ def test_a_partition_that_nobody_leads_begins_where_it_did():
 
 
 def test_what_comes_after_an_unclean_election_is_not_visible_for_what_was_lost():
-    """The new leader ends below offsets that were read; records that it appends there are not visible at first."""
+    """A new leader may end below offsets that were read. Records that it appends there are not visible at first."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -394,7 +394,7 @@ def test_what_comes_after_an_unclean_election_is_not_visible_for_what_was_lost()
 
 
 def test_the_replica_that_was_to_stay_may_fail_while_the_others_are_about_to_go(monkeypatch):
-    """The change is refused, because it would remove the only replica that is in sync by then."""
+    """A reduction is refused if it would remove the only replica that is in sync by then."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -1,4 +1,4 @@
-"""Small appends go to leader and followers in one step; in all other cases nothing is lost or doubled."""
+"""Tests of small appends, which go to leader and followers in one step; no record is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.storage.model import Isolation
 
 
 def replicated(disks: int = 2, **settings: Any) -> Replicated:
-    """Make a topic with one record: the first batch of a segment takes the general path."""
+    """Make a topic with one record, because the first batch of a segment takes the general path."""
     made = Replicated(disks, replicas=disks, **settings)
     made.engine.create_topic("orders")
     made.append("a\n")
@@ -35,7 +35,7 @@ def fetches(made: Replicated, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_followers_are_given_what_the_leader_wrote(monkeypatch):
-    """Followers fetch nothing; listeners are called once, when the high watermark is beyond the record."""
+    """Followers fetch nothing. Listeners are called once, after the high watermark has passed the record."""
     three = replicated(3)
     fetched, heard = fetches(three, monkeypatch), []
     three.partition().listen(lambda: heard.append(three.partition().offsets()))
@@ -46,7 +46,7 @@ def test_followers_are_given_what_the_leader_wrote(monkeypatch):
 
 
 def test_the_mount_and_a_client_see_the_same(monkeypatch):
-    """Appends with checked headers take the general path, and leave the same files."""
+    """Appends with checked headers take the general path, and leave the same files as small appends."""
     here, checked = replicated(), replicated()
     for number in range(100):
         line = batch(b"line %d" % number)
@@ -58,7 +58,7 @@ def test_the_mount_and_a_client_see_the_same(monkeypatch):
 
 @pytest.mark.parametrize("replica", [1, 2, 3])
 def test_a_write_that_is_refused_once_is_made_again(replica):
-    """Whichever disk refused it, the line is stored once in each replica."""
+    """Whichever disk refuses a write once, the line is stored once in each replica."""
     three = replicated(3)
     three.disk(replica).fail("pwrite", suffix=".log")
     assert 1 == three.append("b\n")
@@ -70,7 +70,7 @@ def test_a_write_that_is_refused_once_is_made_again(replica):
 
 @pytest.mark.parametrize("replica", [1, 2, 3])
 def test_a_disk_that_fails_for_good_is_left_behind(replica):
-    """The others continue, and when the disk is back it has the same files."""
+    """The other replicas continue, and after the failed disk is back it has the same files."""
     three = replicated(3)
     break_disk(three.disk(replica))
     assert 1 == three.append("b\n")
@@ -85,7 +85,7 @@ def test_a_disk_that_fails_for_good_is_left_behind(replica):
 
 @pytest.mark.parametrize("replica", [1, 2])
 def test_a_failed_write_that_cannot_be_undone_takes_one_replica_away(replica):
-    """The failed file's content is unknown; the other replica continues with the line."""
+    """If a failed write cannot be undone, its file's content is unknown, and the other replica continues."""
     two = replicated()
     two.disk(replica).fail("pwrite", suffix=".log")
     two.disk(replica).fail("truncate", suffix=".log")
@@ -99,7 +99,7 @@ def test_a_failed_write_that_cannot_be_undone_takes_one_replica_away(replica):
 
 @pytest.mark.parametrize("following", ["c\n", "c\n" * 2000])
 def test_an_error_nobody_expected_in_a_follower_leaves_no_hole(monkeypatch, following):
-    """The leader has the record: the next append gets the next offset, and replicates both to the follower."""
+    """After an unexpected error in a follower, the next append gets the next offset and replicates both records."""
     two = replicated()
     follower = two.engine.controller.logs(ORDERS)[2].chain.active
 
@@ -116,7 +116,7 @@ def test_an_error_nobody_expected_in_a_follower_leaves_no_hole(monkeypatch, foll
 
 
 def test_a_follower_that_indexes_elsewhere_is_handed_the_batch():
-    """If indexing began elsewhere, an index entry may be due in the follower and not in its leader."""
+    """If a follower's indexing began elsewhere, an index entry may be due in the follower and not in its leader."""
     two = replicated()
     two.engine.controller.logs(ORDERS)[2].chain.active.bytes_until_due = 0
     assert 1 == two.append("b\n")
@@ -126,7 +126,7 @@ def test_a_follower_that_indexes_elsewhere_is_handed_the_batch():
 
 
 def test_a_follower_that_is_in_another_segment_rolls_first():
-    """If its leader rolled and nothing was appended since, the follower rolls before it takes the batch."""
+    """If the leader rolled and nothing was appended since, the follower rolls before it appends the batch."""
     two = replicated()
     leader = two.partition().leader
     assert leader is not None
@@ -138,7 +138,7 @@ def test_a_follower_that_is_in_another_segment_rolls_first():
 
 
 def test_a_follower_without_room_is_left_behind():
-    """The space left on its disk is reserved for operations that free space."""
+    """A follower on a nearly full disk is out of sync: the last space is reserved for operations that free space."""
     two = replicated()
     two.engine.controller.logs(ORDERS)[2].parts.append_gate.closed = True
     two.append("b\n")
@@ -147,7 +147,7 @@ def test_a_follower_without_room_is_left_behind():
 
 
 def test_a_line_behind_an_undecided_transaction_is_not_committed():
-    """read_committed readers wait for the transaction even if every replica has the line."""
+    """read_committed readers wait for an earlier undecided transaction, even if every replica has the line."""
     two = replicated()
     two.partition().append(produced(b"t", txn=True))
     two.append("b\n")
@@ -160,7 +160,7 @@ def test_a_line_behind_an_undecided_transaction_is_not_committed():
     "settings", [{"compression_type": "lz4"}, {"message_timestamp_type": "LogAppendTime"}]
 )
 def test_what_is_changed_on_its_way_is_the_same_in_each_replica(settings):
-    """Compression and the append time give the same batch in each replica."""
+    """Compressing a batch or setting its append time gives the same batch in each replica."""
     two = replicated(**settings)
     two.append("b\n" * 50)
     two.append("c\n")
@@ -170,7 +170,7 @@ def test_what_is_changed_on_its_way_is_the_same_in_each_replica(settings):
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_flush_messages_holds_in_each_replica(encoded_here):
-    """With flush.messages=1 an append returns once it is on every in-sync disk, as any may be the only one left."""
+    """With flush.messages=1 an append returns after every in-sync disk has it, as any may be the only one left."""
     for survivor in (1, 2):
         two = replicated(flush_messages=1)
         two.partition().append(batch(b"b"), encoded_here=encoded_here)

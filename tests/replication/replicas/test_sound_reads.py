@@ -1,4 +1,4 @@
-"""Reads return correct records although a replica is damaged, and start its healing."""
+"""Tests that reads return correct records although a replica is damaged, and start its healing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BASE_OFFSET, LENGTH, EPOCH, VALUE = 7, 11, 15, 70
 
 @pytest.fixture
 def two() -> Replicated:
-    """Make two replicas of twenty batches of four lines each."""
+    """Make two replicas of twenty batches; each batch has four lines."""
     both = Replicated()
     both.engine.create_topic("orders")
     for text in TEXTS:
@@ -41,7 +41,7 @@ def lines_from(two: Replicated, offset: int) -> list[str]:
 @pytest.mark.parametrize("at", [0, 6, BASE_OFFSET, 8, LENGTH, EPOCH, VALUE])
 @pytest.mark.parametrize("mask", [1, 4, 128])
 def test_what_the_leader_has_damaged_is_read_from_a_follower(two, at, mask):
-    """Reads are correct from the front and from any offset, also in the middle of a batch."""
+    """Reads are correct from the start and from any offset, even within a batch."""
     flip(two, 1, position(two, 40) + at, mask=mask)
     assert LINES == two.lines()
     for offset in range(30, 60):
@@ -49,7 +49,7 @@ def test_what_the_leader_has_damaged_is_read_from_a_follower(two, at, mask):
 
 
 def test_one_batch_with_another_offset_is_noticed(two):
-    """No neighboring batch contradicts a wrong base offset at the end; another replica's different bytes do."""
+    """A wrong base offset in the last batch is noticed because another replica has different bytes."""
     flip(two, 1, position(two, 40) + BASE_OFFSET, mask=1)
     for offset in range(40, 44):
         fetched = two.partition().read(Offset(offset), max_bytes=1)
@@ -58,7 +58,7 @@ def test_one_batch_with_another_offset_is_noticed(two):
 
 @pytest.mark.parametrize("at", [BASE_OFFSET, LENGTH, VALUE])
 def test_what_a_reader_falls_over_is_healed(two, at):
-    """The healing is counted and logged, and then both replicas are equal."""
+    """The healing that a read starts is counted and logged, and afterwards both replicas are equal."""
     good = two.files(1)
     flip(two, 1, position(two, 40) + at, mask=4)
     two.lines()
@@ -71,7 +71,7 @@ def test_what_a_reader_falls_over_is_healed(two, at):
 
 
 def test_an_index_that_leads_too_far_hides_nothing(two):
-    """The batch of an offset is found although the index points too far, and the index is rebuilt."""
+    """The batch of an offset is found although the index points beyond it, and the index is rebuilt."""
     two.engine.create_topic("indexed", overrides={"index.interval.bytes": "200"})
     name = TopicPartition("indexed", 0)
     for text in TEXTS:
@@ -91,14 +91,14 @@ def test_an_index_that_leads_too_far_hides_nothing(two):
 
 
 def test_damage_in_the_follower_disturbs_no_reader(two):
-    """The leader's bytes prove themselves sound, so damage in the follower does not matter."""
+    """The leader's bytes are valid by their checksums, so damage in the follower affects no read."""
     flip(two, 2, position(two, 40) + VALUE)
     assert LINES == two.lines()
     assert 0 == two.engine.scrubber.counts.batches_healed
 
 
 def test_two_replicas_that_are_damaged_in_different_places_give_everything(two):
-    """All records are read, even if damaged lengths keep both logs from being scanned to an offset."""
+    """All records are read, even if damaged lengths prevent both logs from being scanned to an offset."""
     flip(two, 1, position(two, 40) + VALUE)
     flip(two, 2, position(two, 36) + LENGTH, mask=64)
     flip(two, 2, position(two, 44) + VALUE)
@@ -108,7 +108,7 @@ def test_two_replicas_that_are_damaged_in_different_places_give_everything(two):
 
 
 def test_what_no_replica_has_is_damaged_as_before(two):
-    """The damaged batch is returned as it is, and fails when decoded; the batches around it are read."""
+    """A batch that is damaged in all replicas is returned as it is, and fails when decoded; its neighbors are read."""
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
     fetched = two.partition().read(Offset(40), max_bytes=1)
@@ -126,7 +126,7 @@ def test_a_log_that_cannot_be_read_on_raises_as_before(two):
 
 
 def test_a_follower_shows_no_more_than_the_leader(two):
-    """Records that are not visible yet come from neither replica."""
+    """Records that are not visible yet are returned from neither replica."""
     flip(two, 1, position(two, 76) + VALUE)
     two.engine.controller.logs(two.partition().name)[1].parts.state = two.engine.controller.logs(
         two.partition().name
@@ -136,14 +136,14 @@ def test_a_follower_shows_no_more_than_the_leader(two):
 
 
 def test_a_partition_with_one_replica_is_read_as_it_is(two):
-    """With one replica there is nothing to compare with."""
+    """A partition with one replica is read without any comparison."""
     two.engine.set_replicas("orders", 1)
     flip(two, 1, position(two, 40) + VALUE)
     assert len(two.partition().read(Offset(40), max_bytes=1).data) > 0
 
 
 def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch):
-    """A segment is searched once a minute at most, so that a batch that stays damaged does not slow each reader."""
+    """A segment is searched at most once a minute, so that a batch that stays damaged does not slow each reader."""
     monkeypatch.setattr("topicfs.replication.replicas.healing.healer.RECHECK_AFTER_SECONDS", float("inf"))
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
@@ -158,7 +158,7 @@ def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch)
 
 
 def test_directories_that_are_opened_read_only_are_read_from_any_replica_and_not_healed(two):
-    """A batch damaged in the leader comes from a follower; one damaged in all replicas is not searched for."""
+    """A batch damaged in the leader comes from a follower. A batch damaged in all replicas is not searched for."""
     flip(two, 1, position(two, 40) + VALUE)
     for number in (1, 2):
         flip(two, number, position(two, 60) + VALUE, mask=number)

@@ -32,7 +32,7 @@ FILES = (
 
 
 class Damaged:
-    """Two replicas with two leader epochs, in segments of about ten batches, and the files of one of them."""
+    """Two replicas with two leader epochs, in segments of about ten batches; one replica's files are damaged."""
 
     def __init__(self, number: int) -> None:
         self.two = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
@@ -63,7 +63,7 @@ class Damaged:
         return {name: disk.read_bytes(root / name) for name in found}
 
     def name_of(self, file: str) -> tuple[str, str]:
-        """Return the name of a file, and the name of another file of its kind."""
+        """Return the name of the file that `file` describes, and of another file of its kind."""
         which, _, kind = file.partition(".")
         places = {"first": (0, 1), "middle": (2, 1), "active": (-1, -2)}
         if which not in places:
@@ -138,7 +138,7 @@ def scrub(two: Replicated) -> list[ScrubFinding]:
 def test_it_is_healed(file: str, damage: Callable[[Damaged, str, str], None], number: int, running: bool):
     """All records can be read, and a scrub leaves both replicas in sync and equal, with their original logs.
 
-    An index may have fewer entries, with which the same records are found.
+    An index may have fewer entries, but finds the same records.
     """
     one = Damaged(number)
     two = one.two

@@ -1,4 +1,4 @@
-"""The damage table of the files beside the partitions: each kind of damage to each file, closed or in use."""
+"""The damage table of the files outside of partitions: each kind of damage to each file, closed or in use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHERS = {
     names.CLEAN_SHUTDOWN: names.RECOVERY_POINTS,
     names.SCRUB: names.RECOVERY_POINTS,
 }
-"""The files of a directory, each with the file that it is swapped with."""
+"""The files of a directory, each with the file with which it is swapped."""
 ROWS = [
     (file, damage, running)
     for file, damage, running in product(OTHERS, DAMAGES, (False, True))
@@ -36,7 +36,7 @@ ROWS = [
 
 
 class DamagedDirectory(Damaged):
-    """Two replicas whose directories have every file of the table."""
+    """Two replicas whose directories have every file of the damage table."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -59,7 +59,7 @@ class DamagedDirectory(Damaged):
         return self.two.roots[self.number - 1] / name
 
     def start(self, file: str) -> None:
-        """Open the directories; a refusal must name the directory, and its remedy must work."""
+        """Open the directories. If that is refused, the error must name the directory, and its remedy must work."""
         try:
             self.two.open()
         except (MissingReplicasError, ForkedReplicasError) as error:
@@ -69,7 +69,7 @@ class DamagedDirectory(Damaged):
 
 
 def whole(two: Replicated) -> bool:
-    """Return whether both directories have everything."""
+    """Return whether both directories have all records and files."""
     if (LINES, 2) != (two.lines(), len(two.in_sync())):
         return False
     assert two.files(1) == two.files(2)
@@ -84,7 +84,7 @@ def whole(two: Replicated) -> bool:
 def test_it_is_healed_or_named(
     file: str, damage: Callable[[Damaged, str, str], None], running: bool, number: int
 ):
-    """The next start rewrites the file, or names its directory, which serves again once the file is restored."""
+    """The next start rewrites the file, or names its directory, which serves again after the file is restored."""
     one = DamagedDirectory(number)
     two, good = one.two, logs(one.two.files(3 - number))
     if not running:

@@ -1,4 +1,4 @@
-"""The scrub of replicas rewrites damaged parts of one from another, and touches nothing else."""
+"""Tests that a scrub of replicas rewrites the damaged parts of one from another, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = [f"line {number} {'x' * 20}" for number in range(60)]
 
 @pytest.fixture
 def two() -> Replicated:
-    """Make two replicas of a partition with sixty one-line batches, in segments of about ten."""
+    """Make two replicas of a partition with sixty one-line batches, in segments of about ten batches."""
     both = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     both.engine.create_topic("orders")
     for line in LINES:
@@ -41,7 +41,7 @@ def scrub(two: Replicated) -> list[ScrubFinding]:
 
 
 def test_an_empty_partition_has_nothing_to_heal():
-    """The follower's leader epoch file is empty, as it was created."""
+    """An empty partition has no finding, although the follower's leader epoch file is empty."""
     two = Replicated()
     two.engine.create_topic("orders")
     assert [] == scrub(two)
@@ -59,7 +59,7 @@ def batches(two: Replicated, number: int = 1) -> list[int]:
 
 
 def test_nothing_is_found_where_nothing_is_damaged(two):
-    """All replicas are read, and nothing is found."""
+    """A scrub reads all replicas, and finds nothing in undamaged ones."""
     assert [] == scrub(two)
     logs = two.engine.controller.logs(two.partition().name).values()
     assert two.engine.scrubber.counts.read_bytes >= sum(log.parts.state.log_bytes() for log in logs)
@@ -69,19 +69,19 @@ def test_nothing_is_found_where_nothing_is_damaged(two):
 @pytest.mark.parametrize("at", [0, BASE_OFFSET, 8, LENGTH, EPOCH, CRC, 16, 26, VALUE])
 @pytest.mark.parametrize("which", [0, 4, -1])
 def test_a_flipped_bit_is_healed_wherever_it_is(two, number, at, which):
-    """A flipped bit in leader or follower is healed, in the first batch, a middle one or the segment's last."""
+    """A flipped bit in leader or follower is healed, in a segment's first batch, a middle one or the last."""
     good = two.files(3 - number)
     flip(two, number, batches(two)[which] + at, mask=4)
     assert LINES == two.lines()
     (found,) = [one for one in scrub(two) if one.finding.file.name == LOG] or [None]
-    if found is not None:  # Otherwise the read before has started the healing.
+    if found is not None:  # Otherwise the read above has started the healing.
         assert str(two.roots[2 - number]) == found.healed_from
     assert good == two.files(number)
     assert [] == scrub(two)
 
 
 def test_what_was_healed_is_on_the_disk(two):
-    """Healed bytes are synced, because a power loss would bring the damage back."""
+    """Healed bytes are synced; otherwise a power loss would bring the damage back."""
     good = two.files(2)[LOG]
     flip(two, 1, batches(two)[3] + VALUE)
     scrub(two)
@@ -91,7 +91,7 @@ def test_what_was_healed_is_on_the_disk(two):
 
 
 def test_each_replica_heals_the_other(two):
-    """Batches that are damaged in one replica only are healed in whichever it is."""
+    """Batches that are damaged in only one replica are healed in that replica."""
     good = two.files(1)
     places = batches(two)
     for number, at in enumerate(places):
@@ -101,7 +101,7 @@ def test_each_replica_heals_the_other(two):
 
 
 def test_a_damaged_replica_heals_nothing(two):
-    """A batch damaged in both replicas stays and is reported for both; the ones after it are healed."""
+    """A batch damaged in both replicas stays and is reported for both. The batches after it are healed."""
     third, fourth = batches(two)[2:4]
     for number in (1, 2):
         flip(two, number, third + VALUE, mask=number)
@@ -126,7 +126,7 @@ def test_a_wiped_stretch_is_healed_batch_by_batch(two):
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_index_is_made_again(two, kind, number):
-    """Indexes of sealed and active segments get the other replica's bytes."""
+    """Indexes of sealed and active segments are replaced by the other replica's bytes."""
     good = two.files(3 - number)
     log = two.engine.controller.logs(two.partition().name)[number]
     for segment in (log.chain.segments[0], log.chain.active):
@@ -138,7 +138,7 @@ def test_an_index_is_made_again(two, kind, number):
 
 
 def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
-    """If no replica has a sound index, it is rebuilt from the batches."""
+    """If no replica has a sound index, the index is rebuilt from the batches."""
     good = two.files(1)
     for number in (1, 2):
         flip(two, number, 5, name=f"{0:020}.index", mask=number)
@@ -148,7 +148,7 @@ def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
 
 
 def test_appends_go_on_behind_what_was_healed(two):
-    """Appends continue in both replicas equally, even if the active segment's index was rebuilt."""
+    """Appends continue equally in both replicas, even if the active segment's index was rebuilt."""
     active = two.engine.controller.logs(two.partition().name)[2].chain.active
     flip(two, 2, 6, name=f"{active.base_offset:020}.index", mask=64)
     flip(two, 1, VALUE, name=f"{active.base_offset:020}.log")
@@ -184,7 +184,7 @@ def test_a_sector_that_cannot_be_read_is_written_again(two, monkeypatch):
 
 
 def test_a_disk_that_cannot_write_keeps_what_it_has(two):
-    """If the disk refuses the write, that is reported, and the partition stays online."""
+    """If the disk refuses the write, the refusal is reported, and the partition stays online."""
     flip(two, 2, batches(two)[1] + VALUE)
     two.disk(2).fail("pwrite", suffix=LOG)
     (found,) = scrub(two)
@@ -195,7 +195,7 @@ def test_a_disk_that_cannot_write_keeps_what_it_has(two):
 
 @pytest.mark.parametrize("step", range(6))
 def test_a_loss_of_power_while_it_is_healed_costs_nothing(two, step):
-    """A half-written batch is as damaged as before, and the next scrub heals it."""
+    """If power is lost during healing, a half-written batch counts as damaged, and the next scrub heals it."""
     good = two.files(2)
     flip(two, 1, batches(two)[1] + VALUE)
     flip(two, 1, 5, name=f"{0:020}.index", mask=64)
@@ -211,7 +211,7 @@ def test_a_loss_of_power_while_it_is_healed_costs_nothing(two, step):
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_an_entry_that_leads_behind_the_log_is_found(two, kind):
-    """An index entry that points after the log's end is found, also the active segment's last one."""
+    """An index entry that points beyond the end of the log is found, even the active segment's last entry."""
     active = two.engine.controller.logs(two.partition().name)[1].chain.active
     slots = (active.offset_index if kind == "index" else active.time_index).slots
     last = slots.used_bytes - (4 if kind == "index" else 2)
@@ -221,7 +221,7 @@ def test_an_entry_that_leads_behind_the_log_is_found(two, kind):
 
 
 def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
-    """Logs are compacted separately: a missing batch is not damage, and no batch replaces another one.
+    """Logs are compacted separately: a batch missing in one is not damage, and no batch replaces another.
 
     A damaged replica is copied as a whole: see `tests/replication/replicas/healing/test_renewal.py`.
     """
@@ -248,7 +248,7 @@ def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
 
 @pytest.mark.parametrize("cause", ["its directory is left out", "flushing failed"])
 def test_a_partition_that_is_offline_is_a_finding(cause):
-    """An offline partition cannot be read, so a scrub reports it instead of counting it as sound."""
+    """A scrub reports an offline partition, which cannot be read, and does not count it as sound."""
     made = Replicated(replicas=1)
     made.engine.create_topic("orders", partitions=2)
     names = [ORDERS._replace(partition=number) for number in (0, 1)]

@@ -1,4 +1,4 @@
-"""The scrubber: when it is due, how it continues after an interruption, and how it treats single copies."""
+"""Tests of when a scrub is due, how it continues after an interruption, and how it treats single copies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def engine(tmp_path, clock):
-    """An engine of two topics with a few segments each, on a real disk."""
+    """An engine of two topics, each with a few segments, on a real disk."""
     config = EngineConfig(
         scrub_interval_hours=HOURS,
         topic_defaults=TopicConfig(
@@ -66,7 +66,7 @@ def wait_for_scrub(engine: EmbeddedEngine) -> None:
 
 
 def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, tmp_path):
-    """A new directory need not be scrubbed; the time is saved, so that a restart does not start the interval again."""
+    """A new directory is scrubbed after one interval, whose start is saved, so that a restart does not reset it."""
     clock.now += SCRUB_DELAY_MS
     engine.maintenance(clock())
     began = clock()
@@ -85,7 +85,7 @@ def test_the_first_scrub_is_due_an_interval_after_the_first_look(engine, clock, 
 
 
 def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock, monkeypatch):
-    """A duty may find a scrub due at the moment when the engine closes."""
+    """A close waits for a scrub that a duty starts at the same moment."""
     failures = []
 
     def close() -> None:
@@ -101,7 +101,7 @@ def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock,
 
         def start(self) -> None:
             closing.start()
-            closing.join(0.05)  # Enough for a close that does not wait.
+            closing.join(0.05)  # Long enough for a close that does not wait.
             super().start()
 
     monkeypatch.setattr("topicfs.replication.scrub.scrubber.Thread", Starting)
@@ -114,7 +114,7 @@ def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock,
 
 
 def test_the_duty_opens_no_partition(engine, clock, tmp_path):
-    """The duty skips unopened partitions, as thousands would stay open; a requested scrub reads all of them."""
+    """The duty skips unopened partitions, as thousands would stay open. A requested scrub reads all partitions."""
     engine.close()
     config = EngineConfig(scrub_interval_hours=HOURS)
     again = open_engine(tmp_path / "data", config=config, max_opened_at_start=0, machine=Machine(clock=clock))
@@ -129,13 +129,13 @@ def test_the_duty_opens_no_partition(engine, clock, tmp_path):
 
 
 def test_an_interval_of_nothing_is_never_due(engine, clock, tmp_path):
-    """With the interval 0 a scrub is never due, and no file is written."""
+    """With the interval 0 no scrub is ever due, and no file is written."""
     engine.scrubber.maintain(clock(), 0)
     assert position(tmp_path) is None
 
 
 def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
-    """Partitions before the saved position are not read again."""
+    """A resumed scrub does not read again the partitions before the saved position."""
     topic_id = engine.topic("beta").topic_id
     begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
     write_position(FILES, tmp_path / "data", begun)
@@ -148,7 +148,7 @@ def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
 
 
 def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
-    """The interrupted scrub was of a former topic of that name."""
+    """A topic that was created again is scrubbed from its start, as the saved position is of the former topic."""
     topic_id = engine.topic("beta").topic_id
     begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)
     write_position(FILES, tmp_path / "data", begun)
@@ -161,7 +161,7 @@ def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
 
 
 def test_the_duty_goes_on_with_any_scrub_and_a_whole_one_with_a_whole_one(engine, tmp_path):
-    """The duty continues any scrub; a full scrub continues a full one only, as others skipped partitions."""
+    """The duty continues any scrub. A full scrub continues only a full one, because others skipped partitions."""
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     for given, only_open, reads_all in ((True, True, False), (False, True, False), (False, False, True)):
         begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=given, damaged=2)
@@ -175,7 +175,7 @@ def test_the_duty_goes_on_with_any_scrub_and_a_whole_one_with_a_whole_one(engine
 
 
 def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
-    """Closing the engine stops the scrub after its present step, and the position is saved."""
+    """Closing the engine stops the scrub after its current step, and the scrub's position is saved."""
     assert not engine.scrubber.run(advance=lambda _: engine.scrubber._stopping.set())
     stopped = position(tmp_path)
     assert stopped is not None
@@ -183,7 +183,7 @@ def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
 
 
 def test_a_scrub_can_begin_at_the_front(engine, tmp_path):
-    """A scrub can be made to begin at the front although the last one was interrupted."""
+    """A scrub can be started from the first partition although the previous scrub was interrupted."""
     write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", offset=8, whole=True))
     engine.scrubber.restart()
     total = engine.scrubber.total_bytes()
@@ -205,14 +205,14 @@ def test_a_scrub_can_begin_at_the_front(engine, tmp_path):
     ],
 )
 def test_a_position_that_cannot_be_read_is_none(engine, tmp_path, text):
-    """A scrub with an unreadable position begins at the front."""
+    """A scrub whose saved position cannot be read begins with the first partition."""
     (tmp_path / "data" / SCRUB).write_text(text, encoding="latin-1")
     assert position(tmp_path) is None
     assert engine.scrubber.run()
 
 
 def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
-    """A scrub whose position is in a deleted topic continues with the next topic in order."""
+    """If the topic of the saved position was deleted, the scrub continues with the next topic in order."""
     write_position(
         FILES, tmp_path / "data", ScrubPosition(began=1, partition="beaver-0", offset=8, whole=True)
     )
@@ -222,7 +222,7 @@ def test_a_position_of_a_topic_that_is_gone_is_passed(engine, tmp_path):
 
 
 def test_damage_without_a_replica_is_reported_and_left(engine):
-    """The damage gives a warning of the engine, and the batches after it are checked, too."""
+    """The engine warns of damage in a partition without replicas, and checks the batches after the damage."""
     log = engine.topic("alpha").partitions()[0]
     path = log.chain.segments[0].log.path
     before = path.read_bytes()
@@ -239,7 +239,7 @@ def test_damage_without_a_replica_is_reported_and_left(engine):
 
 
 def test_an_index_without_a_replica_is_made_again(engine):
-    """The index is rebuilt from the batches, and the log stays as it is."""
+    """The index is rebuilt from the batches, and the log does not change."""
     log = engine.topic("alpha").partitions()[0]
     for kind in (".index", ".timeindex"):
         path = log.chain.segments[0].log.path.with_suffix(kind)
@@ -260,7 +260,7 @@ def _flip(path: Path, at: int) -> None:
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
-    """A topic deleted after the scrub listed it, so that its files are gone, is not damage."""
+    """A topic that was deleted after the scrub had listed it does not count as damaged."""
     found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:
@@ -274,7 +274,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
 
 
 def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, tmp_path):
-    """A requested scrub runs while the engine serves, whatever the last one left undone."""
+    """A requested scrub runs from the first partition while the engine serves, even if the last one was interrupted."""
     write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", whole=True))
     assert "state idle" == engine.scrubber.report()[0]
     engine.scrubber.start()
@@ -288,7 +288,7 @@ def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, t
 
 
 def test_a_partition_that_cannot_be_read_to_its_end_is_left(engine):
-    """The partition is named and counted, and the others are scrubbed."""
+    """A partition that cannot be read to its end is named and counted, and the other partitions are scrubbed."""
     log = engine.topic("alpha").partitions()[0]
     epochs = log.directory / LEADER_EPOCHS
     epochs.unlink(missing_ok=True)
@@ -315,7 +315,7 @@ def test_a_partition_that_went_offline_is_left(engine):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_is_deleted_while_it_is_read_is_no_damage(engine, again):
-    """A deleted topic is not damage, even if a new one has its name: that one is not fully read, but lacks nothing."""
+    """A deleted topic is no damage, even if a new topic has its name: the new one is only not fully read."""
     found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:

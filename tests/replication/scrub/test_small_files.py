@@ -1,4 +1,4 @@
-"""The scrub of the files beside the segments: healed from the engine's memory or from another replica."""
+"""Tests that a scrub heals the files next to the segments from the engine's memory or another replica."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def two() -> Replicated:
 
 
 def _append_aborted(log: Log, number: int) -> None:
-    """Append a one-record transaction and its abort marker, as a follower does."""
+    """Append a transaction of one record and its abort marker, as a follower does."""
     end, epoch = log.log_end_offset, log.parts.leader_epoch
     stamp = BatchStamp(producer_id=PRODUCER, producer_epoch=0, base_sequence=number, transactional=True)
     log.appender.append_as_follower(
@@ -50,7 +50,7 @@ def _append_aborted(log: Log, number: int) -> None:
 
 
 def scrub(two: Replicated) -> list[tuple[str, str | None]]:
-    """Scrub; return the damaged files, and from where each was healed."""
+    """Scrub; return the damaged files, and the source from which each was healed."""
     found: list[tuple[str, str | None]] = []
     assert two.engine.scrubber.run(tell=lambda one: found.append((one.finding.file.name, one.healed_from)))
     return found
@@ -67,7 +67,7 @@ def named(two: Replicated, number: int, suffix: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_transaction_index_is_what_the_engine_knows(two, number):
-    """Indexes of sealed and active segments are rewritten, and appends to them continue."""
+    """Transaction indexes of sealed and active segments are rewritten, and appends to them continue."""
     assert [] == scrub(two)
     good = named(two, number, ".txnindex")
     assert len(good) > 2
@@ -80,7 +80,7 @@ def test_a_transaction_index_is_what_the_engine_knows(two, number):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_snapshot_is_that_of_another_replica(two, number):
-    """A snapshot whose checksum is wrong is copied from another replica."""
+    """A snapshot with a wrong checksum is copied from another replica."""
     good = named(two, number, ".snapshot")
     name = max(good)
     flip(two, number, 3, name=name)
@@ -89,7 +89,7 @@ def test_a_snapshot_is_that_of_another_replica(two, number):
 
 
 def test_a_snapshot_that_is_damaged_everywhere_is_left(two):
-    """A start skips the damaged snapshot and uses the one before it."""
+    """If a snapshot is damaged in both replicas, a start skips it and uses the snapshot before it."""
     name = max(named(two, 1, ".snapshot"))
     for number in (1, 2):
         flip(two, number, 3, name=name)
@@ -97,7 +97,7 @@ def test_a_snapshot_that_is_damaged_everywhere_is_left(two):
 
 
 def test_leader_epochs_are_those_of_the_log(two):
-    """A file with another epoch or garbage is rewritten from the log."""
+    """An epoch file with another epoch or garbage is rewritten from the log."""
     good = named(two, 1, "leader-epoch-checkpoint")
     flip(two, 1, len(good["leader-epoch-checkpoint"]) - 2, name="leader-epoch-checkpoint")
     assert [("leader-epoch-checkpoint", "memory")] == scrub(two)
@@ -105,7 +105,7 @@ def test_leader_epochs_are_those_of_the_log(two):
 
 
 class DamagedIndexes(Damaged):
-    """Replicas with aborted transactions, and the transaction indexes of one of them."""
+    """Replicas with aborted transactions; the transaction indexes of one replica are damaged."""
 
     def __init__(self, two: Replicated, number: int) -> None:
         self.two, self.number = two, number
@@ -123,7 +123,7 @@ def test_a_transaction_index_is_healed_or_named(
     number: int,
     running: bool,
 ):
-    """A start or the scrub rewrites the index; two indexes that each lack entries of the other are both named."""
+    """A start or scrub rewrites the index. If each of two indexes lacks entries of the other, both are named."""
     for root in two.roots:
         two.disks.sync_all(root)
     good = named(two, number, ".txnindex")

@@ -1,4 +1,4 @@
-"""How much of some bytes are the batches that must be there."""
+"""Tests of which batches in some bytes are sound."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_batches_in_a_row_are_sound():
 
 
 def test_a_wrong_checksum_ends_what_is_sound():
-    """Only the batches before the wrong checksum are sound."""
+    """Only the batches before a wrong checksum are sound."""
     data = log((0, 0), (2, 0))
     data[-1] ^= 1
     verdict = judge(data, BOUNDS, whole=True)
@@ -45,21 +45,21 @@ def test_a_wrong_checksum_ends_what_is_sound():
 
 
 def test_of_two_batches_that_contradict_each_other_either_may_lie():
-    """No checksum covers the base offset, so the first of two contradicting batches does not count as sound."""
+    """No checksum covers the base offset, so the first of two batches that contradict each other is not sound."""
     for places in (((0, 0), (9, 3), (4, 3)), ((0, 0), (2, 0), (1, 0))):
         verdict = judge(log(*places), BOUNDS, whole=True)
         assert (1, OFFSETS) == (verdict.sound, verdict.cause)
 
 
 def test_an_offset_beyond_the_segment_is_no_offset_of_it():
-    """A batch with an offset after or before the segment is damaged."""
+    """A batch with an offset before or after those of its segment is damaged."""
     assert 0 == judge(log((99, 3)), BOUNDS, whole=True).sound
     assert 0 == judge(log((0, 0)), Bounds(1, 100, ()), whole=True).sound
     assert 1 == judge(log((98, 3)), BOUNDS, whole=True).sound
 
 
 def test_a_batch_of_another_epoch_is_damaged():
-    """The leader epoch checkpoint says which epoch wrote an offset; offsets that it does not know are not checked."""
+    """The leader epoch checkpoint shows which epoch wrote an offset. Offsets before its first entry are not checked."""
     verdict = judge(log((0, 0), (2, 1)), BOUNDS, whole=True)
     assert 1 == verdict.sound
     assert verdict.cause is not None
@@ -69,13 +69,13 @@ def test_a_batch_of_another_epoch_is_damaged():
 
 
 def test_a_gap_is_no_damage_but_it_is_told():
-    """A gap is reported: compaction leaves gaps, and otherwise another replica is asked."""
+    """A gap is reported: compaction may have left it, or another replica may have its records."""
     verdict = judge(log((0, 0), (4, 3)), BOUNDS, whole=True)
     assert (2, None, False) == (verdict.sound, verdict.cause, verdict.gapless)
 
 
 def test_a_batch_that_is_cut_off_is_damage_only_where_it_must_be_whole():
-    """A window may end in a batch, so the cut is damage only in a whole segment."""
+    """A cut batch is damage only in a whole segment, because a window may end within a batch."""
     data = log((0, 0), (2, 0))[:-1]
     assert (1, None) == judge(data, BOUNDS, whole=False)[1:5:3]
     cut = judge(data, BOUNDS, whole=True)
@@ -93,7 +93,7 @@ def test_no_batch_is_sound_in_anything_else(data):
 
 
 def test_one_batch_is_judged_by_itself():
-    """One batch is judged without what follows it."""
+    """A single batch is judged without the batches after it."""
     header, cause = judge_first(log((2, 0), (0, 0)), BOUNDS)
     assert header is not None
     assert (2, 3, "") == (header.base_offset, header.last_offset, cause)

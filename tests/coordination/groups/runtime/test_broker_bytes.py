@@ -1,4 +1,4 @@
-"""A broker's coordinator wrote these records for real consumers; ours writes the same bytes for the same requests."""
+"""Tests that topicfs's coordinator writes the same records as a broker's for the same requests of real consumers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def written(disk: SimulatedDisk) -> bytes:
 
 
 def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock: ManualClock):
-    """The empty group, its first generation, a position, and the group emptied again are four batches."""
+    """Four batches have the broker's bytes: the empty group, its first generation, a position, the group emptied."""
     brokers = (VECTORS / "__consumer_offsets-0" / LOG).read_bytes()
     stable = read_value(2, [one for columns in decode(brokers) for one in columns][1].value or b"")[1]
     (member,) = stable["members"]
@@ -87,7 +87,7 @@ def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock:
 def test_the_positions_that_kafkas_reset_tool_set_have_the_same_bytes(
     disk: SimulatedDisk, clock: ManualClock
 ):
-    """A group that never had members gets one batch, and no group record."""
+    """A group that never had members gets one batch with positions, and no group record."""
     brokers = (VECTORS / "__consumer_offsets-1" / LOG).read_bytes()
     ours = shard(disk, clock, decode_id("OGeqLn3KTT6epM7A0p1hNQ"))
     clock.now = 1795234092806

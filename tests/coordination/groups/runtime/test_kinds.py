@@ -1,4 +1,4 @@
-"""The two kinds of groups and their names: queues (share groups) come and go while consumer groups are served."""
+"""Tests of the names of both kinds of groups: queues (share groups) come and go while consumer groups are served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
 
 
 def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualClock):
-    """After a queue of an earlier run is deleted, a consumer group can have its name."""
+    """After a queue of an earlier run is deleted, a consumer group can have the queue's name."""
     engine = opened(disk, clock)
     engine.share_groups.create("jobs")
     engine.close()
@@ -49,7 +49,7 @@ def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualC
 
 
 def test_a_reader_makes_no_group_beside_a_queue(engine: EmbeddedEngine):
-    """A queue created after the groups were loaded prevents members and positions of a consumer group of its name."""
+    """A queue created after the groups were loaded keeps a consumer group of its name from members and positions."""
     engine.groups.create("first")  # Loads the records of groups.
     engine.share_groups.create("jobs")
     reader = Reader(engine, "jobs", "orders")

@@ -1,4 +1,4 @@
-"""How long joining and leaving members wait for others, so that simultaneous ones cause one rebalance."""
+"""Tests of how long joining and leaving members wait for others, so that simultaneous ones cause one rebalance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_nobody_waits_before_it_begins(linger: Linger):
 
 
 def test_it_is_over_when_nothing_has_come(linger: Linger):
-    """The wait ends after `seconds` without work; work in between restarts this time."""
+    """The wait ends after `seconds` without work. Work during the wait restarts this time."""
     linger.begin()
     for quiet in (SECONDS / 2, 0.0, SECONDS / 2):
         linger.woken(quiet)
@@ -32,7 +32,7 @@ def test_it_is_over_when_nothing_has_come(linger: Linger):
 
 
 def test_it_is_over_when_too_much_has_come(linger: Linger):
-    """The wait ends after MAX_WAKEUPS wakeups; the next wait counts from zero."""
+    """The wait ends after MAX_WAKEUPS wakeups. The next wait counts its wakeups from zero."""
     for _ in range(2):
         linger.begin()
         for _ in range(MAX_WAKEUPS - 1):
@@ -43,7 +43,7 @@ def test_it_is_over_when_too_much_has_come(linger: Linger):
 
 
 def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock):
-    """While work keeps coming, the wait lasts as long as the last work took; a quarter of that without work ends it."""
+    """With work arriving, a wait lasts as long as the last work took. A quarter of this time without work ends it."""
     linger.goes_by(400)
     linger.begin()
     for _ in range(10 * MAX_WAKEUPS):
@@ -60,7 +60,7 @@ def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock
 
 
 def test_it_has_a_bound(linger: Linger, clock: ManualClock):
-    """The wait is bounded however long the last work took, also if the clock is set back."""
+    """The wait is limited however long the last work took, and even if the clock is set back."""
     linger.goes_by(60 * MAX_LINGER_MS)
     for passed in (MAX_LINGER_MS, -3_600_000):
         linger.begin()

@@ -1,4 +1,4 @@
-"""Load a partition of `__consumer_offsets` with records that a broker, even a later one, may have written."""
+"""Tests of loading a partition of `__consumer_offsets` with records of a broker, possibly of a later version."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
 def append(
     engine: EmbeddedEngine, *records: tuple[bytes, bytes | None], stamp: BatchStamp | None = None
 ) -> None:
-    """Append records like another coordinator."""
+    """Append records as another coordinator does."""
     batch = [Record(Offset(at), NOW, key, value) for at, (key, value) in enumerate(records)]
     log = log_of(engine, TOPIC)
     if stamp is None:
@@ -79,7 +79,7 @@ def other(kind: int, group: str) -> bytes:
 
 
 def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
-    """The newest record of a key wins, and a tombstone deletes it; a group is as its last record says."""
+    """The newest record of a key counts, and a tombstone deletes the key. The last record of a group has its state."""
     append(engine, position(1), position(2, T1), position(3))
     append(engine, (write_offset_key("g", *T1), None), position(9, T0, "simple"))
     state = {
@@ -101,7 +101,7 @@ def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
 
 
 def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngine):
-    """Aborted positions are dropped, undecided ones pending, and a newer position wins over a committed transaction."""
+    """Aborted positions are dropped, undecided ones are pending, and a newer position overrides a transaction's."""
     transaction(engine, position(5))
     end(engine, ControlType.COMMIT)
     transaction(engine, position(6))
@@ -116,7 +116,7 @@ def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngin
 def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
     engine: EmbeddedEngine, clock: ManualClock
 ):
-    """A reader holds the decided partitions, and waits for the others."""
+    """A reader reads the partitions whose positions are decided, and waits for the others."""
     append(engine, position(5, T1))
     transaction(engine, position(7))
     reader = Reader(engine, "g", "orders")
@@ -132,7 +132,7 @@ def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
 def test_records_of_newer_protocols_stay_as_they_are(
     engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture
 ):
-    """Such records are logged and never rewritten, and are no classic groups; after their deletion the name is free."""
+    """Records of newer protocols are logged and never rewritten; after their deletion the group's name is free."""
     append(
         engine, (other(3, "new"), b"\x00\x00what"), (other(16, "old"), b"\x00\x00x"), (other(16, "old"), None)
     )
@@ -174,7 +174,7 @@ def test_records_of_newer_protocols_stay_as_they_are(
 def test_a_record_that_cannot_be_read_fails_the_partition(
     engine: EmbeddedEngine, record: tuple[bytes, bytes | None]
 ):
-    """The partition fails with the reason and is not written; after a repair a later load succeeds."""
+    """The partition fails with the reason and is not written. A load after a repair succeeds."""
     append(engine, position(1), record, position(2))
     before = engine.partition(TOPIC, 0).offsets().log_end_offset
     with pytest.raises(GroupError, match="__consumer_offsets-0: cannot be loaded: "):
@@ -191,7 +191,7 @@ def test_a_record_that_cannot_be_read_fails_the_partition(
 def test_what_is_written_survives_compaction_by_our_cleaner(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """The newest positions and groups survive, older records go, and the next owner loads the same state."""
+    """The newest positions and groups survive compaction, older records do not, and the next owner loads this state."""
     reader = Reader(engine, "g", "orders")
     wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
     for offset in range(50):
@@ -211,7 +211,7 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
 
 
 def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualClock):
-    """Compaction keeps the newest record of each key byte for byte, also of unknown types and versions."""
+    """Compaction keeps the newest record of each key byte for byte, even of unknown types and versions."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic(TOPIC, partitions=1)
     kept = [
@@ -230,7 +230,7 @@ def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualCl
 
 
 def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock: ManualClock):
-    """Members of a reopened partition must rejoin; their committed positions stay."""
+    """Members of a reopened partition must rejoin, and their committed positions stay."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("orders", partitions=2)
     engine.create_topic(TOPIC, partitions=1)

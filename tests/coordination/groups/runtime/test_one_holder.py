@@ -1,4 +1,4 @@
-"""A partition never has two holders, whichever members come, go, hang or commit."""
+"""Tests that a partition never has two holders, whichever members join, leave, hang or commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 150
 
 
 class Watched:
-    """A group of readers whose assignments are compared with each other."""
+    """A group of readers, which compares their assignments with each other."""
 
     def __init__(self, engine: EmbeddedEngine, assignor: str, seed: int) -> None:
         self.engine = engine
@@ -62,7 +62,7 @@ class Watched:
 
 
 class WatchedReader:
-    """A reader that reports its partitions at each change."""
+    """A reader that reports its partitions at each change of them."""
 
     def __init__(self, group: Watched, name: str) -> None:
         self.group = group
@@ -93,7 +93,7 @@ class WatchedReader:
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "sticky", "range"])
 def test_a_partition_has_one_holder_at_most(disk: SimulatedDisk, clock: ManualClock, assignor: str):
-    """No partition ever has two holders, and in the end each has one; positions are the last acknowledged ones."""
+    """No partition ever has two holders, and in the end each has one. Positions are the last acknowledged ones."""
     engine = engine_on(disk, clock=clock, config=EngineConfig(offsets_topic_num_partitions=1))
     engine.create_topic("orders", partitions=7)
     group = Watched(engine, assignor, seed=7)

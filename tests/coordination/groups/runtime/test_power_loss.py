@@ -1,4 +1,4 @@
-"""If a machine loses power while groups commit, flushed positions stay, and no others appear."""
+"""Tests that flushed positions survive if a machine loses power while groups commit, and that no others appear."""
 
 from __future__ import annotations
 

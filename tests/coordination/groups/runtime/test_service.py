@@ -1,4 +1,4 @@
-"""An engine's groups over its data directory: members, positions, settings, and their state after a restart."""
+"""Tests of an engine's groups over its data directory: members, positions, settings, and restarts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def positions(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, 
 
 
 def test_before_the_first_group_there_is_no_topic_for_them(engine: EmbeddedEngine):
-    """Queries create no topic; the first group creates it with Kafka's settings."""
+    """Queries create no topic. The first group creates `__consumer_offsets` with Kafka's settings."""
     assert {} == engine.groups.listed()
     assert {} == positions(engine)
     assert "__consumer_offsets" not in engine.topics()
@@ -67,7 +67,7 @@ def test_before_the_first_group_there_is_no_topic_for_them(engine: EmbeddedEngin
 
 
 def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: EmbeddedEngine, caplog):
-    """With cooperative-sticky a member revokes only what it loses; rebalances are logged with reason and generation."""
+    """With cooperative-sticky members revoke only lost partitions. Rebalances are logged with reason and generation."""
     caplog.set_level(logging.INFO)
     first = Reader(engine, "g", "orders", name="one")
     wait_until_shared([first], orders())
@@ -116,7 +116,7 @@ def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
 def test_commits_are_in_the_log_when_their_futures_are_done(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock
 ):
-    """Positions with metadata, epoch and time are in the log, where the next owner finds them."""
+    """Committed positions with metadata, epoch and time are in the log, where the next owner finds them."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     done = [
@@ -140,7 +140,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 
 
 def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngine):
-    """Two commits that arrive together become one record, with the later position."""
+    """Two commits for a partition that arrive together become one record, with the later position."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     for one in [reader.member.commit({orders(0)[0]: Position(offset)}) for offset in range(100)]:
@@ -149,7 +149,7 @@ def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngi
 
 
 def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
-    """A position committed before its partition is revoked is where the next holder begins."""
+    """A position that is committed before its partition is revoked is the start of the next holder."""
     first = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders")
@@ -171,7 +171,7 @@ def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
 def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, assignor: str):
-    """Members hold nothing while the assignor runs; sticky returns partitions to their holders if it can."""
+    """Members hold nothing while the assignor runs. Sticky returns partitions to their former holders if it can."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"assignor": assignor})
     first = Reader(engine, "g", "orders", gives_up=False)
@@ -190,7 +190,7 @@ def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, 
 
 
 def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
-    """The leader notices a topic's new partitions; a pattern matches new topics, and never Kafka's internal ones."""
+    """The leader notices new partitions of a topic. A pattern matches new topics, but never Kafka's internal topics."""
     named = Reader(engine, "g", "orders")
     pattern = Reader(engine, "h", patterns=["ord*", "_*"])
     engine.add_partitions("orders", total=8)
@@ -206,7 +206,7 @@ def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
 
 
 def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
-    """A group that sees both changes at once begins the recreated topic without a position."""
+    """A group that learns of a deletion and the new topic together begins the new topic without a position."""
     reader = Reader(engine, "g", "orders", name="one")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 5)
@@ -226,7 +226,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
 
 
 def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEngine):
-    """The member holds nothing until the topic exists."""
+    """A member of a missing topic holds nothing until the topic exists."""
     reader = Reader(engine, "g", "later")
     wait_until(lambda: reader.held.generation == 1, "the reader has joined")
     engine.create_topic("later", partitions=2)
@@ -234,7 +234,7 @@ def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEng
 
 
 def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
-    """If two threads change settings at the same time, both changes count."""
+    """If two threads change different settings at the same time, neither change is lost."""
     groups = engine.groups
     groups.create("g")
     changes = {"commit": "manual", "auto.offset.reset": "latest"}
@@ -255,13 +255,13 @@ def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
 
 
 def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
-    """Deleting a group deletes its own settings, and not those of a new group of its name."""
+    """Deleting a group deletes its own settings, but not the settings of a new group of the same name."""
     groups = engine.groups
     groups.create("g")
     paused, go_on = Event(), Event()
 
     def pause() -> None:
-        engine._lock.acquire()  # From here no other thread changes settings.
+        engine._lock.acquire()  # From here on no other thread changes settings.
         paused.set()
         go_on.wait(TIMEOUT_SECONDS)
 
@@ -284,22 +284,22 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
 
 
 def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock: ManualClock):
-    """After max.poll.interval.ms a hung reader loses the partitions that others wait for; without it they wait."""
+    """After max.poll.interval.ms a hung reader loses the partitions for which others wait; without it they wait."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"max.poll.interval.ms": "1"})
     hung = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([hung], orders())
     other = Reader(engine, "g", "orders")
     wait_until(lambda: hung.held.wanted_back, "the member must give partitions back")
-    engine.groups.listed()  # When this returns, the thread has set its timer.
+    engine.groups.listed()  # When this call returns, the thread has set its timer.
     clock.advance(1)
-    engine.groups.listed()  # Wakes the thread, whose clock was not running.
+    engine.groups.listed()  # Wakes the thread, whose clock stood still.
     wait_until_shared([hung, other], orders())
     assert hung.held.lost is None
 
 
 def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
-    """A member too many is refused, and the others read on."""
+    """A member beyond the largest group size is refused, and the existing members continue to read."""
     readers = [Reader(engine, "g", "orders") for _ in range(4)]
     wait_until_shared(readers, orders())
     extra = Reader(engine, "g", "orders")
@@ -309,7 +309,7 @@ def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
 
 
 def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngine):
-    """Setting is refused while there are members, as in Kafka's tool; one bad position or partition changes nothing."""
+    """Setting positions is refused while there are members, as by Kafka's tool. An invalid one changes nothing."""
     groups = engine.groups
     groups.set_positions("g", {orders(0)[0]: Position(7), orders(1)[0]: Position(10**12, "far")})
     assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
@@ -338,7 +338,7 @@ def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngin
 
 
 def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """Deleting a group deletes positions and settings, also for the next owner."""
+    """Deleting a group deletes its positions and settings; the next owner finds none either."""
     groups = engine.groups
     groups.create("g")
     with pytest.raises(errors.GroupExistsError):
@@ -361,7 +361,7 @@ def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk
 
 
 def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """Settings of groups are stored beside the topics'; a bad one changes nothing, and an unknown group has none."""
+    """A group's settings are stored with those of topics. An invalid one changes nothing; an unknown group has none."""
     groups = engine.groups
     groups.create("g")
     groups.alter_config("g", {"commit": "manual", "auto.offset.reset": "latest"})
@@ -402,7 +402,7 @@ def test_members_of_a_process_that_ended_are_gone(
 def test_who_closes_an_engine_ends_its_members(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """Members get the end, their commits count, and a broker that takes over finds the group Empty."""
+    """Members are told of the end, their commits count, and a broker that takes over finds the group Empty."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     last = reader.member.commit({orders(0)[0]: Position(7)})
@@ -420,7 +420,7 @@ def test_who_closes_an_engine_ends_its_members(
 def test_a_read_only_engine_shows_groups_as_they_were_written(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """Members are shown, too; nothing can be changed, and joining is a change."""
+    """A read-only engine shows groups and members, but changes nothing and accepts no joins."""
     reader = Reader(engine, "g", "orders", name="cat")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -446,7 +446,7 @@ def test_a_read_only_engine_shows_groups_as_they_were_written(
 def test_a_follower_shows_groups_and_changes_none(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """Groups are the leader's, so a follower does not even remove members that ended."""
+    """Groups belong to the leader, so a follower does not even remove members that ended."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     killed = SimulatedDisk()
@@ -463,7 +463,7 @@ def test_a_follower_shows_groups_and_changes_none(
 
 
 def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, disk: SimulatedDisk):
-    """A commit fails with ENOSPC and leaves the old position; a new group that cannot be written does not exist."""
+    """A commit fails with ENOSPC and leaves the old position. A new group that cannot be written does not exist."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -511,7 +511,7 @@ def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: Ma
 
 
 def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: EmbeddedEngine, clock: ManualClock):
-    """A created group without positions stays as long as positions do; a broker would delete it at its next check."""
+    """A created group without positions stays as long as positions do. A broker deletes it at its next check."""
     engine.groups.create("g")
     clock.advance(7 * DAY_MS - 1)
     engine.maintain_now(clock())

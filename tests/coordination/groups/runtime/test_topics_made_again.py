@@ -1,4 +1,4 @@
-"""Positions in a deleted topic whose name a new topic has."""
+"""Tests of positions in a deleted topic after a new topic has taken its name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def committed(engine: Engine) -> dict[TopicPartition, int]:
 
 
 def commit_without_id(engine: Engine, offset: int) -> None:
-    """Append a position like a transaction or an older broker, without topic id."""
+    """Append a position without topic id, as a transaction or an older broker does."""
     position = CommittedOffset(
         group="g",
         topic="orders",
@@ -56,7 +56,7 @@ def commit_without_id(engine: Engine, offset: int) -> None:
 def test_a_new_topic_of_the_name_begins_without_a_position(
     tmp_path, opened: Callable[[Path], Engine], loaded: bool
 ):
-    """The old position does not count, also if groups were unused at the deletion, or after a restart."""
+    """The old position does not count, even if no group was used before the deletion, or after a restart."""
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
     with closing(opened(tmp_path)) as engine:
@@ -83,7 +83,7 @@ def test_a_new_topic_of_the_name_begins_without_a_position(
 def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
     tmp_path, opened: Callable[[Path], Engine], loaded: bool
 ):
-    """A position without topic id is deleted with its topic, even if groups were unused before."""
+    """A position without topic id is deleted with its topic, even if no group was used before."""
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
     with closing(opened(tmp_path)) as engine:
@@ -100,7 +100,7 @@ def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
 
 
 def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(disk: SimulatedDisk):
-    """If the disk fails before the position is deleted, the topic cannot be created again until that is done."""
+    """If the disk fails before the position is deleted, the topic cannot be created again until it is deleted."""
     engine = engine_on(disk)
     engine.create_topic("orders")
     engine.create_topic("__consumer_offsets", partitions=1)
@@ -120,7 +120,7 @@ def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(dis
 
 
 class RememberingDisk(SimulatedDisk):
-    """A disk that copies its content before each change, as a kill at that moment leaves it."""
+    """A disk that copies its content before each change, which is what a kill at that moment would leave."""
 
     kept: list[SimulatedDisk] | None = None
 
@@ -132,7 +132,7 @@ class RememberingDisk(SimulatedDisk):
 
 
 def test_a_kill_leaves_the_position_to_the_topic_that_it_belongs_to():
-    """At each step of a deletion and a creation the old topic has its position, and the new one none."""
+    """At each step of a deletion and a creation the old topic has its position, and the new topic has none."""
     disk = RememberingDisk()
     engine = engine_on(disk)
     topic_id = engine.create_topic("orders").topic_id

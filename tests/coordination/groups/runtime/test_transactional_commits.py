@@ -1,4 +1,4 @@
-"""Positions committed with a transaction, by its coordinator's requests (TxnOffsetCommit, WriteTxnMarkers)."""
+"""Tests of positions committed in a transaction, by TxnOffsetCommit and WriteTxnMarkers requests."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def world(disk: SimulatedDisk, clock: ManualClock) -> Iterator[World]:
 def test_they_count_when_it_is_committed(
     world: World, kind: ControlType, expected: dict[TopicPartition, int], reopened: bool
 ):
-    """Of two positions the later one counts; after an abort neither does, also for the next process."""
+    """The later of two positions counts. After an abort neither counts, even in the next process."""
     for place, offset in ((T0, 5), (T0, 6), (T1, 2)):
         world.commit(place, offset)
     if reopened:
@@ -91,7 +91,7 @@ def test_they_count_when_it_is_committed(
 
 
 def test_a_marker_that_comes_twice_does_no_harm(world: World):
-    """A marker repeated after a lost answer does nothing; the next transaction is a new one."""
+    """A marker that is repeated after a lost answer has no effect. The next transaction is a new one."""
     world.commit(T0, 5)
     world.end(COMMIT)
     world.end(COMMIT)
@@ -102,7 +102,7 @@ def test_a_marker_that_comes_twice_does_no_harm(world: World):
 
 
 def test_a_producer_that_was_fenced_commits_nothing(world: World):
-    """A producer with an older epoch than the log's is refused."""
+    """A producer with an older epoch than in the log is refused."""
     world.commit(T0, 5, epoch=1)
     world.end(COMMIT, epoch=1)
     with pytest.raises(ProducerFencedError):
@@ -111,7 +111,7 @@ def test_a_producer_that_was_fenced_commits_nothing(world: World):
 
 
 def test_they_are_committed_for_a_member_while_it_is_one(world: World):
-    """A commit names a member's id and generation, or neither for the partition's present holder."""
+    """A commit names the id and generation of a member, or no member for the partition's current holder."""
     reader = Reader(world.engine, "g", "orders")
     wait_until_shared([reader], [T0, T1])
     member = {"member_id": reader.member.member_id, "generation": reader.held.generation}
@@ -125,7 +125,7 @@ def test_they_are_committed_for_a_member_while_it_is_one(world: World):
 
 
 def test_what_makes_no_sense_is_refused(world: World):
-    """An invalid commit is refused, and no position is pending."""
+    """An invalid commit is refused, and leaves no pending position."""
     with pytest.raises(UnknownTopicError):
         world.commit(TopicPartition("nowhere", 0), 1)
     with pytest.raises(InvalidPositionError):
@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_refused(world: World):
 
 
 def test_a_transaction_that_ends_after_its_topic_moves_nobody_in_the_next_one(world: World):
-    """A position of an open transaction does not reach a new topic, even if its deletion failed at first."""
+    """A position of an open transaction never reaches a new topic, even if its deletion failed at first."""
     world.commit(T0, 5)
     world.disk.fail("pwrite", suffix=".log")
     world.engine.delete_topic("orders")

@@ -1,4 +1,4 @@
-"""A partition in a share group: Kafka's own test cases, and results of its classes with a manual clock."""
+"""Tests of a partition in a share group: Kafka's own test cases, and results of its classes with a manual clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMITS = Limits(LOCK, 5, 200)
 
 
 class Bench:
-    """A share partition whose writes succeed, a clock, and the batches of a log."""
+    """A share partition whose writes succeed, with a clock and the batches of a log."""
 
     def __init__(self, *log: tuple[int, int], limits: Limits = LIMITS) -> None:
         self.limits = limits
@@ -62,7 +62,7 @@ class Bench:
         return [tuple(one) for one in self.partition.acquire(wanted, self.now)]
 
     def take_next(self, most: int = 1 << 30, **options) -> list[tuple[int, int, int]]:
-        """Acquire like a broker, from the log's records at the next fetch offset on."""
+        """Acquire as a broker does, from the log's records from the next fetch offset on."""
         offset = self.partition.next_fetch_offset()
         batches = [one for one in self.log if one[1] >= offset]
         return self.take(most, fetch_offset=offset, log=batches, **options) if batches else []
@@ -120,7 +120,7 @@ def test_holes_of_what_was_kept_are_fetched_first():
 
 
 def test_holes_are_filled_one_after_the_other_and_what_the_log_lacks_is_passed_over():
-    """A fetch of the first hole moves on to the next; offsets missing in the log do not hold the start."""
+    """A fetch of the first hole moves on to the next. Offsets that the log lacks do not hold the start back."""
     bench = loaded(10, (15, 20, ACKNOWLEDGED, 2), (30, 40, ARCHIVED, 3), log=[(10, 14), (21, 25), (41, 50)])
 
     assert [(10, 14, 1)] == bench.take_next(5)
@@ -133,7 +133,7 @@ def test_holes_are_filled_one_after_the_other_and_what_the_log_lacks_is_passed_o
 
 
 def test_done_batches_at_the_start_are_passed_over_when_they_are_loaded():
-    """The start moves to the first record that is not done."""
+    """When a state is loaded, the start moves to the first record that is not done."""
     bench = loaded(10, (10, 14, ACKNOWLEDGED, 1), (15, 19, AVAILABLE, 1))
 
     assert (15, 15) == (bench.partition.start_offset, bench.partition.next_fetch_offset())
@@ -141,13 +141,13 @@ def test_done_batches_at_the_start_are_passed_over_when_they_are_loaded():
 
 @pytest.mark.parametrize("batch", [(9, 12, 0, 1), (12, 11, 0, 1)])
 def test_a_state_that_does_not_fit_its_start_offset_is_refused(batch):
-    """A batch below the start, or one with its end before its beginning, is refused."""
+    """A loaded batch below the start, or with its end before its first offset, is refused."""
     with pytest.raises(StorageError, match="contradicts"):
         loaded(10, batch)
 
 
 def test_the_bound_between_start_and_end_counts_what_is_done_and_lets_what_was_released_through():
-    """Row 152: twenty records at most; records released within the bound are delivered again, new ones are not."""
+    """Row 152: at most twenty records are in flight; records released within are delivered again, new ones are not."""
     bench = Bench((10, 14), (15, 24), (25, 29), (30, 32), limits=Limits(LOCK, 5, 20))
 
     assert [(10, 29, 1)] == bench.take(500)
@@ -163,7 +163,7 @@ def test_the_bound_between_start_and_end_counts_what_is_done_and_lets_what_was_r
 
 
 def test_one_error_undoes_all_of_an_acknowledgement():
-    """Row 153: one record acknowledged twice in a request leaves every record held, as one batch."""
+    """Row 153: if a request acknowledges one record twice, all records stay held, as one batch."""
     bench = Bench((5, 9), (10, 14), (15, 19))
     for one in bench.log:
         bench.take(log=[one])
@@ -175,7 +175,7 @@ def test_one_error_undoes_all_of_an_acknowledgement():
 
 
 def test_the_second_end_of_a_lock_archives_at_a_limit_of_two():
-    """Row 154: a record archived after the start counts as done."""
+    """Row 154: with a limit of two, a record whose lock expires twice is archived, and counts as done."""
     bench = Bench((0, 9), (10, 19), limits=Limits(LOCK, 2, 200))
     bench.take(log=[(0, 9)])
     bench.take(log=[(10, 19)])
@@ -190,7 +190,7 @@ def test_the_second_end_of_a_lock_archives_at_a_limit_of_two():
 
 
 def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
-    """Row 155: all other records were accepted, so the start moves past them all."""
+    """Row 155: released records at the limit are archived; as all others were accepted, the start moves past them."""
     bench = Bench((10, 14), (15, 19), limits=Limits(LOCK, 2, 200))
     bench.take(log=[(10, 14)])
     bench.take(log=[(15, 19)])
@@ -204,7 +204,7 @@ def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
 
 
 def test_what_is_narrowed_comes_by_itself():
-    """Row 156: records with count 2 come with new ones; those with count 3 end the fetch and come alone, halved."""
+    """Row 156: records with count 2 come with new ones. Records with count 3 end the fetch and come alone, halved."""
     log = [(7, 19), (20, 27)]
     bench = loaded(5, (15, 19, AVAILABLE, 2), (20, 22, ARCHIVED, 3), (26, 30, AVAILABLE, 3), log=log)
 
@@ -219,7 +219,7 @@ def test_what_is_narrowed_comes_by_itself():
 
 
 def test_a_batch_is_halved_until_its_records_come_alone():
-    """Row 157: the limit is seven, and twenty records were delivered four times."""
+    """Row 157: with a limit of seven, twenty records that were delivered four times are halved until each is alone."""
     bench = loaded(5, (15, 34, AVAILABLE, 4), log=[(15, 34)], deliveries=7)
     assert [(15, 24, 5)] == bench.take(500, fetch_offset=5)
     bench.wait()
@@ -245,7 +245,7 @@ def test_the_last_attempt_is_alone_among_others():
 
 
 def test_the_logs_start_archives_what_waits_and_leaves_what_is_held():
-    """Row 159: the start offset follows at once; held records below it stay held."""
+    """Row 159: if the log start moves, the start offset follows at once; held records below it stay held."""
     log = [(first, first + 4) for first in range(2, 37, 5)]
     bench = Bench(*log)
     for one in log:
@@ -272,7 +272,7 @@ def test_the_logs_start_archives_what_waits_and_leaves_what_is_held():
 
 
 def test_what_is_held_below_the_logs_start_keeps_the_start_until_it_is_settled():
-    """Accepting records above does not move the start; when the locks below expire, their records are archived."""
+    """Accepting records above does not move the start. When the locks below expire, their records are archived."""
     bench = Bench((0, 9), (10, 19))
     bench.take(log=[(0, 9)])
     bench.take(log=[(10, 19)])
@@ -289,7 +289,7 @@ def test_what_is_held_below_the_logs_start_keeps_the_start_until_it_is_settled()
 
 
 def test_a_write_that_fails_leaves_the_records_held():
-    """Row 160: the records can be acknowledged again."""
+    """Row 160: if the write fails, the records stay held and can be acknowledged again."""
     bench = Bench((5, 9))
     bench.take()
     change = bench.partition.acknowledge(ME, [AckBatch(5, 9, (ACCEPT,))], bench.now)
@@ -319,7 +319,7 @@ def test_a_lock_that_ends_while_a_write_fails_gives_the_records_back(limit: int,
 
 
 def test_a_lock_that_ends_while_a_change_is_written_changes_nothing_of_it():
-    """Row 161: only records that were not acknowledged are released."""
+    """Row 161: a lock that expires during a write releases only records that are not being acknowledged."""
     bench = Bench((0, 4), (5, 19))
     bench.take(10, batch_size=5)
     words = [AckBatch(0, 0, (RELEASE,)), AckBatch(1, 1, (ACCEPT,)), AckBatch(5, 19, (ACCEPT,))]
@@ -340,7 +340,7 @@ def test_a_lock_that_ends_while_a_change_is_written_changes_nothing_of_it():
 
 
 def test_a_lock_is_renewed_without_a_write():
-    """Row 162: a renewal of single records moves the lock's end; after that others can get them."""
+    """Row 162: renewing single records moves the end of their locks; after that end others can get them."""
     bench = Bench((0, 1), limits=Limits(LOCK, 2, 200))
     bench.take()
     bench.now = 50
@@ -355,7 +355,7 @@ def test_a_lock_is_renewed_without_a_write():
 
 
 def test_the_limit_counts_as_it_is_when_records_are_released():
-    """Row 163: the limit was lowered while the records were held."""
+    """Row 163: if the limit was lowered while records were held, the lower limit counts at their release."""
     bench = Bench((5, 14), limits=Limits(LOCK, 10, 200))
     bench.take()
     bench.say((5, 14, RELEASE))
@@ -368,7 +368,7 @@ def test_the_limit_counts_as_it_is_when_records_are_released():
 
 
 def test_new_records_are_cut_at_batches_of_the_log_or_exactly():
-    """Three records of a ten-record batch acquire all ten; exactly three leave the other seven, never delivered."""
+    """A request for three records acquires all ten of a batch, or exactly three; then seven stay undelivered."""
     assert [(0, 9, 1)] == Bench((0, 9)).take(3)
     bench = Bench((0, 9))
 
@@ -378,7 +378,7 @@ def test_new_records_are_cut_at_batches_of_the_log_or_exactly():
 
 
 def test_a_batch_that_always_fails_is_narrowed_to_its_records():
-    """A failing batch of eight is divided in the same steps as by Kafka's own classes."""
+    """A failing batch of eight is divided in the same steps as by Kafka's classes."""
     bench = Bench((0, 7))
     sizes = []
     while found := bench.take_next():
@@ -390,7 +390,7 @@ def test_a_batch_that_always_fails_is_narrowed_to_its_records():
 
 
 def test_a_poison_record_takes_no_neighbor_along():
-    """The sixth of eight records kills its reader: seven are accepted, and one is archived."""
+    """If the sixth of eight records kills its reader, seven records are accepted, and the sixth is archived."""
     bench = Bench((0, 7))
     done = []
     while found := bench.take_next():
@@ -405,7 +405,7 @@ def test_a_poison_record_takes_no_neighbor_along():
 
 
 def test_what_a_transaction_aborted_is_archived_and_not_given():
-    """Only the batches around an aborted one are delivered."""
+    """Records of an aborted transaction are archived, and only the batches around them are delivered."""
     bench = Bench((0, 4), (5, 9), (10, 14))
 
     assert [(0, 4, 1), (10, 14, 1)] == bench.take(aborted=[(5, 9)])
@@ -426,7 +426,7 @@ def test_what_compaction_removed_meanwhile_is_archived():
 
 
 def test_a_member_that_goes_gives_back_what_it_holds_and_no_more():
-    """Released records keep their delivery count; records of other members stay held."""
+    """Records that a leaving member releases keep their delivery count. Records of other members stay held."""
     bench = Bench((0, 4), (5, 9))
     bench.take(log=[(0, 4)])
     bench.take(log=[(5, 9)], member=OTHER)
@@ -438,7 +438,7 @@ def test_a_member_that_goes_gives_back_what_it_holds_and_no_more():
 
 
 def test_a_gap_is_archived_and_what_is_below_the_start_is_passed_over():
-    """A gap is an offset without a record; acknowledgements below the start are ignored."""
+    """A gap is an offset without a record, and is archived. Acknowledgements below the start are ignored."""
     bench = Bench((0, 4))
     bench.take()
     bench.say((0, 2, GAP))
@@ -458,7 +458,7 @@ def test_a_gap_is_archived_and_what_is_below_the_start_is_passed_over():
     ],
 )
 def test_what_was_never_handed_out_cannot_be_acknowledged(ack, error):
-    """Offsets after or before the acquired ones, and an unknown type, are refused."""
+    """Offsets before or after the acquired ones, and an unknown type, are refused."""
     bench = loaded(0, (5, 9, AVAILABLE, 1))
     bench.take(log=[(5, 9)])
 
@@ -468,7 +468,7 @@ def test_what_was_never_handed_out_cannot_be_acknowledged(ack, error):
 
 
 def test_another_member_and_a_second_word_are_refused():
-    """Only the holder may acknowledge a record, and once."""
+    """Only the holder may acknowledge a record, and only once."""
     bench = Bench((0, 4))
     bench.take()
     with pytest.raises(RecordNotHeldError):
@@ -480,7 +480,7 @@ def test_another_member_and_a_second_word_are_refused():
 
 
 def test_who_holds_what_is_told():
-    """Holders are listed by offset with begin and end of the lock, without settled records."""
+    """Holders are listed by offset with begin and end of the lock, without records that are already done."""
     bench = Bench((0, 1), (2, 3))
     bench.now = 7
     bench.take(log=[(0, 1)])

@@ -1,4 +1,4 @@
-"""Merge the states of records: Kafka's own test cases, and invariants."""
+"""Tests of merging the states of records: Kafka's own test cases, and invariants."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ B = StateBatch
     ],
 )
 def test_two_batches(known: StateBatch, changed: StateBatch, expected: list[StateBatch]):
-    """Row 168: the higher count wins, then the higher state; equal neighbors are merged."""
+    """Row 168: the higher count wins, then the higher state. Equal neighbors are merged."""
     assert tuple(expected) == combine([known], [changed], -1)
 
 
 def test_what_lies_below_the_start_is_dropped():
-    """Row 168: a batch across the start is cut there."""
+    """Row 168: a batch that contains the start offset is cut there."""
     batches = [B(90, 99, 0, 1), B(100, 110, 0, 1)]
 
     assert (B(105, 110, 0, 1), B(111, 115, 2, 1)) == combine(batches, [B(111, 115, 2, 1)], 105)
 
 
 def test_an_accepted_piece_splits_what_was_held():
-    """Three pieces result, as from Kafka's own classes; a lower count changes nothing."""
+    """An accepted piece in the middle gives three pieces, as in Kafka's classes. A lower count changes nothing."""
     pieces = combine([B(100, 119, 0, 1)], [B(105, 109, 2, 1)], 100)
 
     assert (B(100, 104, 0, 1), B(105, 109, 2, 1), B(110, 119, 0, 1)) == pieces
@@ -70,7 +70,7 @@ batches = st.lists(
 
 
 def states(found: tuple[StateBatch, ...] | list[StateBatch], start: int) -> dict[int, tuple[int, int]]:
-    """Return each record's state: the one with the highest count, then the highest state."""
+    """Return each record's state: the one with the highest count; among equal counts, the highest state."""
     best: dict[int, tuple[int, int]] = {}
     for one in found:
         for offset in range(max(start, one.first), one.last + 1):
@@ -80,7 +80,7 @@ def states(found: tuple[StateBatch, ...] | list[StateBatch], start: int) -> dict
 
 @given(batches, batches, st.integers(-1, 20))
 def test_each_record_has_the_state_that_was_delivered_most(known, changed, start):
-    """Merged batches are ordered and do not overlap."""
+    """Merged batches are ordered and do not overlap; each record has the state with the most deliveries."""
     merged = combine(known, changed, start)
 
     assert states([*known, *changed], start) == states(merged, start)

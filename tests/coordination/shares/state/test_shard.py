@@ -1,4 +1,4 @@
-"""One partition of the share state topic: the records written for each request, and refused requests."""
+"""Tests of one partition of the share state topic: the records written for each request, and refused requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = Timestamp(1_700_000_000_000)
 
 
 class Bench:
-    """A shard with an in-memory list of appended records."""
+    """A shard whose appended records are in a list in memory."""
 
     def __init__(self) -> None:
         self.shard = StateShard()
@@ -61,7 +61,7 @@ def kind(record: StateRecord) -> RecordType:
 
 
 def test_a_state_begins_with_a_snapshot():
-    """The first snapshot has epoch 0, or one more than the last; the count is known if the start is."""
+    """The first snapshot has epoch 0, or one more than the last epoch. The count is known if the start is known."""
     bench = Bench()
     first, second = bench.initialize(epoch=3), bench.initialize(epoch=4, start=10)
 
@@ -70,7 +70,7 @@ def test_a_state_begins_with_a_snapshot():
 
 
 def test_after_so_many_updates_comes_a_snapshot(monkeypatch):
-    """Row 164: after two updates comes a snapshot of the next epoch, and then updates again."""
+    """Row 164: after two updates a snapshot of the next epoch is written, and then updates again."""
     monkeypatch.setattr(shard_module, "UPDATES_PER_SNAPSHOT", 2)
     bench = Bench()
     bench.initialize()
@@ -85,7 +85,7 @@ def test_after_so_many_updates_comes_a_snapshot(monkeypatch):
 
 
 def test_what_others_did_not_touch_is_not_lost(monkeypatch):
-    """Row 165: the first and the third batch are done, the start moves, and the second one stays in the snapshot."""
+    """Row 165: the first and third batch are done and the start moves; the second batch stays in the snapshot."""
     monkeypatch.setattr(shard_module, "UPDATES_PER_SNAPSHOT", 0)
     bench = Bench()
     bench.initialize()
@@ -101,7 +101,7 @@ def test_what_others_did_not_touch_is_not_lost(monkeypatch):
 
 
 def test_older_epochs_are_refused():
-    """Row 166: an older leader or state epoch changes nothing; -1 is not compared."""
+    """Row 166: a request with an older leader or state epoch changes nothing. An epoch of -1 is not compared."""
     bench = Bench()
     bench.initialize(epoch=1)
     bench.apply(bench.shard.read(KEY, 5, NOW)[1])
@@ -119,7 +119,7 @@ def test_older_epochs_are_refused():
 
 
 def test_a_new_leader_writes_its_epoch():
-    """Row 167: the epoch is an update without batches; a second read by the same leader writes nothing."""
+    """Row 167: a new leader's epoch is an update without batches. A second read by this leader writes nothing."""
     bench = Bench()
     bench.initialize()
     state, record = bench.shard.read(KEY, 2, NOW)
@@ -149,7 +149,7 @@ def test_cold_states_are_snapshotted_once():
 
 
 def test_what_is_below_every_newest_snapshot_is_redundant():
-    """Records before the newest snapshot of every state are redundant; a deleted state no longer counts."""
+    """Records before every state's newest snapshot are redundant. A deleted state no longer counts."""
     bench, other = Bench(), KEY._replace(partition=1)
     assert bench.shard.redundant_below() is None
     bench.initialize()
@@ -162,7 +162,7 @@ def test_what_is_below_every_newest_snapshot_is_redundant():
 
 
 def test_states_of_topics_that_are_gone_are_deleted():
-    """A deleted state can be started again with any epoch."""
+    """After the state of a deleted topic is deleted, it can be started again with any epoch."""
     bench = Bench()
     bench.initialize(epoch=5)
     (tombstone,) = bench.shard.delete_topics(frozenset({KEY.topic_id}))

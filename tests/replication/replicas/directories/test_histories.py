@@ -1,4 +1,4 @@
-"""Starts with some of a set's directories, after each had been written with different others."""
+"""Tests of starts with some directories of a set, each of which was written with different others before."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def two_with(text: str) -> Replicated:
 
 
 def refused(all_of: Replicated, error: type[StorageError], *roots: Path, match: str | None = None) -> None:
-    """Assert that a start is refused and has changed nothing on any disk."""
+    """Assert that a start is refused and changes nothing on any disk."""
     before = all_of.disks.tree()
     with pytest.raises(error, match=match):
         all_of.open(*roots)
@@ -51,7 +51,7 @@ def refused(all_of: Replicated, error: type[StorageError], *roots: Path, match: 
 
 
 def runs(all_of: Replicated, root: Path) -> list[tuple[int, ...]]:
-    """Return the directories of each run that a directory's state file lists."""
+    """Return the directories of each run that the state file of directory `root` lists."""
     copy = read_replica_file(all_of.disks, root)
     assert copy is not None
     return [tuple(run.directories) for run in copy.runs]
@@ -75,7 +75,7 @@ def end_by_kill(_: Replicated) -> None:
 def test_a_directory_that_may_have_more_is_not_gone_on_without(
     end: Callable[[Replicated], None], how: str
 ) -> None:
-    """A start is refused with the directory and the remedy, and changes nothing; with `--without` it goes on."""
+    """A start is refused with the directory and the remedy, and changes nothing. With `--without` it goes on."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -91,7 +91,7 @@ def test_a_directory_that_may_have_more_is_not_gone_on_without(
 
 
 def test_each_disk_alone_and_then_both_is_a_fork() -> None:
-    """If each disk was used alone, both may have own records: the start names both as a fork and changes neither."""
+    """If each disk was used alone, both may have own records: the start reports both as a fork and changes neither."""
     two = two_with("common\n")
     two.open(A, left_out=(B,))
     for number in range(20):
@@ -112,7 +112,7 @@ def test_each_disk_alone_and_then_both_is_a_fork() -> None:
 
 
 def test_a_directory_that_was_away_is_brought_up_to_date() -> None:
-    """A directory with an older history gets the other's records."""
+    """A directory with an older history gets the records of the other directory."""
     two = two_with("a\n")
     two.open(A, left_out=(B,))
     two.append("b\n")
@@ -126,7 +126,7 @@ def test_a_directory_that_was_away_is_brought_up_to_date() -> None:
 
 
 def test_a_directory_is_not_written_to_without_the_others() -> None:
-    """Without its set a directory cannot be written, as its records would mix with the set's; it can be read."""
+    """A directory without the rest of its set can be read but not written, as its records would mix with the set's."""
     two = two_with("a\n")
     before = two.disks.tree()
     with pytest.raises(
@@ -139,7 +139,7 @@ def test_a_directory_is_not_written_to_without_the_others() -> None:
 
 
 def test_reading_needs_no_consent() -> None:
-    """Reading with a missing directory needs no consent; a warning names the directory."""
+    """Reading with a missing directory needs no consent. A warning names the missing directory."""
     two = two_with("a\n")
     two.open(A, read_only=True)
     assert ["a"] == two.lines()
@@ -150,7 +150,7 @@ def test_reading_needs_no_consent() -> None:
 
 @pytest.mark.parametrize("there", [*combinations((A, B, C), 2), *combinations((A, B, C), 1)])
 def test_more_than_half_of_three_serve_without_consent(there: tuple[Path, ...]) -> None:
-    """Two of three serve without consent, as any two share one with the newest state. One alone needs consent."""
+    """Two of three serve without consent, as any two include the newest state. A single directory needs consent."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -174,7 +174,7 @@ def test_more_than_half_of_three_serve_without_consent(there: tuple[Path, ...]) 
 
 
 def test_a_fork_of_two_against_one_is_refused() -> None:
-    """One directory went on alone by consent, the other two as a majority: the start is refused as a fork."""
+    """If one directory went on alone by consent and the other two as a majority, the start is refused as a fork."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     three.engine.close()
@@ -189,7 +189,7 @@ def test_a_fork_of_two_against_one_is_refused() -> None:
 
 
 def test_a_directory_that_returns_having_forked_stays_away() -> None:
-    """A directory that was written elsewhere meanwhile stays away; the others keep their acknowledged records."""
+    """A directory that was written elsewhere meanwhile stays out of service. The others keep acknowledged records."""
     two = two_with("a\n")
     elsewhere = two.disks.tree()
     two.open(B, left_out=(A,))
@@ -212,13 +212,13 @@ def test_a_directory_that_returns_having_forked_stays_away() -> None:
 
 
 class KilledError(BaseException):
-    """The simulated end of the process."""
+    """Raised to simulate the end of the process."""
 
 
 def killed(
     all_of: Replicated, monkeypatch: pytest.MonkeyPatch, writes: int, act: Callable[[], object]
 ) -> bool:
-    """Kill the process after `writes` copies of the state file were written; return whether it got that far."""
+    """Kill the process after `writes` copies of the state file were written. Return whether that many were written."""
     left, write = writes, ReplicaDirectory.write
     kept: list[SeveralDisks] = []
 
@@ -243,7 +243,7 @@ def killed(
 def test_a_kill_between_the_copies_of_a_write_forks_nothing(
     alone: Path, returned: Path | None, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run counts once all its directories have recorded it; if either goes on alone, the other is an older copy.
+    """A run counts after all its directories have recorded it. If either goes on alone, the other is an older copy.
 
     The kill is at a start after both directories or only one of them served, and twice in a row.
     """
@@ -272,7 +272,7 @@ def test_a_kill_between_the_copies_of_a_write_forks_nothing(
 
 @pytest.mark.parametrize("writes", range(7))
 def test_a_kill_while_a_set_is_made_loses_no_topic(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directories used without replicas are adopted as a whole or not at all."""
+    """Directories used without replicas are adopted either all together or not at all."""
     two = Replicated()
     two.engine.close()
     two.make_disks()
@@ -290,7 +290,7 @@ def test_a_kill_while_a_set_is_made_loses_no_topic(writes: int, monkeypatch: pyt
 
 @pytest.mark.parametrize("operation", ["rename", "sync_directory"])
 def test_a_directory_that_fails_while_it_is_told_of_a_run_forks_nothing(operation: str) -> None:
-    """A directory that fails while it records a run has the older history, whether the record is on disk or not."""
+    """A directory that fails while it records a run has the older history, even if the record reached its disk."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     break_disk(three.disk(3))
@@ -308,7 +308,7 @@ def test_a_directory_that_fails_while_it_is_told_of_a_run_forks_nothing(operatio
 
 
 def test_a_failure_of_all_directories_forks_nothing() -> None:
-    """All directories fail and return unchanged, one by one; the last state may be on any of their disks."""
+    """All directories fail and return unchanged, one after the other. Any of their disks may have the last state."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -327,7 +327,7 @@ def test_a_failure_of_all_directories_forks_nothing() -> None:
 
 
 def test_leader_epochs_never_repeat() -> None:
-    """Each run, with either directory or both, begins in a new leader epoch."""
+    """Each run, with either directory or with both, begins in a new leader epoch."""
     two = two_with("a\n")
     epochs = []
     for roots in ((A,), (A, B), (A,), (A, B), (A, B)):
@@ -340,7 +340,7 @@ def test_leader_epochs_never_repeat() -> None:
 
 
 def test_sets_are_not_mixed() -> None:
-    """A directory of another set and a copy of a named directory are refused."""
+    """A start refuses a directory of another set, and a copy of a directory that is also named."""
     two = two_with("a\n")
     copy = read_replica_file(two.disks, B)
     assert copy is not None
@@ -360,7 +360,7 @@ def without_history(all_of: Replicated, root: Path) -> None:
 
 
 def test_a_set_of_version_1_goes_on() -> None:
-    """The first change writes version 2 to both directories; a start with one of them needs consent."""
+    """The first change writes version 2 to both directories. A start with only one of the directories needs consent."""
     two = two_with("a\n")
     for root in two.roots:
         without_history(two, root)
@@ -375,7 +375,7 @@ def test_a_set_of_version_1_goes_on() -> None:
 
 
 def test_directories_of_version_1_that_went_on_apart_are_a_fork() -> None:
-    """Version 1 directories that were used apart have the same set id but unrelated histories, which is a fork."""
+    """Version 1 directories that were used apart have one set id but unrelated histories, which counts as a fork."""
     two = two_with("a\n")
     for root in two.roots:
         without_history(two, root)
@@ -387,7 +387,7 @@ def test_directories_of_version_1_that_went_on_apart_are_a_fork() -> None:
 
 
 def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
-    """The lost disk may have had later records, so an empty disk in its place needs consent, which names its path."""
+    """An empty disk in a directory's place needs consent by its path, as the lost disk may have newer records."""
     two = two_with("a\n")
     two.disks.disks[B] = SimulatedDisk()
     two.disks.sync_directory(Path("/"))
@@ -398,7 +398,7 @@ def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
 
 
 def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
-    """A half-initialized empty disk after a kill is not the lost disk: it does not lead, and clears no older copy."""
+    """An empty disk that a killed start began to initialize does not lead, and no older copy is cleared for it."""
     two = two_with("a\n")
     two.open(B, left_out=(A,))
     two.append("b\n")
@@ -416,7 +416,7 @@ def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
 
 
 def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """Only a start that fills an empty disk reports it; a refused or a read-only start fills nothing."""
+    """Only a start that fills an empty disk reports it. A refused start and a read-only start fill nothing."""
     two = two_with("a\n")
     two.disks.disks[B] = SimulatedDisk()
     two.disks.sync_directory(Path("/"))
@@ -441,7 +441,10 @@ def test_a_directory_without_its_copy_is_not_there() -> None:
 
 
 def test_a_directory_that_lost_its_copy_begins_no_life_of_its_own() -> None:
-    """Such a directory can be read alone, as meta.properties names its set; writing needs consent and makes a fork."""
+    """A directory without its state file can be read alone, as meta.properties names the set. Writing needs consent.
+
+    After such a write the set is forked.
+    """
     two = two_with("a\n")
     set_id = read_replica_file(two.disks, B).set_id  # type: ignore[union-attr]
     assert f"\ntopicfs.set={set_id}\n".encode() in two.disks.read_bytes(B / "meta.properties")
@@ -462,7 +465,10 @@ def test_a_directory_that_lost_its_copy_begins_no_life_of_its_own() -> None:
 
 
 def test_a_directory_of_a_set_that_has_no_mark_gets_it() -> None:
-    """A directory without the set's mark, from an earlier version or a broker that rewrote the file, gets the mark."""
+    """A directory without the mark of its set gets the mark.
+
+    An earlier version wrote no mark, and a broker that rewrites the file removes it.
+    """
     two = two_with("a\n")
     marked = meta_properties(two, B)
     unmarked = marked._replace(set_id=None)
@@ -472,14 +478,14 @@ def test_a_directory_of_a_set_that_has_no_mark_gets_it() -> None:
 
 
 def meta_properties(all_of: Replicated, root: Path) -> MetaProperties:
-    """Return a directory's meta.properties."""
+    """Return the meta.properties of directory `root`."""
     found = read_meta_properties(all_of.disks, root)
     assert found is not None
     return found
 
 
 def test_a_replaced_disk_gets_its_replicas_again_after_an_unclean_election() -> None:
-    """The lost disk had the last records, so it stays assigned; once another replica leads, the new disk is filled."""
+    """A lost disk that had the last records stays assigned. After another replica leads, the new disk is filled."""
     two = two_with("a\n")
     two.open(B, left_out=(A,))
     two.append("b\n")

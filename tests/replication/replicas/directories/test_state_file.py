@@ -1,4 +1,4 @@
-"""The replicas' state file, and what a restart takes from it."""
+"""Tests of the state file of replicas, and of the state that a restart reads from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILE = Path("/a/topicfs.replicas")
 
 
 def test_what_is_written_is_read():
-    """Every field is read back as written."""
+    """Reading a state file returns every field as it was written."""
     one, two = ReplicaId(1), ReplicaId(2)
     entry = state_file.ReplicatedTopicEntry(
         "id", MappingProxyType({"retention.ms": "1"}), 2, MappingProxyType({0: new_state((two, one))})
@@ -70,7 +70,7 @@ DAMAGED_RUNS = (
     ],
 )
 def test_a_damaged_file_is_named(data: bytes):
-    """The error of a damaged file has its path and what is wrong."""
+    """The error for a damaged file names its path and the fault."""
     with pytest.raises(CorruptionError, match="topicfs.replicas"):
         state_file.decode_replica_file(data, file=FILE)
 
@@ -93,7 +93,7 @@ def test_topics_that_were_there_before_get_replicas():
 
 
 def test_a_partition_that_is_in_two_directories_is_refused():
-    """A partition found in two directories that never replicated is refused, as either may be the valid one."""
+    """A partition in two directories that never replicated is refused, as either copy may be the valid one."""
     two = Replicated()
     two.engine.close()
     two.make_disks()
@@ -105,7 +105,7 @@ def test_a_partition_that_is_in_two_directories_is_refused():
 
 
 def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_out(monkeypatch):
-    """If two disks fail at once, the remaining directories alone agree on the new state."""
+    """If a disk fails while another disk's failure is recorded, the remaining directories agree on the state."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     one, two = (three.engine._replica_dirs[ReplicaId(number)] for number in (1, 2))

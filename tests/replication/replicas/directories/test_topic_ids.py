@@ -1,4 +1,4 @@
-"""The file with the topic id in a replica's directory is restored if it is lost, never with another topic's id."""
+"""Tests that the file with the topic id in a replica's directory is restored, never with another topic's id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(two: Replicated, number: int) -> Path:
 
 
 def lose(two: Replicated, number: int, content: bytes | None) -> None:
-    """Overwrite a replica's file with `content`, or remove it."""
+    """Overwrite the file of replica `number` with `content`, or remove the file if `content` is None."""
     disk = two.disk(number)
     if content is None:
         disk.unlink(path(two, number))
@@ -39,7 +39,7 @@ def lose(two: Replicated, number: int, content: bytes | None) -> None:
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: !", b"\xff\0"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_that_is_lost_is_written_again_at_the_start(two, number, content, registry):
-    """The id comes from the state that the directory last recorded; the replica stays in sync, and the log says so."""
+    """The id comes from the directory's last recorded state. The replica stays in sync, and the log says so."""
     good = two.disks.read_bytes(path(two, number))
     two.engine.close()
     lose(two, number, content)
@@ -54,7 +54,7 @@ def test_one_that_is_lost_is_written_again_at_the_start(two, number, content, re
 
 
 def test_both_that_are_lost_are_written_again(two):
-    """The files of both replicas are restored without a copy of either."""
+    """If the files of both replicas are lost, both are restored, although no copy is left."""
     two.engine.close()
     for number in (1, 2):
         lose(two, number, b"")
@@ -73,7 +73,7 @@ def test_another_topics_id_is_reported_and_left(two):
 
 
 def test_a_topic_that_was_made_anew_meanwhile_takes_nothing_of_the_old_one(two):
-    """A directory that lost the id while it was away gets the old id, and its replica is deleted like the old topic."""
+    """A directory that lost the id while out of service gets the old topic's id, and its replica is then deleted."""
     break_disk(two.disk(2))
     two.append("two\n")
     two.engine.delete_topic("orders")

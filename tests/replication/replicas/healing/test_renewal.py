@@ -1,4 +1,4 @@
-"""Replicas that compaction made different: a damaged one is copied from a sound one as a whole."""
+"""Tests of replicas that compaction made different: a damaged one is replaced by a full copy of a sound one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.model import Position
 
 VALUE = 70
-"""Position of a record's value in a batch."""
+"""Position of the record's value in a batch."""
 KEEP = {End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 0.0}
 
 
 def filled(both: Replicated, records: int = 60) -> Replicated:
-    """Make two or three replicas of a compacted topic, of which only the second was compacted."""
+    """Make two or three replicas of a compacted topic; only the second replica was compacted."""
     both.engine.create_topic("orders")
     for number in range(records):
         key = b"%d" % number if number < 5 else b"%d" % (number % 7 + 100)
@@ -88,7 +88,7 @@ def logs(both: Replicated, number: int) -> dict[int, bytes]:
 
 
 def copies_on_the_way(both: Replicated) -> list[str]:
-    """Return the directories of copies that are not in use yet."""
+    """Return the directories of copies that have not replaced their replica yet."""
     return [
         entry.name
         for root in both.roots
@@ -99,7 +99,7 @@ def copies_on_the_way(both: Replicated) -> list[str]:
 
 
 def test_a_follower_is_copied_from_the_leader(both):
-    """The follower's files become the leader's byte for byte; it stays in sync, also after a restart."""
+    """The follower's files become the leader's byte for byte. It stays in sync, even after a restart."""
     before, epoch = newest(both), both.partition().state.leader_epoch
     assert logs(both, 1) != logs(both, 2)
     damage(both, 2)
@@ -117,7 +117,7 @@ def test_a_follower_is_copied_from_the_leader(both):
 
 
 def test_of_a_leader_another_one_leads_from_then_on(both):
-    """If the leader is damaged, another replica leads in a new epoch, and the old leader's copy can lead again."""
+    """If the leader is damaged, another replica leads in a new epoch, and the copied former leader can lead again."""
     before, epoch = newest(both), both.partition().state.leader_epoch
     damage(both, 1)
     assert before == newest(both)
@@ -130,7 +130,7 @@ def test_of_a_leader_another_one_leads_from_then_on(both):
 
 
 def test_of_three_the_others_stay(both):
-    """With three replicas the damaged one is copied from the leader, if that is sound, and the others stay."""
+    """Of three replicas the damaged one is copied from the leader, if the leader is sound. The others are unchanged."""
     three = filled(Replicated(3, replicas=3, **settings()))
     before = newest(three)
     others = logs(three, 1), logs(three, 3)
@@ -141,9 +141,9 @@ def test_of_three_the_others_stay(both):
 
 
 def test_what_no_other_replica_has_sound_is_left(both):
-    """A damaged copy, wherever it is damaged, is no source for another one: both stay untouched."""
-    damage(both, 1, 20)  # Compaction has removed this record in the other replica.
-    damage(both, 2, 4)  # The batches after this one differ.
+    """A replica that is damaged anywhere is no source for a copy, so both damaged replicas stay unchanged."""
+    damage(both, 1, 20)  # Compaction has removed this record from the other replica.
+    damage(both, 2, 4)  # The batches after this record's batch differ.
     before = logs(both, 1), logs(both, 2)
     found = scrub(both)
     assert {None} == {one.healed_from for one in found}
@@ -153,7 +153,7 @@ def test_what_no_other_replica_has_sound_is_left(both):
 
 
 def test_a_replica_that_is_offline_is_no_source(both):
-    """An offline replica cannot be checked, here for a wrong leader epoch without a checksum, so it is no source."""
+    """An offline replica is no source, because it cannot be checked (here for a wrong epoch without a checksum)."""
     damage(both, 2)
     log = both.engine.controller.logs(ORDERS)[1]
     segment = log.chain.segments[log.chain.floor(20)]
@@ -170,7 +170,7 @@ def test_a_replica_that_is_offline_is_no_source(both):
 
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
 def test_a_topic_that_is_deleted_while_another_replica_is_read_gets_no_other_leader(both, monkeypatch, anew):
-    """Neither the deleted topic nor a new one of its name changes its leader."""
+    """The leader changes neither for the deleted topic nor for a new topic of the same name."""
     damage(both, 1)
     renewals = both.engine._healer.renewals
     is_sound = renewals._is_sound
@@ -192,7 +192,7 @@ def test_a_topic_that_is_deleted_while_another_replica_is_read_gets_no_other_lea
 
 
 def test_a_follower_alone_in_sync_has_no_source(both):
-    """A replica that is out of sync may lack acknowledged records, so the only one in sync has no source."""
+    """The only replica in sync has no source, because a replica that is out of sync may lack acknowledged records."""
     break_disk(both.disk(1))
     both.partition().append(batch(b"more", key=b"more", timestamp=99))
     assert (2,) == both.in_sync()
@@ -204,7 +204,7 @@ def test_a_follower_alone_in_sync_has_no_source(both):
 
 
 def test_a_full_disk_keeps_what_it_has(both):
-    """On a full disk the copy is deleted, the replica stays and the finding says why; with space it is copied."""
+    """On a full disk the copy is deleted, the replica stays and the finding gives the reason. Later it is copied."""
     damage(both, 2)
     before = logs(both, 2)
     both.disk(2).fail("pwrite", number=errno.ENOSPC, times=1, suffix=f"{0:020}.log")
@@ -218,7 +218,7 @@ def test_a_full_disk_keeps_what_it_has(both):
 
 
 def test_appends_go_on_while_it_is_copied(both, monkeypatch):
-    """Records appended during the copying are copied, too; appends wait only for the last records."""
+    """Records that are appended during the copying are copied as well. Appends wait only for the last records."""
     before = newest(both)
     damage(both, 2)
     renewals = both.engine._healer.renewals
@@ -284,7 +284,7 @@ def test_what_changes_meanwhile_ends_it(both, monkeypatch, change, reason):
 
 
 def test_neither_log_is_compacted_meanwhile_and_both_are_again_afterwards(both, monkeypatch):
-    """Compaction of both logs pauses during the copying, which would mix two states of a log otherwise."""
+    """Compaction of both logs pauses during the copying, so that the copy does not mix two states of a log."""
     cleaners = [both.engine._replica_dirs[number].engine._services.cleaner for number in (1, 2)]
     assert [1, 1] == [len(one._compacted()) for one in cleaners]
     damage(both, 2)
@@ -314,7 +314,7 @@ def test_a_replica_that_moves_is_not_copied_anew(both):
 
 
 def test_a_reader_that_finds_it_has_it_copied(both):
-    """A reader that finds damage starts the copying in the background and does not wait for it."""
+    """A reader that finds damage starts the copying in the background, and does not wait for the copying."""
     before = newest(both)
     damage(both, 1)
     assert before == newest(both)
@@ -327,7 +327,7 @@ def test_a_reader_that_finds_it_has_it_copied(both):
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_whatever_interrupts_it_nothing_is_lost(end: End, leads: bool):
-    """After a kill or power loss before any disk change, acknowledged records are read; a scrub heals the rest."""
+    """After a kill or power loss before any disk change, acknowledged records are read. A scrub heals the rest."""
     step = 0
     while True:
         two = filled(PoweredReplicas(2, seed=step, **settings()), 25)

@@ -1,4 +1,4 @@
-"""Where a follower's log diverged from its leader's: the classic truncation cases, named by their KIPs."""
+"""Tests of where a follower's log diverges from its leader's: the cases of the KIPs on truncation."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def test_a_follower_that_only_lacks_records_goes_on():
 
 
 def test_kip_101_scenario_1_high_watermark_truncation_followed_by_immediate_leader_election():
-    """A follower with an old high watermark restarts, and its leader dies before the next fetch: nothing is truncated.
+    """If a leader fails just after its follower restarted with an old high watermark, nothing is truncated.
 
-    It had offset 1 of the leader's epoch; truncating to its high watermark, as before leader epochs, would have lost
-    it.
+    The follower had offset 1 of the leader's epoch. Before leader epochs existed, it would have truncated its log to
+    its high watermark and lost that record.
     """
     assert [] == cut(entries((0, 0)), 2, entries((0, 0)), 2)
 
 
 def test_kip_101_scenario_2_replica_divergence_on_restart_after_multiple_hard_failures():
-    """After both lose power, the shorter replica leads in a new epoch; the other is truncated to that epoch's start."""
+    """After both replicas lose power, the shorter one leads in a new epoch; the other is cut to that epoch's start."""
     assert [1] == cut(entries((0, 0), (1, 1)), 3, entries((0, 0)), 2)
 
 
 def test_kip_101_scenario_2_on_two_disks():
-    """Scenario 2 with real logs: the follower kept a record that its leader lost; in the end the files are equal."""
+    """Scenario 2 with real logs: the follower kept a record that its leader lost. In the end the files are equal."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -84,7 +84,7 @@ def test_kip_101_scenario_1_on_two_disks():
 
 
 def test_kip_279_on_two_disks():
-    """With real logs and requested elections: each led while the other was away, and the first one leads now."""
+    """With real logs, each replica led while the other was out of service, and the first one leads now."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -107,18 +107,18 @@ def test_kip_279_on_two_disks():
 
 
 def test_kip_279_several_epochs_that_the_leader_never_saw():
-    """The follower is truncated epoch by epoch until the leader knows the epoch."""
+    """The follower is truncated epoch by epoch, until it reaches an epoch that the leader knows."""
     leader, follower = entries((0, 0), (4, 10), (5, 30)), entries((0, 0), (1, 10), (2, 12), (3, 14))
     assert [10] == cut(leader, 40, follower, 16)
 
 
 def test_an_epoch_above_all_of_the_leader_is_answered_with_the_leaders_end():
-    """If the follower led last, the leader answers its higher epoch with the end of its own log."""
+    """If the follower led last, the leader answers the follower's higher epoch with the end of the leader's log."""
     assert EpochEnd(3, Offset(7)) == diverging(entries((3, 0)), Offset(7), 9, Offset(12))
 
 
 def test_an_unclean_election_cuts_what_only_others_have():
-    """After an unclean election by hand the other replica is truncated to where the new leader's epoch began."""
+    """After a requested unclean election the other replica is truncated to where the new leader's epoch began."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -1,4 +1,4 @@
-"""Compare the histories of sets of replicas."""
+"""Tests of comparing the histories of replica sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE, TWO, THREE = map(ReplicaId, (1, 2, 3))
 
 
 def history(*runs: str) -> Runs:
-    """Return runs from texts like `a12`: run a with the directories 1 and 2."""
+    """Return runs from texts such as `a12`: run a with the directories 1 and 2."""
     return tuple(
         ReplicaRun(run[0], Timestamp(0), tuple(ReplicaId(int(one)) for one in run[1:])) for run in runs
     )
@@ -46,7 +46,7 @@ def names(runs: Runs) -> str:
 def test_a_history_includes_those_that_it_goes_on_from(
     newer: tuple[str, ...], older: tuple[str, ...], expected: bool
 ):
-    """A newer history includes the older one even without its oldest runs, as long as both share a run."""
+    """A newer history includes an older one even without its oldest runs, provided that both share a run."""
     assert expected == includes(history(*newer), history(*older))
 
 
@@ -77,9 +77,9 @@ def test_the_oldest_runs_are_dropped():
 def test_a_run_that_never_began_does_not_count(
     runs: tuple[str, ...], others: dict[ReplicaId, tuple[str, ...]], expected: str
 ):
-    """A run does not count if one of its directories does not have it, because then nothing was appended in it.
+    """A run that one of its directories does not record does not count, because nothing was appended in it.
 
-    A directory that lost its history, or was given another one, may have forgotten the run.
+    A directory that lost its history, or was given another history, may have forgotten the run.
     """
     theirs = {one: history(*known) for one, known in others.items()}
     assert expected == names(completed(history(*runs), theirs))

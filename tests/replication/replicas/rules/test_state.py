@@ -1,4 +1,4 @@
-"""Decisions about replicas: the in-sync replicas, the leader and the high watermark."""
+"""Tests of the rules for the in-sync replicas, the leader and the high watermark."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_a_new_partition_has_all_in_sync_and_the_first_leads():
 
 
 def test_a_lost_follower_leaves_those_in_sync():
-    """The leader and its epoch stay; the change gets a new version."""
+    """If a follower is lost, the leader and its epoch stay, and the change gets a new version."""
     state = without_replicas(new_state(ALL), {TWO}, ends(n1=(0, 5), n3=(0, 5)))
     assert ReplicaState(ALL, (ONE, THREE), ONE, 0, 1) == state
 
 
 def test_a_lost_leader_is_replaced_by_the_first_assigned_that_has_most():
-    """The new leader begins a new epoch."""
+    """If the leader is lost, the first assigned replica with the most records leads, in a new epoch."""
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 5), n3=(0, 5)))
     assert (TWO, 1, (TWO, THREE)) == (state.leader, state.leader_epoch, state.in_sync)
     state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 4), n3=(0, 5)))
@@ -48,13 +48,13 @@ def test_a_lost_leader_is_replaced_by_the_first_assigned_that_has_most():
 
 
 def test_a_later_epoch_is_more_than_a_longer_log():
-    """Records of a later epoch are newer than all records of earlier epochs, so the later epoch wins."""
+    """Records of a later epoch are newer than all records of earlier epochs, even if the other log is longer."""
     state = elect(new_state(ALL), ends(n1=(0, 9), n2=(1, 5)))
     assert (TWO, 2) == (state.leader, state.leader_epoch)
 
 
 def test_the_last_in_sync_stay_so():
-    """If all fail there is no leader, and the next one must be one of the last in sync."""
+    """If all replicas fail, there is no leader, and the next leader must be one of the last replicas in sync."""
     state = without_replicas(new_state((ONE, TWO)), {TWO}, ends(n1=(0, 5)))
     state = without_replicas(state, {ONE}, {})
     assert (None, (ONE,)) == (state.leader, state.in_sync)
@@ -63,31 +63,31 @@ def test_the_last_in_sync_stay_so():
 
 
 def test_an_unclean_election_makes_the_leader_the_only_one_in_sync():
-    """The leader's new epoch is higher than every epoch in any log."""
+    """After an unclean election only the leader is in sync; its epoch is higher than every epoch in any log."""
     state = elect_unclean(new_state(ALL), ends(n3=(7, 2)), THREE)
     assert ((THREE,), THREE, 8) == (state.in_sync, state.leader, state.leader_epoch)
 
 
 def test_the_preferred_leader_of_equals_leads():
-    """If no replica has more than the present leader, that one keeps the lead."""
+    """If no replica has more records than the present leader, that leader stays."""
     assert TWO == elect(new_state(ALL), ends(n1=(0, 5), n2=(0, 5)), prefer=TWO).leader
     assert ONE == elect(new_state(ALL), ends(n1=(0, 6), n2=(0, 5)), prefer=TWO).leader
 
 
 def test_those_in_sync_are_in_the_order_of_the_assignment():
-    """The in-sync replicas are ordered as assigned, whatever the order in which they join."""
+    """The in-sync replicas are ordered as they are assigned, not as they join."""
     state = ReplicaState(ALL, (THREE,), THREE)
     assert ALL == joined(joined(state, TWO), ONE).in_sync
 
 
 def test_a_leader_that_is_assigned_no_more_is_none():
-    """Without an assigned leader the caller holds an election among the remaining replicas."""
+    """If the leader is no longer assigned, there is none, and the caller elects one of the remaining replicas."""
     state = reassigned(new_state(ALL), (TWO, THREE))
     assert ((TWO, THREE), None) == (state.in_sync, state.leader)
 
 
 def test_somebody_is_always_in_sync():
-    """A state without in-sync replicas, or whose leader is not one of them, is refused."""
+    """A state without in-sync replicas is refused, and so is a state whose leader is not in sync."""
     with pytest.raises(ValueError, match="in sync"):
         ReplicaState(ALL, (), None)
     with pytest.raises(ValueError, match="not in sync"):
@@ -104,7 +104,7 @@ def test_the_high_watermark_is_the_least_end_and_never_falls():
 
 
 def test_replicas_go_where_there_are_fewest_and_leaders_around():
-    """Each directory gets the same number of replicas and leads the same number of partitions."""
+    """Each directory gets the same number of replicas, and leads the same number of partitions."""
     taken: list[ReplicaState] = []
     for _ in range(6):
         taken.append(new_state(place(ALL, taken, 2)))
