@@ -1,4 +1,4 @@
-"""Fixtures of several folders."""
+"""Fixtures for the tests of several folders."""
 
 from __future__ import annotations
 

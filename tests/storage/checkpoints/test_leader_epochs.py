@@ -1,4 +1,4 @@
-"""Leader epochs: assignment, lookup, truncation at both ends, and their file."""
+"""Tests of leader epochs: assignment, lookup, truncation at both ends, and their file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_bytes_of_the_file(disk: SimulatedDisk) -> None:
 
 
 def test_epochs_survive_reopening(disk: SimulatedDisk) -> None:
-    """Row 145: a new instance reads back the assigned epochs."""
+    """Row 145: a new instance reads the epochs that were assigned before."""
     opened(disk, (2, 6), (3, 11))
     assert ((2, 6), (3, 11)) == opened(disk).entries
 
@@ -76,7 +76,7 @@ def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
 def test_epochs_and_offsets_ascend(
     disk: SimulatedDisk, entries: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """Row 143: assigning removes the entries whose epoch or start offset is not below the new one's."""
+    """Row 143: assigning removes each entry whose epoch or start offset is not below the new entry's."""
     assert expected == list(opened(disk, *entries).entries)
 
 
@@ -112,7 +112,7 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
     ],
 )
 def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
-    """Row 144: an epoch ends where the next one starts; the latest ends at the log's end; a later one is unknown."""
+    """Row 144: an epoch ends where the next epoch starts, the latest one at the log's end; a later one is unknown."""
     epochs = opened(disk, (2, 11), (4, 13), (5, 15))
     assert expected == epochs.end_offset_for(epoch, Offset(17))
 
@@ -123,7 +123,7 @@ def test_end_offset_without_entries(disk: SimulatedDisk) -> None:
 
 
 def test_epoch_for_offset(disk: SimulatedDisk) -> None:
-    """An offset has the epoch whose range holds it; an offset before the first epoch has none."""
+    """An offset has the epoch in whose range it is. An offset before the first epoch has no epoch."""
     epochs = opened(disk, (1, 5), (3, 8))
     assert [None, 1, 1, 3, 3] == [epochs.epoch_for_offset(Offset(offset)) for offset in (4, 5, 7, 8, 100)]
 
@@ -143,7 +143,7 @@ def test_epoch_for_offset(disk: SimulatedDisk) -> None:
 def test_truncation_from_the_start(
     disk: SimulatedDisk, start_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """Row 145: entries up to the new start become one entry at the new start; the latest always stays."""
+    """Row 145: entries up to the new start become one entry at the new start. The latest entry always stays."""
     epochs = opened(disk, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_start(Offset(start_offset))
     assert expected == list(epochs.entries)
@@ -203,7 +203,7 @@ def test_latest_and_earliest(disk: SimulatedDisk) -> None:
 
 
 def test_failed_write_is_tried_again(disk: SimulatedDisk) -> None:
-    """If writing an epoch fails, the file stays as it was, and `flush` writes the epoch."""
+    """If an epoch cannot be written, the file stays as it was, and a later `flush` writes the epoch."""
     epochs = opened(disk, (1, 0))
     disk.fail("sync", suffix=".tmp")
     with pytest.raises(OSError, match="leader-epoch"):
@@ -214,7 +214,7 @@ def test_failed_write_is_tried_again(disk: SimulatedDisk) -> None:
 
 
 def test_read_only_disk_is_not_written(disk: SimulatedDisk) -> None:
-    """On a read-only disk epochs change only in memory; a missing file means no entries."""
+    """On a read-only disk epochs change only in memory. A missing file means that there are no entries."""
     epochs = LeaderEpochs.open(DIRECTORY, disk.read_only_view())
     epochs.assign(1, Offset(3))
     assert ((1, 3),) == epochs.entries
@@ -232,7 +232,7 @@ def test_moved_directory(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"0\n", b"0\n0\n"])
 def test_files_without_entries(data: bytes) -> None:
-    """An empty file, a version alone and a count of 0 all mean no entries."""
+    """An empty file, a file with only a version, and a count of 0 mean that there are no entries."""
     assert () == decode_epochs(data, file=FILE)
 
 
@@ -243,7 +243,7 @@ def test_files_without_entries(data: bytes) -> None:
      b"0\n1\n-1 0\n"],
 )  # fmt: skip
 def test_bad_files_are_corruption(data: bytes) -> None:
-    """A wrong version, count, number of fields, number or encoding raises an error that names the file."""
+    """An invalid version, count, number of fields, number or encoding raises an error that names the file."""
     with pytest.raises(CorruptionError) as caught:
         decode_epochs(data, file=FILE)
     assert FILE == caught.value.file

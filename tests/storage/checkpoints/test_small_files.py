@@ -1,4 +1,4 @@
-"""Atomic replacement, offset checkpoints, partition.metadata, meta.properties, the clean-shutdown marker."""
+"""Tests of atomic replacement, offset checkpoints, partition.metadata, meta.properties, and the clean marker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def disk() -> SimulatedDisk:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_atomic_write_survives_power_loss(seed: int) -> None:
-    """A crash after any step of `write_atomically` leaves the old content or the new one."""
+    """A crash after any step of `write_atomically` leaves either the old or the new content."""
     for steps in range(6):
         disk = SimulatedDisk(seed=seed)
         disk.make_directory(DATA)
@@ -65,7 +65,7 @@ def test_atomic_write_survives_power_loss(seed: int) -> None:
 
 
 def test_atomic_write_is_durable(disk: SimulatedDisk) -> None:
-    """After `write_atomically` has returned, no crash takes the new content back."""
+    """After `write_atomically` has returned, the new content survives any crash."""
     write_atomically(disk, FILE, b"old")
     write_atomically(disk, FILE, b"new")
     disk.crash(keep=0.0)
@@ -82,14 +82,14 @@ def test_offsets_as_a_broker_writes_them(disk: SimulatedDisk) -> None:
 
 
 def test_missing_and_empty_checkpoints_have_no_offsets(disk: SimulatedDisk) -> None:
-    """A missing file, an empty file and a version alone all mean no entries."""
+    """A missing file, an empty file, and a file with only a version mean that there are no entries."""
     assert {} == read_offsets(disk, FILE)
     for data in (b"", b"0\n", b"0\n0\n"):
         assert {} == decode_offsets(data, file=FILE)
 
 
 def test_readers_take_any_blanks_between_fields() -> None:
-    """Any run of blanks separates two fields."""
+    """Any number of blanks may separate two fields."""
     assert decode_offsets(b"0\n1\nt \t 3   7\n", file=FILE) == {TopicPartition("t", 3): Offset(7)}
 
 
@@ -115,7 +115,7 @@ def test_malformed_checkpoints_are_corruption(data: bytes, position: int) -> Non
 
 
 def test_topic_id_file(disk: SimulatedDisk) -> None:
-    """Row 148: the file has 43 bytes without a final newline; a missing file means no ID."""
+    """Row 148: the file has 43 bytes without a final newline. A missing file means that there is no ID."""
     assert read_topic_id(disk, DATA) is None
     write_topic_id(disk, DATA, TOPIC_ID)
     assert b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg" == disk.read_bytes(DATA / "partition.metadata")
@@ -124,7 +124,7 @@ def test_topic_id_file(disk: SimulatedDisk) -> None:
 
 
 def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
-    """Rows 64 and 148: writing the same ID again does nothing; a different ID raises an error and changes nothing."""
+    """Rows 64 and 148: writing the same ID again does nothing. A different ID raises an error and changes nothing."""
     write_topic_id(disk, DATA, TOPIC_ID)
     calls = [call for call in disk.calls if call[0] == "rename"]
     write_topic_id(disk, DATA, TOPIC_ID)
@@ -147,7 +147,7 @@ def test_malformed_topic_ids_are_corruption(data: bytes) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 7])
 def test_a_later_version_of_the_topic_id_is_read(version: int) -> None:
-    """A downgraded broker reads the file of a newer version, and so does topicfs."""
+    """topicfs reads the file of a newer version, as a downgraded broker does."""
     data = f"version: {version}\ntopic_id: {TOPIC_ID}\nmore: 1".encode()
     assert TOPIC_ID == decode_partition_metadata(data, file=DATA / "partition.metadata")
 
@@ -160,7 +160,7 @@ def test_ids_are_kafkas() -> None:
 
 
 def test_new_ids_are_no_options_and_not_reserved() -> None:
-    """`new_id` draws again if an ID is reserved or begins with a dash, like an option."""
+    """`new_id` repeats its choice if an ID is reserved or begins with a dash, as an option does."""
     dash = UUID(bytes=b"\xf8" + b"\0" * 15)
     good = UUID(int=1 << 100)
     drawn = iter([dash, UUID(int=0), UUID(int=1), good])
@@ -177,7 +177,7 @@ def test_meta_properties_of_a_broker() -> None:
 
 
 def test_meta_properties_are_written_as_a_broker_does(disk: SimulatedDisk) -> None:
-    """The same values at the same second give a broker's bytes."""
+    """meta.properties has a broker's bytes if its values and its second are the same."""
     meta = decode_meta_properties(META_PROPERTIES, file=DATA)
     write_meta_properties(disk, DATA, meta, written_at=Timestamp(1_795_233_807_000))
     assert META_PROPERTIES == disk.read_bytes(DATA / "meta.properties")
@@ -185,7 +185,7 @@ def test_meta_properties_are_written_as_a_broker_does(disk: SimulatedDisk) -> No
 
 
 def test_meta_properties_of_version_0() -> None:
-    """Version 0 requires no field; it calls the node's ID broker.id."""
+    """Version 0 requires no field, and names the node's ID broker.id."""
     assert decode_meta_properties(b"version=0\nbroker.id=3\n", file=DATA) == MetaProperties(None, 3, None, 0)
     assert decode_meta_properties(b"version=0\n", file=DATA) == MetaProperties(None, None, None, 0)
 
@@ -202,14 +202,14 @@ def test_meta_properties_of_version_0() -> None:
     ],
 )
 def test_malformed_meta_properties_are_corruption(data: bytes, cause: str) -> None:
-    """A malformed file raises an error that says what is wrong."""
+    """A malformed file raises an error that names the fault."""
     with pytest.raises(CorruptionError) as caught:
         decode_meta_properties(data, file=DATA)
     assert cause in str(caught.value)
 
 
 def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
-    """Row 147: the marker is JSON with a version and a broker epoch, and survives a crash right after."""
+    """Row 147: the marker is JSON with a version and a broker epoch, and survives a crash right after it is written."""
     assert not is_marked_clean(disk, DATA)
     mark_clean(disk, DATA)
     disk.crash(keep=0.0)
@@ -230,7 +230,7 @@ def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
     [b'{"version":0,"brokerEpoch":1355}', b'{"version":1,"brokerEpoch":7,"unknown":true}', b"[]", b""],
 )
 def test_a_marker_counts_whatever_it_says(disk: SimulatedDisk, content: bytes) -> None:
-    """Row 147: the marker counts with any content: a broker's epoch, unknown fields, or nothing."""
+    """Row 147: the marker counts whatever its content is: a broker's epoch, unknown fields, or nothing."""
     disk.write_bytes(DATA / ".kafka_cleanshutdown", content)
     assert is_marked_clean(disk, DATA)
     assert remove_mark(disk, DATA)

@@ -1,6 +1,7 @@
-"""Print a digest of what this build computes for many random batches, valid and damaged; run with or without `--plain`.
+"""Print a digest of what this build computes for many random batches, valid and damaged.
 
-It is a program of its own because a process can import only one build of a module.
+A process can import only one build of a module, so each build runs in its own process. `--plain`
+runs the plain sources.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def some_batch(chooser: random.Random) -> bytearray:
 
 
 def damaged(chooser: random.Random, batch: bytearray) -> bytearray:
-    """Change some bytes under a recomputed checksum, and sometimes cut off the last byte."""
+    """Change some bytes, compute the checksum again, and sometimes cut off the last byte."""
     for _ in range(chooser.randrange(4)):
         batch[chooser.randrange(12, len(batch))] = chooser.choice(
             (0, 1, 0x7F, 0x80, 0xFF, chooser.randrange(256))
@@ -68,7 +69,7 @@ def damaged(chooser: random.Random, batch: bytearray) -> bytearray:
 
 
 def findings(data: bytearray) -> list[Any]:
-    """Return the results of all readers for these bytes."""
+    """Return what each reader returns for these bytes."""
     scanned = scan(data, check_crc=True)
     text = bytearray()
     joined = copy_values(data, text, 0, start_offset=0, end_offset=2**62)

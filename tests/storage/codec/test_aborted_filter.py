@@ -1,4 +1,4 @@
-"""Aborted transactions: which batches a reader with read_committed does not get."""
+"""Tests of aborted transactions: which batches are hidden from a reader with read_committed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def shown(log, *pairs, **options):
 
 
 def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
-    """An aborted producer's records before its first aborted offset and after the marker are shown."""
+    """An aborted producer's records are shown before its first aborted offset and after the abort marker."""
     log = data(0, pid=1) + marker(1, pid=1) + data(2, pid=1) + abort(3, pid=1) + data(4, pid=1)
     assert [0, 4] == shown(log, (1, 2))
     assert [0, 2, 4] == shown(log)
 
 
 def test_others_between_are_shown():
-    """Within an aborted transaction, plain records, other producers and non-transactional records are shown."""
+    """Records within an aborted transaction are shown if they are plain, not transactional or of another producer."""
     log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + abort(4, pid=1)
     assert [1, 2, 3] == shown(log, (1, 0))
 
@@ -59,27 +59,27 @@ def test_compressed_batches_are_hidden_too():
 
 
 def test_markers_show_only_where_asked_for():
-    """`control=True` shows the markers, but never the aborted records."""
+    """`control=True` shows the markers, but still hides the aborted records."""
     log = data(0, pid=1) + abort(1, pid=1)
     assert [1] == shown(log, (1, 0), control=True)
 
 
 def test_headers_tell_what_is_hidden():
-    """`hide_aborted` marks the headers, for readers that count records without decoding them."""
+    """`hide_aborted` marks headers of hidden batches, for readers that count records without decoding them."""
     batches = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=1))
     hide_aborted(batches, aborted((1, 0)))
     assert [True, False, False] == [batch.is_hidden for batch in batches]
 
 
 def test_what_goes_on_behind_a_part():
-    """`still_aborted` drops a transaction whose marker is in the first part."""
+    """`still_aborted` returns the transactions that continue after the first part: not those whose marker is in it."""
     first = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=2))
     left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)
     assert list(left) == aborted((2, 2), (1, 5))
 
 
 def test_no_bit_of_a_file_hides_a_record():
-    """Unassigned attribute bits do not hide a record, as in Kafka."""
+    """Attribute bits without a meaning do not hide a record, as in Kafka."""
     batch = encode([Record(0, 1, None, b"v")])
     for bit in range(7, 16):
         struct.pack_into(">H", batch, 21, 1 << bit)
@@ -89,14 +89,14 @@ def test_no_bit_of_a_file_hides_a_record():
 
 
 def test_a_transaction_is_over_at_its_markers_offset():
-    """A marker ends only transactions of its producer that began at or below the marker's offset."""
+    """A marker ends only transactions of its own producer that began at or below the marker's offset."""
     batches = scan(data(3, pid=1) + abort(4, pid=1) + abort(5, pid=2))
     open_ones = aborted((1, 3), (1, 4), (1, 5), (2, 5), (2, 6), (3, 0))
     assert still_aborted(open_ones, batches) == tuple(aborted((1, 5), (2, 6), (3, 0)))
 
 
 def test_counting_leaves_out_markers_hidden_batches_and_those_partly_outside():
-    """`count_visible` counts visible records of the batches that lie wholly inside the range."""
+    """`count_visible` counts the visible records of batches that are completely inside the range."""
     two = encode([Record(Offset(offset), Timestamp(0), None, b"v") for offset in (5, 6)])
     log = data(0) + data(1, pid=1) + abort(2, pid=1) + data(3) + data(4, pid=2) + two
     batches = scan(log)

@@ -1,4 +1,4 @@
-"""The batch header: golden bytes made by Kafka's classes, and each fault that a header can have."""
+"""Tests of the batch header: golden bytes made by Kafka's classes, and each fault that a header can have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOLDEN = bytes.fromhex(
     "0000000000000007000300000005000000032e000000066b65790a76616c7565040468310278046832010c"
     "000a020101000c001304000000"
 )
-"""Base offset 100, leader epoch 9, producer 7 epoch 3 sequence 5, three records."""
+"""A batch with base offset 100, leader epoch 9, producer 7 with epoch 3, sequence 5, and three records."""
 
 RECORDS = [
     Record(100, 1700000000000, b"key", b"value", (Header(b"h1", b"x"), Header(b"h2", None))),
@@ -87,14 +87,14 @@ def test_golden_batch_is_written_byte_for_byte():
 
 
 def test_golden_batch_gives_its_records_back():
-    """Keys, values, nulls, empty values, headers and negative time deltas are decoded as they were written."""
+    """Keys, values, nulls, empty values, headers and negative time deltas are decoded as they were encoded."""
     (columns,) = decode(GOLDEN)
 
     assert RECORDS == list(columns)
 
 
 def test_tombstone_pass_before_and_after():
-    """Row 137: the delete horizon replaces the base timestamp, and the records keep their own times."""
+    """Row 137: the delete horizon replaces the base timestamp, but the records keep their times."""
     stamp = BatchStamp(**PRODUCER)
     horizon = 1700000100000 + 86400000
 
@@ -121,14 +121,14 @@ def test_batch_emptied_by_compaction():
     [(1, 78), (2, 95)],
 )
 def test_worked_example_sizes(record_count, size_bytes):
-    """The record key1/value1 takes 61 + 17 bytes, and key2/value2 adds 17."""
+    """The record key1/value1 takes 61 + 17 bytes, and key2/value2 takes 17 more."""
     records = [Record(i, 0, f"key{i + 1}".encode(), f"value{i + 1}".encode()) for i in range(record_count)]
 
     assert size_bytes == len(encode(records))
 
 
 def test_offsets_and_epoch_are_assigned_outside_the_checksum():
-    """Row 132: assigning offset and epoch changes only these two fields, and the checksum stays valid."""
+    """Row 132: assigning offset and epoch changes only these two fields, so the checksum stays valid."""
     batch = bytearray(b"\xee" * 5 + GOLDEN)
 
     assign_offsets(batch, 5, base_offset=7_000_000_000, leader_epoch=12)
@@ -144,7 +144,7 @@ LIMITS = {"max_batch_bytes": len(OWN), "latest_timestamp": 1000}
 
 
 def test_plain_batches_get_their_places_at_once():
-    """`assign_plain` writes what `assign_offsets` writes batch by batch, and returns size, end and time of each."""
+    """`assign_plain` writes the same as `assign_offsets` for each batch, and returns size, end and time of each."""
     batches, alone = OWN + OWN, [bytearray(OWN), bytearray(OWN)]
     placed = assign_plain(batches, base_offset=2**40, leader_epoch=7, **LIMITS)
     for number, batch in enumerate(alone):
@@ -154,7 +154,7 @@ def test_plain_batches_get_their_places_at_once():
 
 
 def test_one_plain_batch_gets_its_place():
-    """`assign_one` writes what `assign_plain` writes and counts the append; it refuses two batches unchanged."""
+    """`assign_one` writes the same as `assign_plain` and counts the append. It leaves two batches unchanged."""
     batch, among, counts = bytearray(OWN), bytearray(OWN), TopicCounts(None)
     (placed,) = assign_plain(among, base_offset=2**40, leader_epoch=7, **LIMITS)
     assert (placed[1:], among) == (assign_one(batch, 2**40, 7, len(OWN), 1000, counts), batch)
@@ -202,7 +202,7 @@ def test_what_is_not_plain_is_left_as_it_is(other: bytearray):
 
 
 def test_append_time_overrides_every_record_and_is_sealed():
-    """Row 132: LogAppendTime gives each record the largest timestamp; the base timestamp stays the producer's."""
+    """Row 132: LogAppendTime gives each record the largest timestamp. The base timestamp stays the producer's."""
     batch = bytearray(GOLDEN)
 
     set_append_time(batch, 0, 1800000000000)
@@ -234,7 +234,7 @@ def test_sequences_wrap_at_two_to_the_31(sequence, delta, expected):
 
 
 def test_last_sequence_wraps_inside_a_batch():
-    """Row 130: a batch's sequences may wrap inside the batch."""
+    """Row 130: the sequences of a batch may wrap around inside the batch."""
     records = [Record(i, 0, None, b"") for i in range(21)]
     stamp = BatchStamp(producer_id=1, producer_epoch=0, base_sequence=2**31 - 1 - 10)
 
@@ -294,7 +294,7 @@ def test_checksum_mismatch_names_both_sums():
 
 
 def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
-    """Row 140: `scan` returns the whole batches with their positions, and the torn one as `problem`."""
+    """Row 140: `scan` returns the complete batches with their positions, and a torn batch as `problem`."""
     data = b"??" + GOLDEN * 3 + GOLDEN[:70]
 
     batches = scan(data, 2, check_crc=True)
@@ -307,7 +307,7 @@ def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
 
 
 def test_scan_without_checksums_passes_over_damage():
-    """`scan` finds a wrong checksum only with `check_crc`."""
+    """`scan` detects a wrong checksum only with `check_crc`."""
     damaged = bytearray(GOLDEN)
     damaged[-1] ^= 1
     data = GOLDEN + damaged + GOLDEN
@@ -317,7 +317,7 @@ def test_scan_without_checksums_passes_over_damage():
 
 
 def test_scan_is_bounded_by_max_batches_and_by_end():
-    """`scan` stops at `max_batches` or at the end that was given, without a problem."""
+    """`scan` stops at `max_batches` or at the given end, and then reports no problem."""
     data = GOLDEN * 4
 
     limited = scan(data, max_batches=2)
@@ -353,7 +353,7 @@ def test_any_buffer_does(kind):
 
 
 def test_unknown_codec_is_corrupt_when_asked_for():
-    """Reading `codec` raises an error for a number without a codec."""
+    """Reading `codec` of a number without a codec raises an error."""
     batch = bytearray(GOLDEN)
     batch[22] = 5
     seal(batch, 0, len(batch))
@@ -380,7 +380,7 @@ def test_attribute_bits(attributes, expected):
 
 
 OLD_ENTRY = "000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176"
-"""A batch of format v1, which has a CRC-32."""
+"""A batch of format v1, whose checksum is a CRC-32."""
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ OLD_ENTRY = "000000000000000a00000018cf056e6e01000000000000000001000000016b00000
     ],
 )
 def test_old_formats_are_listed_too(entry, timestamp):
-    """Row 138: the golden v1 and v0 entries are listed with offset and time, and pass their own checksum."""
+    """Row 138: golden v1 and v0 entries are listed with offset and time, and their checksums are valid."""
     batches = scan(bytes.fromhex(entry), check_crc=True)
 
     assert batches.problem is None
@@ -408,7 +408,7 @@ def test_old_formats_are_listed_too(entry, timestamp):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 900, 1023, 1024, 1025, 5000])
 def test_short_checksums_are_the_librarys(size: int):
-    """The checksums of short and of long batches, which different code computes, both equal the library's."""
+    """The checksums of short and long batches, computed by different code, equal those of the library."""
     batch = encode([Record(0, 0, None, bytes(range(256)) * 20 + b"tail"[: size % 4])])[: 61 + 9]
     batch += bytes(number * 7 % 251 for number in range(size))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
@@ -423,7 +423,7 @@ def test_short_checksums_are_the_librarys(size: int):
 )
 @pytest.mark.parametrize("damaged", range(6))
 def test_checksums_of_neighbors_fail_each_by_itself(sizes: tuple[int, ...], damaged: int):
-    """A wrong checksum is reported at its batch, although `scan` computes three adjacent checksums together."""
+    """A wrong checksum is reported for its own batch, although `scan` computes three adjacent checksums together."""
     batches = [encode([Record(0, 0, None, b"v" * size)]) for size in sizes * 2]
     position = sum(len(batch) for batch in batches[:damaged])
     batches[damaged][-1] ^= 1
@@ -435,7 +435,7 @@ def test_checksums_of_neighbors_fail_each_by_itself(sizes: tuple[int, ...], dama
 
 
 def test_a_wrong_checksum_in_an_old_format_is_found_between_new_batches():
-    """A wrong CRC-32 in an old format is found, although the CRC-32C sums around it are computed together."""
+    """A wrong CRC-32 of an old format is detected, although neighboring CRC-32C checksums are computed together."""
     entry = bytes.fromhex(OLD_ENTRY)
     wrong = entry[:-1] + bytes([entry[-1] ^ 1])
     batch = encode([Record(0, 0, None, b"v")])
@@ -445,7 +445,7 @@ def test_a_wrong_checksum_in_an_old_format_is_found_between_new_batches():
 
 
 def test_the_end_of_batches_is_found_without_reading_them_all():
-    """`find_end` returns what `scan` finds: the end of the whole batches and their last offset."""
+    """`find_end` returns the same as `scan`: the end of the complete batches and their last offset."""
     first = encode([Record(3, 0, None, b"v")])
     last = encode([Record(7, 0, None, b"v"), Record(9, 0, None, b"w")])
     impossible = bytearray(first)
@@ -488,13 +488,13 @@ def test_the_batch_of_an_offset_is_found_by_headers_alone():
     ],
 )
 def test_batches_are_counted_as_long_as_their_offsets_ascend(last_offsets, lowest, limit, expected):
-    """Counting stops at the first offset that is not above the previous one, or is out of bounds."""
+    """Counting stops at the first offset that is out of bounds or not above the previous one."""
     found = headers({"last_offset": offset} for offset in last_offsets)
     assert expected == found.count_ascending(lowest, limit)
 
 
 def test_the_largest_of_a_field_is_that_of_the_batches_asked_for():
-    """`largest` returns the largest value of a field in the first `count` batches, also if it is negative."""
+    """`largest` returns a field's largest value in the first `count` batches, even if all values are negative."""
     found = headers({"leader_epoch": epoch, "producer_id": -1} for epoch in (-3, -7, 5, 4))
     assert [-3, -3, 5, 5] == [found.largest("leader_epoch", count) for count in (1, 2, 3, 4)]
     assert -1 == found.largest("producer_id", 4)

@@ -1,4 +1,4 @@
-"""Limits on what is decoded from one batch, however small the batch itself is."""
+"""Tests of limits on what is decoded from one batch, however small the batch itself is."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_content_is_inflated_up_to_a_bound(codec):
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_the_bound_of_a_batch_holds_without_a_word(codec):
-    """`decode` inflates at most MAX_CONTENT_BYTES by default."""
+    """`decode` inflates at most MAX_CONTENT_BYTES unless it is given another limit."""
     batch = sealed(bytes(MAX_CONTENT_BYTES + 1), codec=codec)
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_CONTENT_BYTES} bytes inflated"):
         decode(batch)
@@ -66,7 +66,7 @@ def test_a_plain_batch_has_the_same_bound():
     ],
 )
 def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
-    """The number of members or blocks is limited, because even empty ones cost time."""
+    """Content has a limited number of members or blocks, because even an empty one costs time."""
     before = {Codec.SNAPPY: XERIAL_HEADER, Codec.LZ4: LZ4_HEADER}.get(codec, b"")
     after = bytes(4) if codec is Codec.LZ4 else b""
     assert b"" == inflate(codec, before + part * most + after)
@@ -75,7 +75,7 @@ def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
 
 
 def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
-    """Gzip members are read on across strides of 64 KiB, whatever their sizes."""
+    """Gzip members are read to the end across strides of 64 KiB, whatever their sizes are."""
     noise = b"".join(struct.pack(">I", zlib.crc32(b"%d" % number)) for number in range(60_000))
     parts = [b"a", noise, b"", noise[:70_000], b"end"]
     members = b"".join(gzip.compress(part) for part in parts)
@@ -86,7 +86,7 @@ def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_batch_has_a_bounded_number_of_records(codec):
-    """The number of records is limited: a few kilobytes may hold millions, of 64 bytes of memory each."""
+    """The number of records is limited, because a few kilobytes may have millions, each of 64 bytes in memory."""
     content = SHORTEST_RECORD * (MAX_RECORDS + 1)
     with pytest.raises(
         OversizeBatchError, match=f"{MAX_RECORDS + 1} records in a batch; at most {MAX_RECORDS}"
@@ -96,7 +96,7 @@ def test_a_batch_has_a_bounded_number_of_records(codec):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_record_has_a_bounded_number_of_headers(codec):
-    """A record may have MAX_HEADERS headers; one more is oversize, and a count that does not fit is corruption."""
+    """A record may have MAX_HEADERS headers. One more is oversize, and a count that does not fit is corruption."""
     (columns,) = decode(sealed(record(headers=empty_headers(MAX_HEADERS)), codec=codec))
     assert 4 * MAX_HEADERS == len(columns.header_spans(0))
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_HEADERS} headers"):
@@ -107,7 +107,7 @@ def test_a_record_has_a_bounded_number_of_headers(codec):
 
 
 def test_a_wrapper_of_an_old_format_has_a_bounded_number_of_messages():
-    """The number of messages in a wrapper is limited, as they are read one by one."""
+    """The number of messages in a wrapper is limited, because they are read one by one."""
 
     def entry(value, offset, codec=0):
         body = struct.pack(">bbii", 0, codec, -1, len(value)) + value
@@ -142,7 +142,7 @@ def test_what_shows_no_record_is_not_inflated(attributes, aborted):
 
 
 def test_one_by_one_gives_what_stands_before_the_fault():
-    """`decode_each` returns the valid batches before a fault, then raises what `decode` raises."""
+    """`decode_each` returns the valid batches before a fault, and then raises the same error as `decode`."""
     sound = sealed(record(b"a")) + sealed(record(b"b"), codec=Codec.GZIP) + sealed(record(b"c"))
     assert [len(columns) for columns in decode(sound)] == [len(columns) for columns in decode_each(sound)]
     for fault in (sealed(bytes(2000), codec=Codec.GZIP), sealed(record())[:-1]):
@@ -153,7 +153,7 @@ def test_one_by_one_gives_what_stands_before_the_fault():
 
 
 def test_the_size_of_columns_is_that_of_what_they_hold():
-    """The size counts eight numbers for each record, and the plain batches or the inflated content."""
+    """The size counts eight numbers per record, and the plain batches or the inflated content."""
     content = record(b"a" * 100) + record(b"b", delta=1)
     plain, packed = sealed(content, count=2), sealed(content, count=2, codec=Codec.ZSTD)
     sizes = [columns.size_bytes for columns in decode(plain + packed + plain + plain)]
@@ -161,7 +161,7 @@ def test_the_size_of_columns_is_that_of_what_they_hold():
 
 
 def test_records_are_counted_off_by_the_bytes_of_their_parts():
-    """`within` takes records until their keys, values and headers exceed the limit, and at least one record."""
+    """`within` returns records until their keys, values and headers exceed the limit, but at least one record."""
     content = b"".join(
         record(b"v" * size, key=b"k", headers=b"\2\2n\2x", delta=delta)
         for delta, size in enumerate([4, 5, 90, 0])
@@ -176,7 +176,7 @@ def test_records_are_counted_off_by_the_bytes_of_their_parts():
 
 
 def test_blocks_of_a_zstd_frame_are_counted_up_to_a_bound():
-    """The number of blocks in a zstd frame is limited: a batch may hold millions of three bytes each."""
+    """The number of blocks in a zstd frame is limited, because a batch may have millions of three bytes each."""
     head = b"\x28\xb5\x2f\xfd\x00\x68"
     assert b"" == inflate(Codec.ZSTD, head + bytes(3) * (MAX_PARTS - 1) + b"\x01\x00\x00")
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_PARTS} blocks"):
@@ -184,6 +184,6 @@ def test_blocks_of_a_zstd_frame_are_counted_up_to_a_bound():
 
 
 def test_bytes_behind_a_gzip_member_cost_one_look():
-    """Bytes after the last gzip member are skipped without being parsed, whatever they begin with."""
+    """Bytes after the last gzip member are skipped without being parsed, whatever their first bytes are."""
     content = gzip.compress(b"value") + b"\x1f\x8b\x08\x18" + b"x" * (32 * 2**20)
     assert b"value" == inflate(Codec.GZIP, content)

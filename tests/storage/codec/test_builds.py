@@ -1,4 +1,4 @@
-"""The compiled modules and their plain sources give the same results."""
+"""Tests that the compiled modules and their plain sources give the same results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def digest_of(*options: str) -> tuple[str, str]:
-    """Return the name of the build that ran and the digest of its results for a few hundred batches."""
+    """Return the name of the build that ran, and the digest of its results for a few hundred batches."""
     command = [sys.executable, "-m", "tests.storage.codec.both_builds", "300", "1", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     build, digest = done.stdout.split()

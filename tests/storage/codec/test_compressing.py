@@ -1,4 +1,4 @@
-"""Compressing encoded batches gives the same bytes as encoding their records again with the codec."""
+"""Tests that compressing encoded batches gives the same bytes as encoding their records again with the codec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST = 2**30
 
 @given(st.lists(record_lists(), min_size=1, max_size=3), st.sampled_from(COMPRESSING))
 def test_compressed_batches_are_those_of_encoding_again(lists, codec):
-    """`compress_batches` writes what encoding the records again with the codec writes."""
+    """`compress_batches` writes the same bytes as encoding the records again with the codec."""
     plain, expected = bytearray(), bytearray()
     for records in lists:
         (batch,) = encode_columns(decode(encode(records))[0])
@@ -30,7 +30,7 @@ def test_compressed_batches_are_those_of_encoding_again(lists, codec):
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_the_level_is_taken(codec):
-    """`compress_batches` uses the given level, for codecs that have levels."""
+    """`compress_batches` uses the given level if the codec has levels."""
     batch = encode([Record(n, 0, None, b"value %d" % n) for n in range(50)])
     (expected,) = encode_columns(decode(batch)[0], BatchStamp(codec=codec, compression_level=1))
 

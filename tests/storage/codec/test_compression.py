@@ -1,4 +1,4 @@
-"""The four codecs in Kafka's framings: round trips, batches of a real broker, and malformed bytes."""
+"""Tests of the four codecs in Kafka's framings: round trips, batches of a real broker, and malformed bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOLDEN_LZ4_HEADER = "04224d18" + "6040" + "82"
 
 @given(st.sampled_from(Codec), st.binary(max_size=2000), st.integers(0, 60))
 def test_contents_round_trip(codec, piece, times):
-    """Inflating what `deflate` made returns the content, short or long."""
+    """Inflating the result of `deflate` returns the original content, short or long."""
     content = piece * times
 
     assert content == inflate(codec, deflate(codec, content))
@@ -41,7 +41,7 @@ def test_contents_round_trip(codec, piece, times):
 
 @given(st.sampled_from(COMPRESSING), record_lists())
 def test_compressed_batches_round_trip(codec, records):
-    """A compressed batch names its codec, and its records are as they were."""
+    """A compressed batch names its codec, and decoding returns the original records."""
     batch = encode(records, BatchStamp(codec=codec))
 
     assert codec is read_header(batch).codec
@@ -63,7 +63,7 @@ def test_control_batches_are_never_compressed():
 
 
 def test_plain_and_compressed_batches_alternate():
-    """Each compressed batch has columns of its own; adjacent plain batches share theirs."""
+    """Each compressed batch has its own columns, but adjacent plain batches share columns."""
     codecs = [Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.NONE, Codec.ZSTD]
     data = b"".join(
         encode([Record(n, n, None, b"%d" % n)], BatchStamp(codec=codec)) for n, codec in enumerate(codecs)
@@ -77,7 +77,7 @@ def test_plain_and_compressed_batches_alternate():
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_levels_are_taken(codec):
-    """Content of any level is inflated to the same bytes."""
+    """Content that was compressed at any level is inflated to the same bytes."""
     for level in (1, 6):
         assert CONTENT == inflate(codec, deflate(codec, CONTENT, level=level))
 
@@ -86,7 +86,7 @@ def test_levels_are_taken(codec):
     "partition", ["kafka/log-dirs/g-gzip-0", "kafka/log-dirs/g-lz4-0", "kafka/log-dirs/g-zstd-0"]
 )
 def test_broker_batches_equal_their_dump(partition):
-    """Offset, time and sizes of each record are as the broker's own dump tool printed them."""
+    """Offset, time and sizes of each record are equal to the output of the broker's own dump tool."""
     directory = VECTORS / partition
     dump = (VECTORS / "kafka" / "dump" / f"{directory.name}.log.txt").read_text()
     pattern = r"^\| offset: (\d+) \w+: (-?\d+) keySize: (-?\d+) valueSize: (-?\d+)"
@@ -108,7 +108,7 @@ def test_broker_batches_equal_their_dump(partition):
 
 
 def test_broker_made_snappy_has_the_xerial_frame():
-    """Both the broker's xerial frames and librdkafka's bare snappy blocks are read."""
+    """Snappy content is read from a broker's xerial frames and from librdkafka's bare blocks."""
     heads = set()
     for topic in ("snappy-0", "codecs-0"):
         for log in sorted((VECTORS / "broker-made" / "log-dirs" / topic).glob("*.log")):
@@ -140,7 +140,7 @@ def test_two_xerial_streams_one_after_the_other():
 
 
 def test_two_gzip_members_are_one_content():
-    """Two gzip members are read as one content, as in RFC 1952 and in Java."""
+    """Two gzip members are read as one content, as by RFC 1952 and by Java."""
     assert b"onetwo" == inflate(Codec.GZIP, gzip.compress(b"one") + deflate(Codec.GZIP, b"two"))
 
 
@@ -176,14 +176,14 @@ def test_every_truncation_is_refused(codec):
     written = deflate(codec, b"abcdefghij" * 30)
     for kept in range(1, len(written)):
         if codec is Codec.SNAPPY and 16 <= kept < 20:
-            continue  # without blocks the stream is whole, and up to 3 more bytes are ignored
+            continue  # A stream without blocks is complete, and up to 3 more bytes are ignored.
         with pytest.raises(CorruptBatchError, match=codec.label):
             inflate(codec, written[:kept], position=7)
 
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
 def test_each_variant_is_read_or_refused_as_by_kafka(codec, name):
-    """Trailing bytes that Java's libraries ignore are ignored, and content that they refuse is refused."""
+    """Trailing bytes that Java's libraries ignore are ignored. Content that these libraries refuse is refused."""
     batch = batch_of(codec, VARIANTS[codec, name])
     if name in REFUSED[codec]:
         with pytest.raises(CorruptBatchError):
@@ -194,7 +194,7 @@ def test_each_variant_is_read_or_refused_as_by_kafka(codec, name):
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=100))
 def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
-    """Random bytes, also after a valid beginning, are refused or inflated within the limit."""
+    """Random bytes, even after a valid beginning, are refused or inflated within the limit."""
     beginnings = {
         Codec.GZIP: b"\x1f\x8b\x08\0\0\0\0\0\0\xff",
         Codec.SNAPPY: b"\x82SNAPPY\0\0\0\0\1\0\0\0\1",
@@ -209,7 +209,7 @@ def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("count", [0, 2, 4, 2**31 - 1, -1])
 def test_record_count_of_a_compressed_batch_must_fit(codec, count):
-    """Row 131: a declared count other than the number of records inside is corruption."""
+    """Row 131: a record count that differs from the number of records in the content is corruption."""
     batch = encode([Record(n, 0, None, b"v") for n in range(3)], BatchStamp(codec=codec))
     struct.pack_into(">i", batch, 57, count)
     seal(batch, 0, len(batch))
@@ -220,7 +220,7 @@ def test_record_count_of_a_compressed_batch_must_fit(codec, count):
 
 @pytest.mark.parametrize("number", [5, 6, 7])
 def test_unknown_codec_is_corrupt(number):
-    """The codec numbers 5 to 7 have no codec and are corruption."""
+    """The codec numbers 5 to 7 are corruption, because no codec has them."""
     batch = encode([Record(0, 0, None, b"v")])
     batch[22] = number
     seal(batch, 0, len(batch))
@@ -239,7 +239,7 @@ def test_unknown_codec_is_corrupt(number):
     ],
 )
 def test_xxh32(data, digest):
-    """Published XXH32 values are computed, for inputs below and above the 16-byte stripes."""
+    """XXH32 gives the published values for inputs shorter and longer than a stripe of 16 bytes."""
     assert digest == lz4_frame.xxh32(data)
 
 
@@ -297,7 +297,7 @@ def test_lz4_frames_that_kafka_refuses(frame, cause):
 
 
 def test_lz4_header_checksum_is_not_looked_at_in_the_oldest_format():
-    """Row 142: in magic 0 the header checksum is ignored, as old writers computed 1a; magic 1 and 2 check it."""
+    """Row 142: in magic 0 the header checksum is ignored, as old writers got it wrong. Magic 1 and 2 check it."""
     quirk = bytes.fromhex("04224d1860401a") + STORED_BLOCK + END
 
     assert b"hello" == inflate(Codec.LZ4, quirk, magic=0)

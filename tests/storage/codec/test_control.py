@@ -1,4 +1,4 @@
-"""Transaction markers: golden bytes, and invalid keys and values."""
+"""Tests of transaction markers: golden bytes, and invalid keys and values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMIT = bytes.fromhex(
 
 
 def test_golden_commit_marker():
-    """Row 139: the commit marker equals the golden 78 bytes and is read back."""
+    """Row 139: the commit marker equals the golden 78 bytes, and is decoded again."""
     marker = control.EndTransactionMarker(control.ControlType.COMMIT, 6)
 
     written = control.encode_marker(
@@ -39,7 +39,7 @@ def test_golden_commit_marker():
 
 @pytest.mark.parametrize("kind", [control.ControlType.ABORT, control.ControlType.COMMIT])
 def test_markers_round_trip(kind):
-    """Commit and abort markers are read back, with the largest coordinator epoch too."""
+    """Commit and abort markers are decoded as they were encoded, even with the largest coordinator epoch."""
     marker = control.EndTransactionMarker(kind, 2**31 - 1)
     written = control.encode_marker(marker, timestamp=-1, producer_id=0, producer_epoch=0)
 
@@ -59,7 +59,7 @@ def test_markers_round_trip(kind):
     ],
 )
 def test_types_of_control_records(key, expected):
-    """Keys of newer versions are read as the newest known version; unknown types are UNKNOWN."""
+    """A key of a newer version is read as one of the newest known version. An unknown type is UNKNOWN."""
     assert expected is control.control_type(key)
 
 

@@ -1,4 +1,4 @@
-"""The field numbers that compiled code shares with Python."""
+"""Tests of the field numbers that compiled code and Python share."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ MODULES = {Path(module.__file__).name: module for module in (fields, wire)}
 
 @pytest.mark.parametrize("source", CONSTANTS)
 def test_c_takes_the_names_and_the_numbers_of_the_module(source, tmp_path):
-    """The generated .pxd has the module's constants, and is rewritten only on a change, to avoid compiling again."""
+    """The generated .pxd has the module's constants. It is rewritten only on a change, to avoid a compilation."""
     name = Path(source).name
     copied = tmp_path / name
     shutil.copy(Path(__file__).parents[3] / source, copied)
@@ -34,14 +34,14 @@ def test_c_takes_the_names_and_the_numbers_of_the_module(source, tmp_path):
 
 
 def test_a_row_is_the_fields_of_a_header_in_their_order():
-    """The columns of a header row are the fields of `BatchHeader`, in their order."""
+    """The columns of a header row are the fields of `BatchHeader`, in the same order."""
     names = [name.upper() for name in BatchHeader._fields]
 
     assert list(range(fields.ROW_SIZE)) == [getattr(fields, name) for name in names]
 
 
 def test_a_block_is_the_properties_of_columns_in_their_order():
-    """The columns of a block, which compiled readers use, are the properties of `Columns`, in their order."""
+    """The columns of a block, which compiled readers use, are the properties of `Columns`, in the same order."""
     names = [
         name for name in vars(Columns) if name.endswith(("offsets", "timestamps", "_positions", "_lengths"))
     ]

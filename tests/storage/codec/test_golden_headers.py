@@ -1,4 +1,4 @@
-"""Headers of all formats, byte for byte as Kafka's classes wrote them, and invalid headers."""
+"""Tests of headers of all formats, byte for byte as Kafka's classes wrote them, and of invalid headers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME = Timestamp(1_700_000_000_000)
 
 
 def test_a_batch_without_records_is_its_header():
-    """Row 129: a batch without records has 61 bytes, with each field and the checksum at its place."""
+    """Row 129: a batch without records has 61 bytes, with each field and the checksum in its place."""
     stamp = BatchStamp(leader_epoch=15, producer_id=ProducerId(23423), producer_epoch=145, base_sequence=983)
     batch = encode([], stamp, base_offset=Offset(37), last_offset=Offset(53), max_timestamp=TIME)
     assert 61 == len(batch)
@@ -88,7 +88,7 @@ def header_of(size: int, magic: int = 2, total: int = 200) -> bytes:
     ],
 )
 def test_the_size_of_the_next_batch(data, expected):
-    """Row 138: the size includes 12 bytes of prefix; an impossible size or format is damage, missing bytes are torn."""
+    """Row 138: the size includes the 12-byte prefix. An impossible size or format is damage, missing bytes are torn."""
     if isinstance(expected, int):
         assert expected == read_header(data).size_bytes
     else:

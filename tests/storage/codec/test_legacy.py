@@ -1,4 +1,4 @@
-"""The formats v0 and v1: golden entries, wrappers, and contradictions."""
+"""Tests of the formats v0 and v1: golden entries, wrappers, and contradictions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wrapper(offset, inner, *, codec=Codec.GZIP, magic=1, attributes=0, timestamp
 
 
 def records_of(data):
-    """Return all records in their order."""
+    """Return all records of `data` in order."""
     return [record for columns in decode(data) for record in columns]
 
 
@@ -48,7 +48,7 @@ def test_the_helper_of_these_tests_writes_the_golden_entries():
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_wrappers_of_every_codec(codec, magic):
-    """Wrappers hold absolute offsets in v0 and relative ones in v1; v0's wrong LZ4 header checksum is accepted."""
+    """Wrappers have absolute offsets in v0 and relative ones in v1. v0's wrong LZ4 header checksum is accepted."""
     inner = b"".join(entry(n if magic else 40 + n, b"v%d" % n, magic=magic, timestamp=n) for n in range(3))
 
     found = records_of(wrapper(42, inner, codec=codec, magic=magic, timestamp=2))
@@ -66,7 +66,7 @@ def test_a_compacted_wrapper_keeps_its_gaps():
 
 
 def test_wrapper_offset_zero_counts_from_zero():
-    """Row 141: a wrapper with offset 0, as an old librdkafka wrote it, counts its records from 0."""
+    """Row 141: records of a wrapper with offset 0, as an old librdkafka wrote it, are counted from 0."""
     inner = b"".join(entry(n, b"v") for n in range(3))
 
     (columns,) = decode(wrapper(0, inner))
@@ -89,7 +89,7 @@ def test_append_time_of_the_wrapper_is_that_of_all():
 
 
 def test_formats_mix_in_one_segment():
-    """A segment with v0, v1 and v2 entries, as an upgrade leaves it, is read."""
+    """A segment with v0, v1 and v2 entries, which an upgrade leaves, can be read."""
     data = entry(0, b"a", magic=0) + entry(1, None, key=b"b") + encode([Record(2, 5, None, b"c")])
 
     assert [(0, b"a"), (1, None), (2, b"c")] == [(record.offset, record.value) for record in records_of(data)]
@@ -135,7 +135,7 @@ def test_lengths_that_do_not_fit_their_entry(key_length, value_length):
 
 @pytest.mark.parametrize("data", [V0, V1])
 def test_a_flipped_bit_is_found_by_the_checksum(data):
-    """The CRC-32 from the magic on detects each flipped bit."""
+    """The CRC-32, which begins at the magic, detects each flipped bit."""
     for position in range(18, len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 4
@@ -145,7 +145,7 @@ def test_a_flipped_bit_is_found_by_the_checksum(data):
 
 @given(st.sampled_from([0, 1]), st.binary(max_size=120))
 def test_any_bytes_stay_inside(magic, data):
-    """Random bytes as an entry's or a wrapper's content never make a reader leave the buffer."""
+    """Random bytes as the content of an entry or wrapper never make a reader leave the buffer."""
     body = bytes([magic, 0]) + data
     plain = struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
     for candidate in (plain, wrapper(7, data, magic=magic), wrapper(7, plain, magic=magic)):

@@ -1,4 +1,4 @@
-"""Encoding records to batches and decoding them: round trips, limits, and malformed records."""
+"""Tests of encoding records to batches and decoding them: round trips, limits, and malformed records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def values(batches):
 
 @given(record_lists(), st.integers(0, 8), st.integers(0, 8))
 def test_many_keys_and_values_are_those_of_each_record(records, first, last):
-    """`keys` and `values` return what `key` and `value` return for each record; an invalid range raises IndexError."""
+    """`keys` and `values` return the same as `key` and `value` of each record. An invalid range raises IndexError."""
     (columns,) = decode(encode(records))
     if not first <= last <= len(columns):
         for column in (columns.keys, columns.values):
@@ -47,7 +47,7 @@ def test_many_keys_and_values_are_those_of_each_record(records, first, last):
 
 @pytest.mark.parametrize("bounds", [(-1, 1), (0, 2**31), (0, 2**63 - 1), (-(2**63), 0)])
 def test_a_range_beyond_the_records_is_refused(bounds):
-    """Ranges up to 64-bit numbers outside the columns raise IndexError."""
+    """Ranges outside the columns raise IndexError, even with 64-bit numbers."""
     columns = columns_of([Record(0, 0, b"k", None)])
     for column in (columns.keys, columns.values):
         with pytest.raises(IndexError):
@@ -71,7 +71,7 @@ def test_a_range_beyond_the_records_is_refused(bounds):
     ],
 )
 def test_golden_varints(value, octets):
-    """Row 134: a varint is zigzag, then seven bits in each byte, the lowest first."""
+    """Row 134: a varint is zigzag-encoded, with seven bits in each byte, the lowest bits first."""
     assert bytes.fromhex(octets) == varint(value)
     assert (value, len(octets) // 2) == read_varint(bytes.fromhex(octets))
 
@@ -90,20 +90,20 @@ def test_golden_varlongs(value, octets):
     [("", 5), ("80", 5), ("ffffffffff01", 5), ("8080808080", 5), ("ffffffffffffffffffff01", 10)],
 )
 def test_a_number_too_long_or_cut_off_is_refused(octets, max_size):
-    """Row 134: a number that takes more than five bytes (varlong: ten), or does not end, is refused."""
+    """Row 134: a number of more than five bytes (varlong: ten) or without an end is refused."""
     with pytest.raises(CorruptBatchError):
         read_varint(bytes.fromhex(octets), max_size=max_size)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varints_round_trip(value):
-    """Each 64-bit number is read back."""
+    """Each 64-bit number is decoded as it was encoded."""
     assert (value, len(varint(value))) == read_varint(varint(value), max_size=10)
 
 
 @given(record_lists())
 def test_records_round_trip(records):
-    """Row 133: gaps, any timestamps, nulls, empty values and headers are read back as they were."""
+    """Row 133: gaps, any timestamps, nulls, empty values and headers are decoded as they were encoded."""
     batch = encode(records)
 
     verify_checksum(batch, read_header(batch))
@@ -112,7 +112,7 @@ def test_records_round_trip(records):
 
 @given(record_lists(), record_lists())
 def test_a_span_of_batches_is_one_set_of_columns(first, second):
-    """Adjacent batches share columns; `record_end` says where each one ends."""
+    """Adjacent batches share columns, and `record_end` returns where each batch ends."""
     data = b"before" + encode(first) + encode(second, BatchStamp(producer_id=5, producer_epoch=1))
 
     (columns,) = decode(data, 6)
@@ -157,7 +157,7 @@ LINES = st.lists(st.binary(max_size=300).map(lambda line: line.replace(b"\n", b"
 
 @given(LINES, st.integers(400, 3000))
 def test_lines_round_trip(lines, max_batch_bytes):
-    """Each line becomes a value, also an empty line; each batch fits the limit and is full."""
+    """Each line, even an empty one, becomes a value. Each batch fits the limit and is full."""
     text = b"".join(line + b"\n" for line in lines)
 
     batches = encode_lines(text, timestamp=1234, max_batch_bytes=max_batch_bytes)
@@ -171,7 +171,7 @@ def test_lines_round_trip(lines, max_batch_bytes):
 
 
 def test_lines_of_one_byte_make_the_batch_grow():
-    """Lines shorter than the first estimate make the batch's buffer grow."""
+    """Lines that are shorter than the first estimate make the batch's buffer grow."""
     batches = encode_lines(b"a\n" * 5000 + b"\n" * 5000, timestamp=0)
 
     assert [b"a"] * 5000 + [b""] * 5000 == values(batches)
@@ -179,7 +179,7 @@ def test_lines_of_one_byte_make_the_batch_grow():
 
 
 def test_a_line_too_long_is_named():
-    """The error counts lines over all batches of the call."""
+    """The error for a line that is too long has its number, counted over all batches of the call."""
     text = b"short\n" * 100 + b"x" * 200 + b"\n"
 
     with pytest.raises(RecordTooLargeError, match="line 101 does not fit a batch of 200 bytes"):
@@ -188,7 +188,7 @@ def test_a_line_too_long_is_named():
 
 @pytest.mark.parametrize("limit", [0, 60, 61, 68])
 def test_a_limit_below_the_smallest_batch_refuses_the_first_line(limit):
-    """A limit below 61 bytes of header plus 8 bytes of record refuses the first line."""
+    """A limit below 69 bytes (61 of the header, 8 of a record) refuses the first line."""
     with pytest.raises(RecordTooLargeError, match="line 1 "):
         encode_lines(b"a\n", timestamp=0, max_batch_bytes=limit)
     assert 1 == len(encode_lines(b"a\n", timestamp=0, max_batch_bytes=69))
@@ -221,7 +221,7 @@ def test_no_text_makes_no_batch():
     ],
 )
 def test_offsets_that_fit_no_batch_are_refused(offsets, bounds):
-    """Offsets must ascend within the bounds and span less than 2^31; a batch without records needs bounds."""
+    """Offsets must ascend within the bounds and span less than 2^31. A batch without records needs bounds."""
     with pytest.raises(ValueError):
         encode([Record(offset, 0, None, b"") for offset in offsets], **bounds)
 
@@ -268,7 +268,7 @@ def test_control_batches_are_listed_without_records():
 
 
 def test_columns_find_the_first_record_as_late():
-    """`find_time` returns the first record at or after both a time and an offset; times need not ascend."""
+    """`find_time` returns the first record at or after a time and an offset, even if times do not ascend."""
     records = [Record(offset, time, None, b"v") for offset, time in ((10, 5), (20, 9), (30, 7), (40, -1))]
     (columns,) = decode(encode(records))
 
@@ -277,7 +277,7 @@ def test_columns_find_the_first_record_as_late():
 
 
 def test_columns_index_and_find():
-    """Negative indexes count from the end; `find` gives the first record at or after an offset."""
+    """Negative indexes count from the end. `find` returns the first record at or after an offset."""
     records = [Record(offset, offset, None, b"%d" % offset) for offset in (10, 20, 30)]
     (columns,) = decode(encode(records))
 
@@ -298,7 +298,7 @@ def test_any_buffer_is_decoded(kind):
 
 
 def test_a_mapped_file_is_decoded_in_place(tmp_path):
-    """A read-only mapping is decoded without a copy; the columns point into it."""
+    """A read-only mapping is decoded without a copy, and the columns refer to the mapping."""
     path = tmp_path / "log"
     path.write_bytes(encode_lines(b"one\ntwo\n", timestamp=0)[0])
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
@@ -320,7 +320,7 @@ SAMPLE = bytes(
 
 
 def test_every_truncation_is_detected():
-    """A batch cut off at any byte is torn; an empty buffer has no batch and no fault."""
+    """A batch that is cut off at any byte is torn. An empty buffer has no batch and no fault."""
     assert [] == decode(b"")
     for kept in range(1, len(SAMPLE)):
         with pytest.raises(TornBatchError):
@@ -328,7 +328,7 @@ def test_every_truncation_is_detected():
 
 
 def test_every_flipped_bit_is_detected_or_harmless():
-    """A flipped bit that the checksum covers is found; one before it changes only offset, epoch or length."""
+    """A flipped bit below the checksum is detected. A flipped bit before it changes only offset, epoch or length."""
     for bit in range(8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -340,7 +340,7 @@ def test_every_flipped_bit_is_detected_or_harmless():
 
 
 def test_every_flipped_bit_under_a_good_checksum_stays_inside():
-    """A batch with wrong bytes under a valid checksum is refused, or decoded within the buffer."""
+    """A batch with wrong bytes and a valid checksum is refused, or is decoded within the buffer."""
     for bit in range(8 * 21, 8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -369,7 +369,7 @@ def test_any_bytes_at_all_stay_inside(data):
 
 
 def read_what_can_be_read(data):
-    """Decode without checksums, and check that all records lie inside the data and can be read."""
+    """Decode without checking checksums, and check that all records are inside the data and can be read."""
     scan(data)
     try:
         found = decode(data, check_crc=False)
@@ -405,7 +405,7 @@ def read_what_can_be_read(data):
     ],
 )
 def test_malformed_records_are_refused_with_a_cause(body, cause):
-    """Row 133: wrong lengths, deltas, header counts and trailing bytes are each refused with a cause of its own."""
+    """Row 133: wrong lengths, deltas, header counts and trailing bytes are refused, each with its own cause."""
     data = bytearray(encode([Record(0, 0, None, None)])[:61] + bytes.fromhex(body))
     struct.pack_into(">i", data, 8, len(data) - 12)
     seal(data, 0, len(data))
@@ -438,7 +438,7 @@ def test_timestamps_wrap_as_java_adds_them():
 
 
 def test_decoding_names_the_bad_batch():
-    """The error has the position of the bad batch among valid ones."""
+    """The error names the position of the bad batch among valid ones."""
     damaged = bytearray(SAMPLE)
     damaged[-1] ^= 1
     data = SAMPLE + damaged + SAMPLE
@@ -451,7 +451,7 @@ def test_decoding_names_the_bad_batch():
 
 
 def test_many_batches_decode_alike_together_and_alone():
-    """Decoding a thousand batches together gives what decoding each batch alone gives."""
+    """Decoding a thousand batches together gives the same records as decoding each batch alone."""
     chooser = random.Random(3)
     offset = 0
     batches = []

@@ -1,4 +1,4 @@
-"""Copying values straight from batches gives the same text as decoding records, or no result."""
+"""Tests that copying values straight from batches gives the same text as decoding the records, or no result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN_TIMES = st.integers(1_700_000_000_000, 1_700_000_000_000 + 2**27 - 1)
 
 
 def joined(data, bounds=ALL, *, begun=b"", room=0):
-    """Return `begun` and the copied values as text; None if `copy_values` has no result."""
+    """Return `begun` and the copied values as text, or None if `copy_values` has no result."""
     text = begin_text(begun, room)
     end = copy_values(data, text, len(begun), start_offset=bounds[0], end_offset=bounds[1])
     return None if end < 0 else bytes(text[:end])
@@ -52,7 +52,7 @@ def plain_batches(draw):
 
 @given(plain_batches(), st.data())
 def test_plain_batches_always_have_an_answer(batches, data):
-    """Plain batches always have a result: any keys, values, gaps and bounds, after any text, in any buffer."""
+    """Plain batches always have a result, whatever their keys, values and gaps, the bounds, text and buffer are."""
     content, end = batches
     bounds = data.draw(st.tuples(st.integers(0, end), st.integers(0, end)))
     begun, room = data.draw(SMALL), data.draw(st.integers(0, 5000))
@@ -62,7 +62,7 @@ def test_plain_batches_always_have_an_answer(batches, data):
 
 @given(record_lists(), st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]), st.integers(0, 1))
 def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
-    """With any headers, times, compression and timestamp type, a result equals that of decoding."""
+    """With any headers, times, compression and timestamp type, a result equals the text of decoded records."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
 
     assert joined(batch) in {None, by_records(batch)}
@@ -70,7 +70,7 @@ def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
 
 @given(plain_batches(), st.data())
 def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
-    """With random damage under a valid checksum there is either no result or the one of decoding."""
+    """With random damage and a valid checksum the result is None or equals the text of decoded records."""
     content = bytearray(batches[0])
     size = 12 + int.from_bytes(content[8:12], "big")
     for _ in range(data.draw(st.integers(1, 3))):
@@ -92,14 +92,14 @@ def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
     ids=["headers", "compressed", "a time far from the first"],
 )
 def test_what_is_not_plain_has_no_answer(other):
-    """One batch that is not plain among plain batches means that there is no result."""
+    """If one batch among plain batches is not plain, there is no result."""
     plain = encode([Record(0, 1, None, b"v")])
 
     assert joined(plain + other + plain) is None
 
 
 def test_a_wrong_checksum_has_no_answer():
-    """A wrong checksum gives no result; `decode` reports its position."""
+    """If a checksum is wrong, there is no result, and `decode` reports the position."""
     batch = encode([Record(0, 1, None, b"value")])
     data = bytearray(batch * 4)
     data[3 * len(batch) - 1] ^= 1
@@ -125,7 +125,7 @@ def test_what_is_begun_may_be_larger_than_the_room_asked_for():
 
 
 def inflated(batch, bounds=ALL, *, begun=b"", limit=MAX_CONTENT_BYTES):
-    """Return `begun` and the values of inflated batches (None without a result), and the inflated size."""
+    """Return `begun` with the values of inflated batches (None without a result), and the inflated size."""
     text, batches = begin_text(begun, 0), scan(batch)
     copied, end, taken = copy_inflated(
         batch,
@@ -153,7 +153,7 @@ def test_compressed_values_are_joined_as_they_are_inflated(codec):
 
 @given(record_lists(), st.sampled_from(Codec), st.integers(0, 1))
 def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
-    """A result from inflated content equals that of decoding, whatever the records and timestamp type."""
+    """A result from inflated content equals that of decoding, whatever the records and the timestamp type are."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
 
     assert inflated(batch)[0] in {None, by_records(batch)}
@@ -161,7 +161,7 @@ def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timesta
 
 @given(st.sampled_from(Codec), st.data())
 def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data):
-    """With random damage in a compressed batch there is either no result or the one of decoding."""
+    """With random damage in a compressed batch the result is None or equals the text of decoded records."""
     batch = encode([Record(n, 5, b"key", b"value %d" % n) for n in range(9)], BatchStamp(codec=codec))
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(17, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -174,7 +174,7 @@ def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data)
 
 
 def test_no_more_is_inflated_than_may_be():
-    """Content larger than the limit gives no result; content of exactly the limit does."""
+    """Content larger than the limit gives no result. Content of exactly the limit gives a result."""
     batch = encode([Record(0, 1, None, bytes(1000))], BatchStamp(codec=Codec.ZSTD))
     size = len(encode([Record(0, 1, None, bytes(1000))])) - 61
 
@@ -191,7 +191,7 @@ def test_an_inflated_batch_with_headers_has_no_answer():
 
 @given(record_lists(), st.sampled_from(Codec), st.integers(0, 1), st.data())
 def test_a_value_found_alone_is_the_one_by_way_of_records(records, codec, timestamp_type, data):
-    """`find_value` returns value and timestamp as decoding does, or None; always None for compressed batches."""
+    """`find_value` returns the same value and timestamp as decoding, or None. Compressed batches always give None."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
     for record in [*read_back(batch), Record(data.draw(st.integers(-5, 400)), 0, None, None)]:
         found = find_value(batch, record.offset)
@@ -207,7 +207,7 @@ def read_back(batch):
 
 
 def test_a_value_is_found_in_a_plain_batch():
-    """`find_value` finds each record of a plain batch, also with the broker's timestamps."""
+    """`find_value` finds each record of a plain batch, even with the broker's timestamps."""
     records = [Record(n, 1000 + n * n, b"key", b"value %d" % n) for n in range(9)]
     plain, stamped = (bytes(encode(records, BatchStamp(timestamp_type=kind))) for kind in (0, 1))
 
@@ -231,7 +231,7 @@ def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
 def test_a_compressed_content_of_any_form_has_the_values_of_its_records_or_no_answer(codec, name):
-    """Readers that release the GIL refuse what other readers refuse, and copy the same values or none."""
+    """Readers that release the GIL refuse the same bytes as other readers, and copy the same values or none."""
     batch = bytes(batch_of(codec, VARIANTS[codec, name]))
     if name in REFUSED[codec]:
         assert joined(batch) is None

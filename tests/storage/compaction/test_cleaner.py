@@ -1,4 +1,4 @@
-"""A pass of the cleaner over a real log: files, offsets, crashes (LogCleanerTest)."""
+"""Tests of a pass of the cleaner over a real log: files, offsets and crashes (LogCleanerTest)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.producers.append import Origin
 
 
 def test_each_keys_newest_record_stays_where_it_was():
-    """Row 103: a pass keeps the offsets of the records that stay; reads skip the gaps."""
+    """Row 103: a pass keeps the offsets of the records that stay, and reads skip the gaps."""
     log = CompactedLog()
     log.fill(keys=3, rounds=7)
     before = log.table()
@@ -38,7 +38,7 @@ def test_records_beyond_the_cleaned_section_stay():
 
 
 def test_neighbors_are_merged():
-    """Row 114: seven segments of five records become one."""
+    """Row 114: seven segments of five records are merged into one segment."""
     log = CompactedLog()
     log.fill(keys=5, rounds=7)
     log.clean()
@@ -46,7 +46,7 @@ def test_neighbors_are_merged():
 
 
 def test_a_second_pass_begins_where_the_first_ended():
-    """A second pass maps only records appended since the first pass, and they replace older records."""
+    """A second pass maps only records that were appended since the first pass; they replace older records."""
     log = CompactedLog()
     log.fill(keys=3, rounds=3)
     log.clean()
@@ -58,7 +58,7 @@ def test_a_second_pass_begins_where_the_first_ended():
 
 
 def test_tombstones_go_after_their_horizon():
-    """Row 110: a tombstone stays for delete.retention.ms after the pass that first saw it, then is deleted."""
+    """Row 110: a tombstone stays for delete.retention.ms after the first pass that met it, and is then deleted."""
     log = CompactedLog(delete_retention_ms=1000)
     log.put((b"a", b"1"), (b"b", b"2"))
     log.log.appender.roll()
@@ -77,7 +77,7 @@ def test_tombstones_go_after_their_horizon():
 
 
 def test_a_small_map_makes_progress_pass_by_pass():
-    """Row 113: with a small offset map each pass cleans up to where the map was full."""
+    """Row 113: with a small offset map each pass cleans up to the offset where the map became full."""
     log = CompactedLog()
     log.fill(keys=20, rounds=3)
     before = log.table()
@@ -88,7 +88,7 @@ def test_a_small_map_makes_progress_pass_by_pass():
 
 
 def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
-    """Row 113: a pass that ended inside a segment is continued there; the records after it are dirty."""
+    """Row 113: the next pass continues inside the segment where a pass ended; the records after that are dirty."""
     log = CompactedLog()
     log.fill(keys=4, rounds=5, per_segment=10)
     assert 3 == log.clean(map_bytes=24 * 4).end_offset
@@ -99,7 +99,7 @@ def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
 
 
 def test_a_pass_that_is_told_to_stop_leaves_no_trace():
-    """A pass that is stopped deletes the files that it began."""
+    """A pass that is stopped deletes the files that it has begun."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     before, answers = log.names(), iter([True] * 3)
@@ -110,7 +110,7 @@ def test_a_pass_that_is_told_to_stop_leaves_no_trace():
 
 
 def test_duplicates_are_known_after_cleaning_and_a_restart():
-    """Rows 104 and 111: the last batch of a live producer stays, if need be without records."""
+    """Rows 104 and 111: the last batch of a live producer stays, even if it loses all its records."""
     log = CompactedLog()
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
     log.put((b"a", b"1"), (b"a", b"2"), base_sequence=0, **stamp)
@@ -126,7 +126,7 @@ def test_duplicates_are_known_after_cleaning_and_a_restart():
 
 
 def test_aborted_records_go_and_their_transaction_stays_known():
-    """Rows 105 and 118: read_committed readers see the same records after a pass; the index of aborts is rewritten."""
+    """Rows 105 and 118: read_committed readers see the same records after a pass. The index of aborts is rewritten."""
     log = CompactedLog()
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0, "transactional": True}
     log.put((b"a", b"1"))
@@ -161,7 +161,7 @@ def test_a_preallocated_log_is_cleaned_to_its_size():
 
 
 def test_a_running_reader_keeps_what_it_began_with():
-    """A reader keeps the old files; they are renamed, and unlinked after file.delete.delay.ms."""
+    """A reader keeps the old files, which are renamed at first, and unlinked after file.delete.delay.ms."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     chain = log.log.chain
@@ -173,7 +173,7 @@ def test_a_running_reader_keeps_what_it_began_with():
 
 
 def test_segments_that_left_meanwhile_abandon_the_pass():
-    """If retention deleted a segment during the pass, the cleaned segment is discarded."""
+    """If retention deletes a segment during the pass, the cleaned segment is discarded."""
     log = CompactedLog(cleanup_policy=("compact", "delete"))
     log.fill(keys=2, rounds=4)
     old = log.log.chain.segments[:2]
@@ -186,7 +186,7 @@ def test_segments_that_left_meanwhile_abandon_the_pass():
 
 
 def test_indexes_that_cannot_be_read_leave_the_old_segments_in_place():
-    """A damaged transaction index raises an error before any file is renamed, so the new segment is discarded."""
+    """A damaged transaction index raises an error before any file is renamed, and the new segment is discarded."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     old = log.log.chain.segments[:2]
@@ -201,7 +201,7 @@ def test_indexes_that_cannot_be_read_leave_the_old_segments_in_place():
 
 
 def test_a_corrupt_batch_ends_the_pass_with_file_and_position():
-    """A corrupt batch ends the pass, and no temporary file stays."""
+    """A corrupt batch ends the pass with an error, and no temporary file is left."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     name = "00000000000000000005.log"
@@ -244,7 +244,7 @@ class CountingDisk(SimulatedDisk):
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
 @pytest.mark.parametrize("steps", range(40))
 def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
-    """Row 115: after a crash each key has its newest value, with the offsets before or after the pass."""
+    """Row 115: after a crash each key has its newest value, at the offsets from before or from after the pass."""
     disk = CountingDisk()
     log = CompactedLog(disk=disk, internal_segment_bytes=500)
     log.fill(keys=4, rounds=5)
@@ -270,7 +270,7 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
 
 @pytest.mark.parametrize("steps", range(40))
 def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
-    """A crash loses no key: the newer record is flushed before the older one is removed."""
+    """A crash loses no key, because the newer record is flushed before the older record is removed."""
     disk = CountingDisk()
     log = CompactedLog(disk=disk, internal_segment_bytes=500)
     log.fill(keys=4, rounds=1)
@@ -287,7 +287,7 @@ def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
 
 
 def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
-    """A cleaned segment has the file time of the last segment it replaces, which retention may use."""
+    """A cleaned segment has the file time of the last segment that it replaces, because retention may use this time."""
     log = CompactedLog()
     log.fill(keys=4, rounds=5)
     for segment in log.log.chain.segments[:-1]:
@@ -313,7 +313,7 @@ def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, 
 
 
 def test_where_readers_stood_is_forgotten_with_the_old_files():
-    """A read after a pass finds its record, although its position in the file has changed."""
+    """A read after a pass finds its record, although the record's position in the file has changed."""
     log = CompactedLog()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"))
@@ -327,7 +327,7 @@ def test_where_readers_stood_is_forgotten_with_the_old_files():
 
 
 def test_a_read_that_began_before_leaves_no_place_in_a_file_that_goes():
-    """A read that began before a pass does not leave cached positions for later readers."""
+    """A read that began before a pass leaves no cached positions for later readers."""
     log = CompactedLog()
     for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
         log.put((key, value))

@@ -1,4 +1,4 @@
-"""Which log is cleaned, up to which offset, and which segments are merged, without files."""
+"""Tests, without files, of which log is cleaned, up to which offset, and which segments are merged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_ratio_must_be_above_the_setting():
 
 
 def test_overdue_records_make_a_pass_due_whatever_the_ratio():
-    """A pass is due once the first batch of the oldest dirty segment exceeds max.compaction.lag.ms."""
+    """A pass is due when the first batch of the oldest dirty segment is older than max.compaction.lag.ms."""
     segments = [segment(0, 9000), segment(20, first=NOW - 51), segment(30)]
     late = {"checkpoint": Offset(20), "segments": segments}
     assert planned(**late, max_lag_ms=50).due
@@ -84,7 +84,7 @@ def test_young_segments_wait():
 
 
 def test_a_young_segment_waits_though_the_log_starts_inside_it():
-    """A young segment is not cleaned, also if the log starts inside it."""
+    """A young segment is not cleaned, even if the log starts inside this segment."""
     segments = [segment(0, time=95), segment(10, time=0), segment(20)]
     moved = {"segments": segments, "log_start_offset": 5, "now": 100}
     assert not planned(**moved, min_lag_ms=10).due
@@ -92,7 +92,7 @@ def test_a_young_segment_waits_though_the_log_starts_inside_it():
 
 
 def test_an_overdue_segment_is_due_though_the_log_starts_inside_it():
-    """The overdue time counts from the first batch of the segment with the first dirty offset."""
+    """The time since which a segment is overdue counts from its first batch, even if the log starts inside it."""
     segments = [segment(0, first=50), segment(10, first=95), segment(20)]
     moved = {"segments": segments, "log_start_offset": 5, "now": 100, "min_dirty_ratio": 1.0}
     assert planned(**moved, max_lag_ms=49).due
@@ -105,7 +105,7 @@ def test_undecided_transactions_wait():
 
 
 def test_nothing_dirty_is_never_due():
-    """Without dirty records no pass is due, with any other settings."""
+    """Without dirty records no pass is due, whatever the other settings are."""
     nothing = planned(checkpoint=Offset(30), min_dirty_ratio=0.0)
     assert (0, False) == (nothing.cleanable_bytes, nothing.due)
 
@@ -141,7 +141,7 @@ def test_a_segment_larger_than_the_limit_stays_alone():
 
 
 def test_offsets_of_a_group_fit_one_index():
-    """Row 114: offsets of a group span at most 2^31, counted up to the next segment's base minus one."""
+    """Row 114: the offsets of a group span at most 2^31, counted up to the next segment's base minus one."""
     far = 2**31
     rows = [(0, 1, 0, 0), (10, 1, 0, 0)]
     assert [[0, 10]] == grouped(rows, end=far)
@@ -149,5 +149,5 @@ def test_offsets_of_a_group_fit_one_index():
 
 
 def test_empty_segments_are_grouped_too():
-    """Empty segments, which an earlier pass left, are merged into a group."""
+    """Empty segments that an earlier pass left are merged into a group."""
     assert [[0, 10, 20]] == grouped([(0, 0, 0, 0), (10, 0, 0, 0), (20, 99, 8, 12)])

@@ -1,4 +1,4 @@
-"""The MD5 computed from columns of keys equals the library's, whatever keys are next to each other."""
+"""Tests that the MD5 computed from columns of keys equals the library's, whatever keys are adjacent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.doubles.records import columns_of_keys
 from topicfs.storage.compaction.digests import digest_of, digests_of_keys
 
 BLOCK_ENDS = [0, 1, 54, 55, 56, 57, 63, 64, 65, 118, 119, 120, 127, 128, 129]
-"""Key sizes around MD5's blocks of 64 bytes, whose last 9 or more bytes hold the end mark and the length."""
+"""Key sizes around MD5's blocks of 64 bytes. The last 9 or more bytes of a block are the end mark and the length."""
 
 
 def expected(key):
@@ -33,7 +33,7 @@ def by_columns(keys, first, last):
 
 @pytest.mark.parametrize("size", BLOCK_ENDS)
 def test_a_digest_is_both_halves_of_md5(size):
-    """A digest is the two halves of the MD5, without their highest bits so that they fit int64."""
+    """A digest is the two halves of the MD5 without their highest bits, so that each half fits int64."""
     assert digest_of(b"k" * size).tolist() == expected(b"k" * size)
 
 
@@ -48,7 +48,7 @@ def test_a_key_of_any_length_has_its_digest(size):
     st.data(),
 )
 def test_a_digest_depends_on_no_other_key(keys, data):
-    """The digest of a key does not depend on the keys next to it or on the range asked for."""
+    """The digest of a key depends neither on adjacent keys nor on the requested range."""
     first = data.draw(st.integers(0, len(keys)))
     last = data.draw(st.integers(first, len(keys)))
     asked = {index: expected(keys[index]) for index in range(first, last) if keys[index] is not None}

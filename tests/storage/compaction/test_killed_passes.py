@@ -1,4 +1,4 @@
-"""A process or machine that dies during compaction keeps each key's newest record at its offset."""
+"""Tests that each key's newest record keeps its offset if a process or machine ends during compaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEMPORARY = (".cleaned", ".swap", ".deleted")
 
 
 def filled(seed: int) -> CompactedLog:
-    """Return a flushed log with an aborted transaction, of which a pass makes more than one segment."""
+    """Return a flushed log with an aborted transaction, from which a pass makes several segments."""
     log = CompactedLog(disk=MortalDisk(seed=seed), internal_segment_bytes=1200, index_interval_bytes=0)
     log.fill(keys=KEYS, rounds=ROUNDS)
     log.put((b"k0", b"aborted"), (b"rare", b"aborted"), base_sequence=0, **STAMP)
@@ -46,7 +46,7 @@ def run(log: CompactedLog) -> None:
 
 
 def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
-    """Stop the disk after `steps` changes; return False if the pass ended before."""
+    """Run a pass that the disk stops after `steps` changes. Return False if the pass ended before."""
     try:
         return dies(log.disk, lambda: run(log), steps)
     except PartitionOfflineError:  # Raised if the disk stops while files are renamed.
@@ -56,7 +56,7 @@ def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
 def visible(log: CompactedLog) -> list[Record]:
     """Return the records that read_committed readers see.
 
-    Whole spans are hidden: no other producer wrote between the first aborted record and its marker.
+    All records between the first aborted one and its marker are hidden, because no other producer wrote there.
     """
     spans = log.log.aborted
     return [
@@ -71,13 +71,13 @@ def newest(log: CompactedLog) -> dict[bytes | None, Record]:
 
 
 def findings(log: CompactedLog) -> list[object]:
-    """Return what `topicfs check` reports of the partition."""
+    """Return what `topicfs check` reports for the partition."""
     situation = DirectorySituation(in_use=False, clean=True)
     return list(PartitionCheck(DIRECTORY, situation, log.disk.read_only_view()).findings(lambda _: None))
 
 
 def outcome() -> list[int]:
-    """Return the offsets that an undisturbed pass leaves."""
+    """Return the offsets that are left after a pass without interruption."""
     log = filled(0)
     run(log)
     return [record.offset for record in log.records()]
@@ -90,7 +90,7 @@ def outcome() -> list[int]:
     ids=str,
 )
 def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
-    """Whenever a pass dies, newest records, offsets, indexes and aborts are kept, and the next pass finishes."""
+    """At whatever step a pass ends, newest records, offsets, indexes and aborts are kept; the next pass finishes."""
     left = outcome()
     for steps in range(MAX_STEPS):
         log = filled(seed + steps)
@@ -119,7 +119,7 @@ def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_indexes_of_what_a_pass_made_are_whole_after_a_power_loss(seed: int) -> None:
-    """A pass flushes its indexes before it renames them: recovery does not check them below the recovery point."""
+    """A pass flushes its indexes before it renames them, as recovery checks none below the recovery point."""
     log = CompactedLog(
         disk=MortalDisk(seed=seed),
         internal_segment_bytes=100_000,

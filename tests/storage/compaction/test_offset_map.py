@@ -1,4 +1,4 @@
-"""The newest offset of each key, in bounded memory."""
+"""Tests of the map with the newest offset of each key, in limited memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.storage.compaction.survivors import STAYS
 
 
 def test_the_newest_offset_wins():
-    """Row 116: the largest offset of a key wins, in any order."""
+    """Row 116: the largest offset of a key counts, whatever the order of the offsets."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 5)
     offsets.put(b"a", 3)
@@ -20,7 +20,7 @@ def test_the_newest_offset_wins():
 
 
 def test_a_full_map_takes_known_keys_only():
-    """Row 116: a map with nine tenths of its slots in use accepts known keys only."""
+    """Row 116: a map of which nine tenths of the slots are in use accepts only known keys."""
     offsets = OffsetMap(240)
     assert 9 == offsets.capacity
     assert [True] * 9 + [False] == [offsets.put(b"%d" % n, n) for n in range(10)]
@@ -29,21 +29,21 @@ def test_a_full_map_takes_known_keys_only():
 
 
 def test_records_go_in_by_columns():
-    """Records from the start offset on are added; records without a key are skipped."""
+    """Records from the start offset on are added, and records without a key are skipped."""
     offsets = OffsetMap(2400)
     assert 4 == offsets.put_records(columns_of_keys([b"a", None, b"b", b"a"]), 0, 4, start_offset=1)
     assert (3, 2, 2) == (offsets.get(b"a"), offsets.get(b"b"), offsets.size)
 
 
 def test_the_first_record_without_room_is_named():
-    """Row 116: `put_records` stops at the first new key without room and returns its index."""
+    """Row 116: `put_records` stops at the first new key that finds no room, and returns its index."""
     offsets = OffsetMap(24 * 3)
     assert 3 == offsets.put_records(columns_of_keys([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0)
     assert (2, -1, True) == (offsets.get(b"a"), offsets.get(b"c"), offsets.full)
 
 
 def test_only_the_newest_records_of_known_keys_stay():
-    """Older records of known keys and records without a key are not marked to stay."""
+    """Only the newest records of known keys are marked to stay; records without a key are not."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 3)
     assert [0, 0, STAYS, STAYS] == list(
@@ -64,7 +64,7 @@ def test_it_is_a_dictionary_of_maxima(puts):
 
 
 def test_a_map_that_grows_forgets_nothing():
-    """A map begins small and keeps all keys and offsets as it grows."""
+    """A map begins small, and keeps all keys and offsets as it grows."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % n for n in range(18_001)]
     assert 18_000 == offsets.put_records(columns_of_keys(keys), 0, len(keys), start_offset=0)
@@ -73,7 +73,7 @@ def test_a_map_that_grows_forgets_nothing():
 
 
 def test_keys_meet_their_slots_after_the_map_grew():
-    """After the map grew, a key that is added again finds its old slot, and the newest offset wins."""
+    """After the map grew, a key that is added again finds its old slot, and its newest offset counts."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % (n % 3_000) for n in range(9_000)]
     assert 9_000 == offsets.put_records(columns_of_keys(keys), 0, len(keys), start_offset=0)

@@ -1,4 +1,4 @@
-"""The files that a pass writes: gaps, groups, large batches, crashes, and the log's end (LogCleanerTest)."""
+"""Tests of the files that a pass writes: gaps, groups, large batches, crashes, and the log's end (LogCleanerTest)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INT_MAX = 2**31 - 1
 
 
 def put_at(log: CompactedLog, offset: int, key: bytes, value: bytes | None = b"v") -> None:
-    """Append a record as a follower does, at `offset`, perhaps after a gap."""
+    """Append a record at `offset`, possibly after a gap, as a follower does."""
     batch = keyed_batch((key, value))
     assign_offsets(batch, 0, base_offset=offset, leader_epoch=0)
     log.log.appender.append_as_follower(batch)
@@ -82,7 +82,7 @@ def test_what_is_too_young_is_left_as_it_is():
 
 
 def test_missing_offsets_do_not_stop_a_pass():
-    """Row 113: missing offsets inside segments, between them and at the end of the dirty part do not stop a pass."""
+    """Row 113: missing offsets inside segments, between segments and at the dirty part's end do not stop a pass."""
     log = CompactedLog()
     for offset in (0, 7, 100):
         put_at(log, offset, b"a")
@@ -99,7 +99,7 @@ def test_missing_offsets_do_not_stop_a_pass():
 
 
 def segments_far_apart(log: CompactedLog) -> list[int]:
-    """Append records at the edges of a segment's range of offsets, each in a segment of its own."""
+    """Append records at both ends of a segment's range of offsets, each in its own segment."""
     offsets = [0, 1, INT_MAX - 1, INT_MAX, INT_MAX + 1, 2 * INT_MAX]
     for offset in offsets:
         put_at(log, offset, b"key %d" % offset)
@@ -109,7 +109,7 @@ def segments_far_apart(log: CompactedLog) -> list[int]:
 
 @pytest.mark.parametrize("empty_indexes", [False, True], ids=["indexes", "empty indexes"])
 def test_sparse_offsets_are_grouped_as_far_as_an_index_reaches(empty_indexes):
-    """Row 114: a group spans at most 2^31 offsets, also if indexes are empty and only names give the ends."""
+    """Row 114: a group spans at most 2^31 offsets, even if indexes are empty and only names show the ends."""
     log = CompactedLog()
     offsets = segments_far_apart(log)
     log.log.close()
@@ -133,7 +133,7 @@ class CrashError(Exception):
 
 
 class CrashingDisk(SimulatedDisk):
-    """Loses power at a given rename while a cleaned segment replaces old ones."""
+    """A disk that loses power at a given rename while a cleaned segment replaces old segments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ STEPS = {
     "the old ones are gone": "before .log .swap",
     "the first new file has its name": "after .log .swap",
 }
-"""The six crash points of Kafka's own test, each with the rename before or after it."""
+"""The six crash points of Kafka's test, each as a rename and whether the crash is before or after it."""
 
 
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
@@ -195,7 +195,7 @@ def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
 
 @pytest.mark.parametrize("step", [".log.cleaned", ".timeindex.cleaned"])
 def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
-    """If a rename fails before the old files go, the pass deletes its files; the next pass succeeds."""
+    """If a rename fails before the old files are removed, the pass deletes its files. The next pass succeeds."""
     log = CompactedLog()
     log.fill(keys=2, rounds=5)
     before = log.names()
@@ -210,7 +210,7 @@ def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
 
 @pytest.mark.parametrize("step", [".log", "00000000000000000005.index", ".log.swap", ".timeindex.swap"])
 def test_a_name_that_cannot_be_changed_after_that_loses_nothing(step):
-    """If a rename fails after that, the new files stay, and loading the log completes the replacement."""
+    """If a rename fails after the old files are removed, the new files stay; loading completes the replacement."""
     log = CompactedLog()
     log.fill(keys=2, rounds=5)
     log.disk.fail("rename", suffix=step)
@@ -236,7 +236,7 @@ def test_a_batch_larger_than_any_window_is_cleaned():
 
 
 def test_live_producers_survive_in_the_files_alone():
-    """Row 104: a restart from the cleaned files answers a repeated batch with its first offsets."""
+    """Row 104: after a restart from the cleaned files a repeated batch is answered with its first offsets."""
     log = CompactedLog()
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
     log.put((b"2", b"a"), (b"1", b"b"), (b"3", b"c"), base_sequence=0, **stamp)

@@ -1,4 +1,4 @@
-"""Several passes over one log with producers and transactions: what is kept for how long (LogCleanerTest)."""
+"""Tests of several passes over a log with transactions: what is kept, and for how long (LogCleanerTest)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def offsets(log: CompactedLog) -> list[int]:
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_a_marker_outlives_its_records_by_the_retention(commit):
-    """Row 106: the first pass keeps a marker with its data, the second sets its horizon, and a later pass drops it."""
+    """Row 106: the first pass keeps a marker with its data, the second sets a horizon, and a later one drops it."""
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=commit)
@@ -46,7 +46,7 @@ def test_a_marker_outlives_its_records_by_the_retention(commit):
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(commit):
-    """Row 107: an emptied batch with the producer's newest sequence keeps its marker; both go once it writes again."""
+    """Row 107: an emptied batch with a producer's newest sequence stays with its marker until the producer writes."""
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=commit)
@@ -66,7 +66,7 @@ def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(
 
 
 def test_the_last_sequence_of_an_aborted_transaction_stays():
-    """Row 111: an emptied aborted batch keeps the producer's last sequence, also over a restart without snapshots."""
+    """Row 111: an emptied aborted batch keeps the producer's last sequence, even after a restart without snapshots."""
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=False)
@@ -107,7 +107,7 @@ def test_aborts_are_known_over_passes_and_segments():
 
 
 def _committed_after_an_abort():
-    """Return a reopened log with an abort below the log start, then commits of its producer, a segment each."""
+    """Return a reopened log with an abort below the log start and later commits, each in its own segment."""
     log = CompactedLog(cleanup_policy=("compact", "delete"))
     for sequence, key in enumerate((b"a", b"b", b"c")):
         log.put((key, b"1"), base_sequence=sequence, **STAMP)
@@ -120,7 +120,7 @@ def _committed_after_an_abort():
 
 
 def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
-    """An abort whose marker was deleted with its segment does not hide later commits of the producer."""
+    """An abort whose marker was deleted with its segment does not hide later commits of the same producer."""
     log = _committed_after_an_abort()
     assert () == log.log.aborted
     log.log.replacer.delete_oldest_segments(1, "test")
@@ -129,7 +129,7 @@ def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
 
 
 def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
-    """An aborted record below the log start goes with its marker, and does not reappear without the checkpoint."""
+    """An aborted record below the log start is removed with its marker, and does not return without a checkpoint."""
     log = _committed_after_an_abort()
     pass_over(log)
     assert () == log.log.aborted
@@ -138,7 +138,7 @@ def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
 
 
 def test_an_abort_that_ended_before_the_dirty_section_leaves_later_keys_to_the_map():
-    """Records that a producer commits after an abort enter the map and replace older records."""
+    """Records that a producer commits after an abort are put into the map and replace older records."""
     log = CompactedLog()
     log.put((b"k", b"old"))
     log.put((b"a", b"aborted"), base_sequence=0, **STAMP)

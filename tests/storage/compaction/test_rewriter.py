@@ -1,4 +1,4 @@
-"""What a pass keeps of each batch, byte by byte (LogCleanerTest and MemoryRecordsTest)."""
+"""Tests of what a pass keeps of each batch, byte by byte (LogCleanerTest and MemoryRecordsTest)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(*records, **fields):
 
 
 def cleaned(data, *, now=LATER, aborted=(), producers=None, keep_end=None, newest=None, modified=LATER):
-    """Run one pass over `data`, with all keys in the map, and return the bytes that are left."""
+    """Run one pass over `data` with all keys in the map; return the remaining bytes."""
     data = memoryview(bytes(data))
     if newest is None:
         newest = OffsetMap(24 * 1000)
@@ -69,7 +69,7 @@ def test_an_untouched_batch_is_passed_on_byte_for_byte():
 
 
 def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
-    """Rows 110 and 137: the horizon counts from the time of the pass; the records keep their times."""
+    """Rows 110 and 137: the horizon counts from the time of the pass, and the records keep their times."""
     data = batch(
         record(16, b"a", b"1"), record(17, b"b", None, NOW + 10), base_offset=16, last_offset=18, **PRODUCER
     )
@@ -83,7 +83,7 @@ def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
 
 
 def test_the_golden_tombstone_pass():
-    """Before, after the first pass and emptied, a batch equals Kafka's bytes (kafka-storage.md#tombstones)."""
+    """Before the passes, after the first pass, and emptied, a batch has Kafka's bytes (kafka-storage.md#tombstones)."""
     before = batch(record(0, b"a", b"1"), record(1, b"b", None, NOW + 10), **PRODUCER)
     assert "00000042ffffffff02287790cd0000" == bytes(before[8:23]).hex()
     after = cleaned(before)
@@ -107,7 +107,7 @@ def _newer(key):
 
 
 def test_the_last_batch_of_a_live_producer_stays_empty():
-    """Row 111: the last batch of a live producer stays for its sequence; an expired producer's is dropped."""
+    """Row 111: the last batch of a live producer stays for its sequence. That of an expired producer is dropped."""
     data = batch(record(0, b"a"), producer_id=7, producer_epoch=0, base_sequence=0) + batch(record(1, b"a"))
     live = cleaned(data, producers={7: LastOfProducer(Offset(0), 0)})
     assert [0, 0] == [read_header(live).record_count, read_header(live).last_sequence]
@@ -116,7 +116,7 @@ def test_the_last_batch_of_a_live_producer_stays_empty():
 
 
 def test_the_batch_that_ends_at_the_bound_stays_empty():
-    """Row 112: an emptied batch stays if it ends at `keep_end_offset`, so that the log's end does not move."""
+    """Row 112: an emptied batch that ends at `keep_end_offset` stays, so that the log keeps its end."""
     data = batch(record(0, b"a"))
     assert 0 == read_header(cleaned(data, newest=_newer(b"a"), keep_end=1)).record_count
     assert b"" == cleaned(data, newest=_newer(b"a"), keep_end=9)
@@ -126,7 +126,7 @@ TXN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional
 
 
 def test_aborted_records_go_and_their_marker_stays_for_this_pass():
-    """Rows 105 and 106: an abort marker stays in the pass that saw its data; the next pass sets its horizon."""
+    """Rows 105 and 106: an abort marker stays in the pass that removes its data. The next pass sets its horizon."""
     aborted = [AbortedSpan(7, 0, 1, 2)]
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=False) + batch(record(2, b"b"))
     first = cleaned(data, aborted=aborted)
@@ -139,13 +139,13 @@ def test_aborted_records_go_and_their_marker_stays_for_this_pass():
 
 
 def test_a_commit_marker_stays_with_its_data():
-    """Row 106: a commit marker gets no horizon as long as a record of its transaction is there."""
+    """Row 106: a commit marker gets no horizon as long as a record of its transaction is stored."""
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=True)
     assert cleaned(data) == bytes(data)
 
 
 def test_an_emptied_batch_holds_its_marker():
-    """Row 107: an emptied batch counts as data of its transaction, so the marker stays."""
+    """Row 107: an emptied batch counts as data of its transaction, so the transaction's marker stays."""
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=True) + batch(record(2, b"a"))
     producers = {7: LastOfProducer(Offset(0), 0)}
     first = cleaned(data, producers=producers)
@@ -164,14 +164,14 @@ def test_an_emptied_marker_keeps_the_epoch():
 
 
 def test_a_users_key_like_a_markers_removes_nothing():
-    """Row 118: a user's key that equals a marker's key removes no marker."""
+    """Row 118: a user's record whose key equals a marker's key removes no marker."""
     key = bytes.fromhex("00000001")
     data = batch(record(0, b"x"), **TXN) + marker(1, commit=True) + batch(record(2, key))
     assert [0, 1, 2] == offsets(cleaned(data))
 
 
 def test_aborted_records_are_not_in_the_map():
-    """An aborted newer record does not remove the older one."""
+    """An aborted record is not in the map, so it does not remove the older record of its key."""
     data = batch(record(0, b"a")) + batch(record(1, b"a"), **TXN) + marker(2, commit=False)
     assert [0, 2] == offsets(cleaned(data, aborted=[AbortedSpan(7, 1, 2, 3)]))
 
@@ -188,7 +188,7 @@ def test_retained_aborts_go_into_the_new_index():
 
 @pytest.mark.parametrize("tombstones", [True, False])
 def test_a_full_map_ends_where_it_is_complete(tombstones):
-    """Row 113: with a full map the pass ends at the last offset that the map covers."""
+    """Row 113: if the map becomes full, the pass ends at the last offset that the map covers."""
     value = None if tombstones else b"v"
     data = memoryview(bytes(b"".join(batch(record(n, b"%d" % n, value)) for n in range(5))))
     small = OffsetMap(24 * 4)

@@ -1,4 +1,4 @@
-"""Cleaning what a group coordinator writes: each of its batches begins at sequence 0."""
+"""Tests of cleaning the batches of a group coordinator, each of which begins at sequence 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETENTION_MS = 1000
 
 
 def cleaned_again(on_disk: LogOnDisk) -> None:
-    """Clean everything below the active segment, after all horizons set so far."""
+    """Clean everything below the active segment, after all horizons set before have passed."""
     on_disk.log.appender.roll()
     on_disk.clock.advance(2 * RETENTION_MS)
     params = cleaning_params(on_disk.log, Offset(0), Timestamp(on_disk.clock.now))
@@ -48,7 +48,7 @@ def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
 
 
 def test_older_batches_go_though_sequences_begin_at_0_each_time():
-    """Row 109: only a producer's last batch is kept for its sequence; older batches are dropped, then their markers."""
+    """Row 109: only a producer's last batch is kept for its sequence. Older batches are dropped, then their markers."""
     on_disk = compacted_log()
     for _ in range(4):
         write(on_disk, b"key")
@@ -63,7 +63,7 @@ def test_older_batches_go_though_sequences_begin_at_0_each_time():
 
 
 def test_large_batches_that_all_go_hold_no_reader_up():
-    """Row 109: a read from the start finds the next batch after any number of dropped batches of any size."""
+    """Row 109: a read from the start finds the next batch, however many batches of any size were dropped."""
     on_disk = compacted_log()
     for number in range(20):
         record = Record(Offset(0), NOW, b"key", bytes(3000 + number))

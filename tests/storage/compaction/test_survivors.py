@@ -1,4 +1,4 @@
-"""Marks, runs of equal batches, and gathering kept records, compared with plain loops."""
+"""Tests of marks, of runs of equal batches, and of gathering kept records, all compared with plain loops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCHES = st.lists(st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4), mi
 
 
 def log_of(batches, **stamp):
-    """Return the columns of adjacent batches of (key, value) pairs, with offsets from 0."""
+    """Return the columns of adjacent batches, whose records are (key, value) pairs with offsets from 0."""
     data, offset = bytearray(), 0
     for pairs in batches:
         found = [
@@ -44,7 +44,7 @@ def log_of(batches, **stamp):
 
 
 def judged(columns, end_offset):
-    """Return a map's marks if it covers offsets below `end_offset`, and the marks that a dictionary gives."""
+    """Return the marks of a map that covers offsets below `end_offset`, and the marks that a dictionary gives."""
     newest, model = OffsetMap(2400), {}
     for record in columns:
         if record.key is not None and record.offset < end_offset:
@@ -63,14 +63,14 @@ def judged(columns, end_offset):
 
 @given(BATCHES, st.integers(0, 20))
 def test_marks_are_those_of_a_dictionary(batches, end_offset):
-    """The newest record of each key and all records beyond the map stay; null values are marked."""
+    """The newest record of each key and all records beyond the map stay. Null values are marked."""
     marks, expected = judged(log_of(batches), end_offset)
     assert list(marks) == expected
 
 
 @given(BATCHES, st.integers(0, 20), st.integers(-1, 20))
 def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
-    """A run is copied (all stay, no nulls), dropped (none stays, not at the bound), or a single batch."""
+    """A run is copied (all stay, no nulls) or dropped (none stays, none at the bound), or is a single batch."""
     columns = log_of(batches)
     marks, expected = judged(columns, end_offset)
     first = start = 0
@@ -92,7 +92,7 @@ def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
 
 @given(BATCHES, st.data())
 def test_kept_records_are_whole(batches, data):
-    """Kept records have their key, value, headers, offset and time, in order."""
+    """Kept records have their original key, value, headers, offset and time, in order."""
     columns = log_of(batches)
     marks = bytearray(
         data.draw(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=len(columns), max_size=len(columns)))
@@ -105,7 +105,7 @@ def test_kept_records_are_whole(batches, data):
 
 
 def test_batches_of_producers_and_transactions_are_looked_at():
-    """A run never drops a batch with a producer's sequence, and never copies a transactional batch."""
+    """A batch with a producer's sequence is never in a dropped run, and a transactional batch never in a copied one."""
     gone = bytearray(1)
     of_producer = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0)
     assert next_run(of_producer, gone, 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE
@@ -116,27 +116,27 @@ def test_batches_of_producers_and_transactions_are_looked_at():
 
 
 def test_a_batch_with_a_horizon_is_looked_at():
-    """A batch with a delete horizon is handled alone, as its tombstones may be due."""
+    """A batch with a delete horizon is handled alone, because its tombstones may be due."""
     columns = log_of([[(b"a", b"1")]], delete_horizon_ms=Timestamp(5))
     assert next_run(columns, bytearray([STAYS]), 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE
 
 
 def test_due_tombstones_stay_no_longer():
-    """Due tombstones are dropped, except those beyond the map, which a later pass judges."""
+    """Due tombstones are dropped, unless they are beyond the map: a later pass decides about those."""
     marks = bytearray([STAYS, STAYS | NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE])
     drop_tombstones(marks, 0, 4)
     assert [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE] == list(marks)
 
 
 def filtered(marks):
-    """Return whether a batch with these marks keeps some records, none of them a tombstone, and loses others."""
+    """Return whether a batch with these marks loses records and keeps others, of which none is a tombstone."""
     kept = [mark for mark in marks if mark & STAYS]
     return 0 < len(kept) < len(marks) and not any(mark & NULL_VALUE for mark in kept)
 
 
 @given(BATCHES, st.integers(0, 20), st.data())
 def test_batches_are_filtered_while_each_keeps_a_part(batches, end_offset, data):
-    """`end_of_filtered` ends at the first batch that keeps all, none, or a tombstone."""
+    """`end_of_filtered` ends at the first batch that keeps all records, no record, or a tombstone."""
     columns = log_of(batches)
     marks, expected = judged(columns, end_offset)
     ends = [header.record_end for header in columns.batches]
@@ -158,7 +158,7 @@ STAMPS = st.sampled_from(
 
 @given(st.lists(st.tuples(st.integers(1, 6), STAMPS), min_size=1, max_size=6), st.data())
 def test_filtered_batches_are_written_as_one_by_one(shapes, data):
-    """Filtered batches keep bounds and stamp; the largest timestamp is computed again, unless the broker set it."""
+    """Filtered batches keep bounds and stamp. The largest timestamp is recomputed unless the broker set it."""
     written, expected, marks, offset = bytearray(), bytearray(), bytearray(), 9
     for count, stamp in shapes:
         last = offset + count - 1
@@ -190,7 +190,7 @@ def test_filtered_batches_are_written_as_one_by_one(shapes, data):
 
 
 def test_only_plain_uncompressed_batches_are_filtered():
-    """Batches that are transactional, compressed or have a horizon are not filtered in a run."""
+    """Transactional and compressed batches, and batches with a horizon, are not filtered in a run."""
     pairs, marks = [[(b"a", b"1"), (b"b", b"2")]], bytearray([STAYS, 0])
     assert 1 == end_of_filtered(log_of(pairs), marks, 0)
     assert 1 == end_of_filtered(log_of(pairs, producer_id=7, producer_epoch=0, base_sequence=0), marks, 0)

@@ -1,4 +1,4 @@
-"""What a batch keeps if it loses some or all of its records (MemoryRecordsTest)."""
+"""Tests of what a batch keeps if it loses some or all of its records (MemoryRecordsTest)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record(offset, key, time=TIME):
 
 
 def rewritten(data, *, newer=(b"gone",), producers=None, keep_end=None) -> bytes:
-    """Run one pass over `data` in which each key of `newer` has a newer record elsewhere."""
+    """Run one pass over `data`; each key of `newer` has a newer record elsewhere."""
     newest = OffsetMap(2400)
     for key in newer:
         newest.put(key, GONE)
@@ -49,7 +49,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("codec", Codec)
 def test_the_producer_the_leader_epoch_and_the_codec_stay(codec):
-    """Row 135: a rewritten batch also keeps its bounds, its base sequence, and its records' headers."""
+    """Row 135: a rewritten batch keeps its producer, epoch, codec, bounds, base sequence, and records' headers."""
     stamp = BatchStamp(**FIELDS, codec=codec)
     before = encode(
         [record(10, b"gone"), record(11, b"stays", TIME + 5), record(12, b"gone", TIME + 9)], stamp
@@ -94,7 +94,7 @@ EMPTIED = BatchStamp(leader_epoch=67, producer_id=ProducerId(384), producer_epoc
 
 
 def test_an_emptied_batch_is_dropped_or_its_header_stays():
-    """Row 136: an emptied batch stays, with 61 bytes, if its producer or the log's end needs it."""
+    """Row 136: an emptied batch stays, with 61 bytes, only if its producer or the log's end needs it."""
     before = encode([record(10, b"gone"), record(13, b"gone", TIME + 9)], EMPTIED)
     assert b"" == rewritten(before)
     for reason in ({"producers": {384: LastOfProducer(Offset(13), 5)}}, {"keep_end": 14}):
@@ -121,7 +121,7 @@ def test_an_emptied_batch_has_no_codec(codec):
 
 
 def test_a_batch_that_is_empty_already_is_judged_alike():
-    """Row 136: a batch that is empty already stays as long as it is needed."""
+    """Row 136: a batch that is already empty stays for as long as it is needed."""
     empty = encode([], EMPTIED, base_offset=10, last_offset=13, max_timestamp=TIME)
     assert bytes(empty) == rewritten(empty, producers={384: LastOfProducer(Offset(13), 5)})
     assert b"" == rewritten(empty)

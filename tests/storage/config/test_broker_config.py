@@ -1,4 +1,4 @@
-"""A broker's server.properties as the engine's settings."""
+"""Tests of a broker's server.properties as settings of the engine."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ message.max.bytes=2000000
 def test_defaults_are_kafkas() -> None:
     """The defaults are a broker's, with two exceptions.
 
-    topicfs looks for logs to flush each second, a broker never; and an empty group does not wait for further members,
-    while a broker waits three seconds.
+    topicfs looks for logs to flush each second, a broker never. An empty group does not wait for further members in
+    topicfs, and waits three seconds in a broker.
     """
     expected = {
         "node.id": 1,
@@ -64,7 +64,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_server_properties_are_read_unchanged() -> None:
-    """Known names take effect, also as topic defaults; unknown names are listed in the file's order."""
+    """Known names take effect, some as topic defaults. Unknown names are listed in the order of the file."""
     config, ignored, directories, given = EngineConfig.from_properties(parse_properties(SERVER_PROPERTIES))
     assert (7, 3, 1_000, 500) == (
         config.node_id,
@@ -84,7 +84,7 @@ def test_server_properties_are_read_unchanged() -> None:
 
 
 def test_first_synonym_present_wins() -> None:
-    """log.retention.ms wins over .minutes, and .minutes over .hours, in any order in the file."""
+    """log.retention.ms overrides .minutes, and .minutes overrides .hours, in whatever order the file has them."""
     properties = {"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3"}
     values = []
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):

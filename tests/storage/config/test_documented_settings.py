@@ -1,4 +1,4 @@
-"""The settings in kafka-storage.md#settings have the defaults of the sources."""
+"""Tests that the settings in kafka-storage.md#settings have the defaults of the sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_setting_of_a_log_has_a_row():
 
 @pytest.mark.parametrize(("name", "default", "synonyms"), TOPIC_ROWS)
 def test_a_row_has_the_default_and_the_brokers_name(name, default, synonyms):
-    """A row has the default and the broker's names; the later names may be given by their ends."""
+    """A row has the setting's default and broker names, of which all but the first may be only endings."""
     written = default.strip("`").replace(f"2⁶³{MINUS}1", str(2**63 - 1)).replace(MINUS, "-")
     assert setting(name).default_text == written
     told = re.findall(r"`([\w.]+)`", synonyms.replace("same", f"`{name}`"))
@@ -38,7 +38,7 @@ OUR_OWN = {"log.flush.scheduler.interval.ms", "group.initial.rebalance.delay.ms"
 
 
 def test_every_setting_of_the_broker_has_its_default():
-    """The section has each default, except the three settings of OUR_OWN."""
+    """The section has the default of each broker setting, except the three settings of OUR_OWN."""
     section = " ".join(TEXT[TEXT.index("### Broker settings") : TEXT.index("## Versions")].split())
     for name in broker_settings().keys() - OUR_OWN:
         default = broker_settings()[name].row.kind.print(broker_settings()[name].default)

@@ -1,4 +1,4 @@
-"""The settings of a group."""
+"""Tests of the settings of a group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY = 86_400 * SECOND
 
 
 def test_the_defaults_are_those_of_a_shell():
-    """All settings of a group have defaults that suit a shell."""
+    """The defaults of all group settings suit a group whose members are shell commands."""
     assert {
         "assignor": "cooperative-sticky",
         "auto.offset.reset": "earliest",
@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_a_shell():
     ],
 )
 def test_a_duration_is_read_as_java_reads_it(text: str, milliseconds: int):
-    """A duration is read as Java reads it, and printed as it was given."""
+    """A duration is parsed as Java parses it, and printed as it was given."""
     config = GroupConfig.from_overrides({"auto.offset.reset": f"by_duration:{text}"})
 
     assert OffsetReset("by_duration", text, milliseconds) == config.auto_offset_reset
@@ -71,7 +71,7 @@ def test_other_names_and_values_are_refused(name: str, text: str):
 
 
 def test_changes_are_merged_and_none_removes_one():
-    """Changes are merged, and None removes an override; an unknown name cannot even be removed."""
+    """Changes are merged, and None removes an override. Even removing an unknown name is an error."""
     assert {"assignor": "range"} == merge_group_overrides(
         {"commit": "manual"}, {"commit": None, "assignor": "range"}
     )
@@ -80,7 +80,7 @@ def test_changes_are_merged_and_none_removes_one():
 
 
 def test_the_list_tells_where_a_value_comes_from():
-    """The list gives each value's source: the group itself or the defaults."""
+    """The list has the source of each value: the group itself or the defaults."""
     shown = group_settings(GroupConfig(commit="manual"), {"commit": "manual"})
 
     assert {

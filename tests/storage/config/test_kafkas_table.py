@@ -1,4 +1,4 @@
-"""Each topic setting of Kafka's table: its default, unit, smallest and largest values, and broker setting."""
+"""Tests of Kafka's table of topic settings: defaults, units, smallest and largest values, broker settings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Row(NamedTuple):
     """Values at the edges of the valid range, as they are printed."""
     invalid: tuple[str, ...]
     synonym: str | None
-    """The broker setting that gives the default; None if there is none."""
+    """The broker setting that gives the default, or None if there is none."""
 
 
 def at_least(name: str, default: str, unit: str, bounds: tuple[int, str], synonym: str | None) -> Row:
-    """Return the row of an integer setting from a minimum up to Java's largest."""
+    """Return the row of an integer setting whose range is from a minimum to Java's largest integer."""
     minimum, largest = bounds
     past = PAST_INT if largest == INT else PAST_LONG
     return Row(
@@ -109,21 +109,21 @@ def test_defaults_and_units(row: Row) -> None:
 
 @pytest.mark.parametrize(("row", "value"), cases("valid"), ids=lambda one: getattr(one, "name", one))
 def test_values_at_the_edges_are_taken(row: Row, value: str) -> None:
-    """A value at the edge is accepted and printed as it was given."""
+    """A value at the edge of the range is accepted, and printed as it was given."""
     lag = {"max.compaction.lag.ms": value} if row.name == "min.compaction.lag.ms" and value != "0" else {}
     assert TopicConfig.from_overrides({row.name: value, **lag}).value_text(row.name) == value
 
 
 @pytest.mark.parametrize(("row", "value"), cases("invalid"), ids=lambda one: getattr(one, "name", one))
 def test_values_beyond_the_edges_are_refused(row: Row, value: str) -> None:
-    """A value beyond the edge raises an error with the setting's name and the value."""
+    """A value beyond the edge of the range raises an error with the setting's name and the value."""
     with pytest.raises(InvalidConfigError, match=f"^{row.name}={value}".replace("*", r"\*")):
         TopicConfig.from_overrides({row.name: value})
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.synonym], ids=lambda row: row.name)
 def test_a_brokers_setting_gives_the_default(row: Row) -> None:
-    """The broker setting of the row's synonym sets the default."""
+    """The broker setting named in the row sets the topic setting's default."""
     assert row.synonym is not None
     value = row.valid[0]
     read = EngineConfig.from_properties({row.synonym: value})
@@ -133,7 +133,7 @@ def test_a_brokers_setting_gives_the_default(row: Row) -> None:
 
 @pytest.mark.parametrize(("name", "value", "topic_name", "expected"), LATER_SYNONYMS)
 def test_a_brokers_other_spellings(name: str, value: str, topic_name: str, expected: str) -> None:
-    """The broker's settings in minutes and hours are converted; a negative one means no limit."""
+    """The broker's settings in minutes and hours are converted. A negative value means no limit."""
     read = EngineConfig.from_properties({name: value})
     assert read.config.topic_defaults.value_text(topic_name) == expected
     assert read.given[topic_name] == name

@@ -1,4 +1,4 @@
-"""Which settings an engine reloads while it runs, and how it reports a change."""
+"""Tests of which settings a running engine reloads, and how it reports a change."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_what_is_read_at_the_start_stays():
 
 
 def test_a_follower_stays_one():
-    """A reload leaves `follows`, which no file sets, as it is."""
+    """A reload keeps `follows`, which no file can set."""
     assert reloaded_config(BEFORE._replace(follows=True), BEFORE).follows
 
 
 def test_changes_have_kafkas_names_and_spelling():
-    """A change is reported with Kafka's name and spelling, and whether it needs a restart; topic settings first."""
+    """A change is reported in Kafka's spelling, and whether it needs a restart. Topic settings come first."""
     wanted = of(
         log_retention_hours="1", log_cleanup_policy="compact,delete", node_id="7", log_cleaner_enable="false"
     )
@@ -48,7 +48,7 @@ def test_changes_have_kafkas_names_and_spelling():
 
 
 def test_the_same_settings_differ_in_nothing():
-    """Equal settings have no differences, also if they are written differently."""
+    """Settings with equal values have no differences, even if the values are written differently."""
     assert [] == list(differences(BEFORE, of(log_retention_hours="168")))
 
 

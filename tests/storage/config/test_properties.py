@@ -1,4 +1,4 @@
-"""Java's properties format."""
+"""Tests of Java's properties format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
     ],
 )
 def test_reading(data: bytes, expected: dict[str, str]) -> None:
-    """Comments, separators, continued lines and escapes are read as java.util.Properties reads them."""
+    """Comments, separators, continued lines and escapes are parsed as by java.util.Properties."""
     assert expected == parse_properties(data)
 
 
@@ -45,12 +45,12 @@ def test_malformed_escapes_are_refused(data: bytes) -> None:
 
 
 def test_writing() -> None:
-    """The file has a comment, the time as java.util.Date prints it, and the escaped values."""
+    """The file has a comment, the time as java.util.Date prints it, and the values with escapes."""
     written = format_properties({"a b": " c=d", "e": "f:é"}, comment="", written_at=1_795_233_807_000)
     assert b"#\n#Sat Nov 21 04:03:27 UTC 2026\na\\ b=\\ c\\=d\ne=f\\:\\u00E9\n" == written
 
 
 @given(st.dictionaries(TEXTS, TEXTS))
 def test_what_is_written_reads_back(values: dict[str, str]) -> None:
-    """Any names and values are read back as they were written."""
+    """Any names and values are parsed as they were written."""
     assert values == parse_properties(format_properties(values))

@@ -1,4 +1,4 @@
-"""The settings of share groups: Kafka's names and bounds, the project's defaults."""
+"""Tests of the settings of share groups: Kafka's names and bounds, and topicfs's defaults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_is_refused(name: str, value: str):
 
 
 def test_a_group_may_begin_some_time_ago():
-    """A duration in share.auto.offset.reset is read as a broker reads it."""
+    """A duration in share.auto.offset.reset is parsed as a broker parses it."""
     settings = ShareGroupSettings.from_overrides({"share.auto.offset.reset": "by_duration:PT1H"})
 
     assert 3_600_000 == settings.share_auto_offset_reset.milliseconds

@@ -1,4 +1,4 @@
-"""The table of topic settings: names, defaults, validation, printing."""
+"""Tests of the table of topic settings: names, defaults, validation, printing."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def test_defaults_are_kafkas() -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_printed_values_read_back(name: str) -> None:
-    """Each setting reads back the value that it prints."""
+    """The printed value of each setting can be parsed again, to the same value."""
     config = TopicConfig()
     assert config == TopicConfig.from_overrides({name: config.value_text(name)})
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_says_what_it_is(name: str) -> None:
-    """Each setting has a meaning in a whole sentence, and a unit if it is a quantity."""
+    """The description of each setting is a full sentence, and a quantity has a unit."""
     row = setting(name).row
     assert row.meaning.endswith(".")
     assert not name.endswith(".ms") or row.unit == "ms"
@@ -111,7 +111,7 @@ def test_every_setting_says_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
 def test_bad_values_are_refused(name: str, value: str) -> None:
-    """A bad value is refused in one line that names the setting, the value and what is valid."""
+    """An invalid value is refused in one line that has the setting, the value and the valid values."""
     with pytest.raises(InvalidConfigError) as caught:
         TopicConfig.from_overrides({name: value})
     message = str(caught.value)
@@ -128,7 +128,7 @@ def test_error_says_what_is_valid() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    """A name that is not a topic setting is refused, also if it is a broker setting."""
+    """A name that is not a topic setting is refused, even if it is a broker setting."""
     for name in ("no.such.setting", "log.segment.bytes", "segment_bytes", ""):
         with pytest.raises(InvalidConfigError, match="no such topic setting"):
             TopicConfig.from_overrides({name: "1"})
@@ -142,13 +142,13 @@ def test_overrides_replace_defaults() -> None:
 
 
 def test_values_that_do_not_fit_together_are_refused() -> None:
-    """min.compaction.lag.ms may not exceed max.compaction.lag.ms, wherever their values come from."""
+    """min.compaction.lag.ms may not exceed max.compaction.lag.ms, whatever the sources of the two values are."""
     with pytest.raises(InvalidConfigError, match="must not be larger than max"):
         TopicConfig.from_overrides({"min.compaction.lag.ms": "10"}, TopicConfig(max_compaction_lag_ms=9))
 
 
 def test_tiered_storage_is_refused() -> None:
-    """A setting of a feature that topicfs does not have is refused, not kept without effect."""
+    """A setting of a feature that topicfs lacks is refused; otherwise it would have no effect."""
     with pytest.raises(InvalidConfigError, match="tiered storage"):
         TopicConfig.from_overrides({"remote.storage.enable": "true"})
 
@@ -162,7 +162,7 @@ def test_cleanup_policies() -> None:
 
 
 def test_internal_segment_bytes_overrides_segment_bytes() -> None:
-    """internal.segment.bytes allows tests segments below the minimum of segment.bytes."""
+    """With internal.segment.bytes, tests can use segments below the minimum of segment.bytes."""
     assert TopicConfig().segment_bytes == TopicConfig().effective_segment_bytes
     assert 200 == TopicConfig.from_overrides({"internal.segment.bytes": "200"}).effective_segment_bytes
     assert setting("internal.segment.bytes").row.hidden

@@ -1,4 +1,4 @@
-"""Topics and settings from a cluster's metadata log."""
+"""Tests of topics and settings that are read from a cluster's metadata log."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def disk() -> SimulatedDisk:
 
 
 def test_topics_and_their_settings(disk: SimulatedDisk) -> None:
-    """The last record of each setting counts; brokers' settings and other records are skipped."""
+    """The last record of each setting counts. Settings of brokers and other records are skipped."""
     written(disk, f"{0:020d}.log", 0, NO_OP, TOPIC, SEGMENT_MS, RETENTION_MS, BROKER_SETTING, NO_SEGMENT_MS)
     image = read_cluster_metadata(disk, DIRECTORY)
     assert {"orders": "AAAAAAAAAAAAAAAAAAAABw"} == image.topic_ids
@@ -54,7 +54,7 @@ def test_topics_and_their_settings(disk: SimulatedDisk) -> None:
 
 
 def test_a_removed_topic_takes_its_settings_along(disk: SimulatedDisk) -> None:
-    """A removal names the topic's ID; the settings go with the topic."""
+    """A removal names the ID of a topic, and removes the topic's settings as well."""
     written(disk, f"{0:020d}.log", 0, TOPIC, SEGMENT_MS, REMOVE_TOPIC, OTHER_TOPIC)
     image = read_cluster_metadata(disk, DIRECTORY)
     assert {"other": "AAAAAAAAAAAAAAAAAAAACA"} == image.topic_ids
@@ -62,7 +62,7 @@ def test_a_removed_topic_takes_its_settings_along(disk: SimulatedDisk) -> None:
 
 
 def test_a_snapshot_stands_for_what_is_before_it(disk: SimulatedDisk) -> None:
-    """The newest snapshot is read, then the log from the snapshot's end offset on."""
+    """The newest snapshot is read first, and then the log from the snapshot's end offset on."""
     written(disk, f"{2:020d}-{1:010d}.checkpoint", 0, OTHER_TOPIC)
     written(disk, f"{4:020d}-{1:010d}.checkpoint", 0, TOPIC, RETENTION_MS)
     written(disk, f"{0:020d}.log", 0, OTHER_TOPIC, NO_OP, TOPIC, RETENTION_MS, SEGMENT_MS)
@@ -72,7 +72,7 @@ def test_a_snapshot_stands_for_what_is_before_it(disk: SimulatedDisk) -> None:
 
 
 def test_control_batches_and_a_torn_end_are_passed_over(disk: SimulatedDisk) -> None:
-    """Raft's control batches are skipped, and the log may end inside a batch after a kill."""
+    """Raft's control batches are skipped, and the log may end within a batch after a kill."""
     leader_change = encode(
         [Record(Offset(0), Timestamp(0), bytes.fromhex("00000002"), bytes(8))],
         BatchStamp(control=True),

@@ -1,4 +1,4 @@
-"""Kafka's lock on a data directory, between real processes."""
+"""Tests of Kafka's lock on a data directory, between real processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def other_holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
-    """The lock file exists while the lock is held; a released lock can be taken again."""
+    """The lock file exists while the lock is held. A lock that was released can be taken again."""
     for _ in range(2):
         lock = DirectoryLock(tmp_path)
         assert lock.held
@@ -48,7 +48,7 @@ def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
 
 
 def test_second_process_is_told_the_holder(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
-    """The error names the directory and the holder's process ID; the holder keeps its lock."""
+    """The error for a second process has the directory and the holder's process ID. The holder keeps its lock."""
     for _ in range(2):
         with pytest.raises(DirectoryLockedError, match=f"process {other_holder.pid}; ") as caught:
             DirectoryLock(tmp_path)
@@ -57,7 +57,7 @@ def test_second_process_is_told_the_holder(tmp_path: Path, other_holder: subproc
 
 
 def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
-    """A second lock in the same process is refused, because fcntl would grant it and drop both at the first close."""
+    """A second lock in the same process is refused. fcntl would grant it, and drop both at the first close."""
     lock = DirectoryLock(tmp_path)
     with pytest.raises(DirectoryLockedError) as caught:
         DirectoryLock(tmp_path)
@@ -67,7 +67,7 @@ def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
 
 
 def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
-    """`find_holder` returns a broker's process ID, and does not create a missing lock file."""
+    """`find_holder` returns the process ID of a broker, and does not create a missing lock file."""
     assert LockHolder(other_holder.pid, is_this_engine=False) == find_holder(tmp_path)
     (tmp_path / "empty").mkdir()
     assert find_holder(tmp_path / "empty") is None
@@ -75,7 +75,7 @@ def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: sub
 
 
 def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
-    """`find_holder` keeps the lock of its own process, which opening and closing the file would drop."""
+    """`find_holder` keeps this process's own lock, which opening and closing the file would drop."""
     lock = DirectoryLock(tmp_path)
     assert LockHolder(os.getpid(), is_this_engine=True) == find_holder(tmp_path)
     assert refused_elsewhere(tmp_path)
@@ -83,7 +83,7 @@ def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
 
 
 def test_an_engine_is_known_from_a_broker(tmp_path: Path) -> None:
-    """Another process recognizes an engine's lock, and a broker cannot take it."""
+    """Another process recognizes that a lock is held by topicfs's engine, and a broker cannot take the lock."""
     lock = DirectoryLock(tmp_path)
     script = (
         "import sys; from pathlib import Path; from topicfs.storage.disk.lock import find_holder;"
@@ -104,7 +104,7 @@ def test_an_engine_is_known_from_a_broker(tmp_path: Path) -> None:
 
 
 def test_left_over_file_is_no_lock(tmp_path: Path) -> None:
-    """A lock file that a killed process left is not a lock."""
+    """A lock file that a killed process left behind is not a lock."""
     (tmp_path / ".lock").touch()
     assert find_holder(tmp_path) is None
     lock = DirectoryLock(tmp_path)
@@ -112,7 +112,7 @@ def test_left_over_file_is_no_lock(tmp_path: Path) -> None:
 
 
 def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
-    """A forked child does not hold the lock, cannot take it, and keeps the parent's lock when it exits."""
+    """A forked child neither holds the lock nor can take it, and keeps the parent's lock when it exits."""
     lock = DirectoryLock(tmp_path)
     child = os.fork()
     if not child:
@@ -134,7 +134,7 @@ def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
 
 
 def refused_elsewhere(directory: Path) -> bool:
-    """Return whether another process finds the lock taken."""
+    """Return whether another process fails to take the lock."""
     completed = subprocess.run(
         [sys.executable, "-c", HOLD, str(directory / ".lock")],
         check=False,
@@ -147,7 +147,7 @@ def refused_elsewhere(directory: Path) -> bool:
 def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the previous holder deletes the file between open and lock, the new file is locked."""
+    """If the previous holder deletes the file between open and lock, the new lock file is locked instead."""
     opens, deletions = os.open, iter([True])
 
     def opened_just_before_its_end(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -168,7 +168,7 @@ def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
 
 
 def test_giving_up_leaves_somebody_elses_lock_file(tmp_path: Path) -> None:
-    """Releasing keeps the lock file of another owner, who took the directory while it was away."""
+    """Releasing a lock keeps another owner's lock file in a new directory that has taken the old one's place."""
     directory = tmp_path / "data"
     directory.mkdir()
     lock = DirectoryLock(directory)

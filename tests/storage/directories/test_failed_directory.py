@@ -1,4 +1,4 @@
-"""A failed data directory takes only its own partitions offline, and can be brought back."""
+"""Tests that a failed data directory takes only its own partitions offline, and can be brought back."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ pytestmark = pytest.mark.slow
 
 
 def fail_by_checkpoint(engine: LogManager, disks: SeveralDisks, clock: ManualClock) -> None:
-    """Let a duty fail to write the high watermarks to B."""
+    """Make a duty fail to write the high watermarks to B."""
     break_disk(disks.disks[B])
     clock.advance(10_000)
     engine.maintenance(clock())
 
 
 def fail_by_settings(engine: LogManager, disks: SeveralDisks, clock: ManualClock) -> None:
-    """Let a change of settings fail to be written to B; it is made in A."""
+    """Change settings so that the change is written to A and fails in B."""
     break_disk(disks.disks[B])
     engine.alter_config("t", {"max.message.bytes": "8000"})
 
@@ -51,7 +51,7 @@ FAILURES = [fail_by_checkpoint, fail_by_settings]
 def test_a_failed_directory_takes_only_its_own_partitions_offline(
     disks: SeveralDisks, clock: ManualClock, fail: Callable[[LogManager, SeveralDisks, ManualClock], None]
 ) -> None:
-    """The other directory takes writes and new partitions, all partitions can be read, and status has the reason."""
+    """The other directory accepts appends and new partitions, all partitions can be read, and status has the reason."""
     engine = filled(disks, clock)
     fail(engine, disks, clock)
     assert {"t-0": "online", "t-1": "offline"} == states(engine)
@@ -75,7 +75,7 @@ def test_a_failed_directory_takes_only_its_own_partitions_offline(
 
 
 def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: ManualClock) -> None:
-    """A directory that vanished is noticed within a second, although nothing had to be written to it."""
+    """If a directory vanishes, the engine notices within a second, even if it writes nothing there."""
     engine = filled(disks, clock)
     disks.disks[B].rename(B, Path("/away"))
     clock.advance(1_000)
@@ -92,7 +92,7 @@ def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: Manual
 
 
 def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, clock: ManualClock) -> None:
-    """A failed flush of one file takes only that partition offline."""
+    """If one file cannot be flushed, only its partition is offline."""
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
     disks.disks[B].fail("sync", suffix="t-1/00000000000000000000.log")
@@ -103,7 +103,7 @@ def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, cl
 
 
 def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """Reopening one partition brings back its whole directory, with all records and settings changed meanwhile."""
+    """Reopening one partition brings back its whole directory, with all records and meanwhile changed settings."""
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
     append_lines(engine.partition("u", 1), "u\n")
@@ -131,7 +131,7 @@ def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, 
 def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
     disks: SeveralDisks, clock: ManualClock
 ) -> None:
-    """A topic deleted while a directory was away cannot be created again until that directory is back."""
+    """A topic that was deleted while a directory was offline cannot be created until the directory is back."""
     engine = filled(disks, clock)
     engine.create_topic("other", partitions=2)
     fail_by_checkpoint(engine, disks, clock)
@@ -153,7 +153,7 @@ def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
 
 
 def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock: ManualClock) -> None:
-    """Without any directory changes are refused and reads go on; a single directory can come back."""
+    """If all directories failed, changes are refused and reads continue. A single directory can come back."""
     engine = filled(disks, clock)
     for disk in disks.disks.values():
         break_disk(disk)
@@ -176,7 +176,7 @@ def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock
 
 
 def test_partitions_are_logs_again_after_reopening(disks: SeveralDisks, clock: ManualClock) -> None:
-    """Reopening returns a new log; the old object stays offline."""
+    """Reopening a partition returns a new log, and the old object stays offline."""
     engine = filled(disks, clock)
     fail_by_checkpoint(engine, disks, clock)
     old: Partition = engine.partition("t", 1)
@@ -189,7 +189,7 @@ def test_partitions_are_logs_again_after_reopening(disks: SeveralDisks, clock: M
 
 
 def test_checkpoints_are_written_when_a_directory_is_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """All checkpoints of a returning directory are written at once, as the failed disk may have lost them."""
+    """When a directory returns, all of its checkpoints are written, because the failed disk may have lost them."""
     engine = filled(disks, clock)
     clock.advance(100_000)
     engine.maintenance(clock())

@@ -1,4 +1,4 @@
-"""What frees space works on a full disk; on real file systems of a few megabytes."""
+"""Tests, on file systems of a few megabytes, that operations that free space work on a full disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened(disk: Path, clock: ManualClock) -> LogManager:
 
 
 def append_until_full(partition: Partition, clock: ManualClock) -> int:
-    """Append until not even one record fits; return the number of records appended."""
+    """Append until no record fits; return the number of appended records."""
     count = 0
     for lines in (LINES, "x\n"):
         while True:
@@ -51,7 +51,7 @@ def append_until_full(partition: Partition, clock: ManualClock) -> int:
 
 
 def pass_time(engine: LogManager, clock: ManualClock) -> None:
-    """Run retention, and then the removal of the deleted files."""
+    """Run retention, and then remove the deleted files."""
     for _ in range(3):
         clock.advance(400_000)
         engine.maintenance(clock())
@@ -64,7 +64,7 @@ def takes_records_again(partition: Partition, clock: ManualClock) -> bool:
 
 
 def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> None:
-    """Deleting all records needs a new segment, which fits into the reserve."""
+    """Retention can delete all records, because the new segment that this needs fits into the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides={"retention.ms": "1000", "file.delete.delay.ms": "1000"})
     partition = engine.partition("t", 0)
@@ -78,7 +78,7 @@ def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> 
 
 
 def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
-    """Old segments are deleted although epochs and checkpoints find no room beside the reserve."""
+    """Retention deletes old segments although epochs and checkpoints find no room outside the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides={**SEGMENTS, "retention.bytes": "300000"})
     partition = engine.partition("t", 0)
@@ -137,7 +137,7 @@ def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
 
 
 def test_compaction_works_where_what_it_keeps_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
-    """Compaction shrinks a log of one key to a record on a full disk."""
+    """Compaction shrinks a log with one key to one record on a full disk."""
     engine = opened(disk, clock)
     compacts = {
         "cleanup.policy": "compact",
@@ -162,7 +162,7 @@ def test_compaction_works_where_what_it_keeps_fits_the_reserve(disk: Path, clock
 
 
 def test_a_mount_ends_in_order(disk: Path, clock: ManualClock) -> None:
-    """A clean close fits into the reserve: indexes, snapshots, checkpoints and the marker."""
+    """A clean close fits into the reserve, with its indexes, snapshots, checkpoints and marker."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     count = append_until_full(engine.partition("t", 0), clock)
@@ -189,7 +189,7 @@ def test_a_killed_owners_directory_opens(disk: Path, clock: ManualClock) -> None
 
 
 def test_a_writer_that_tries_again_and_again_does_not_get_the_reserve(disk: Path, clock: ManualClock) -> None:
-    """While the reserve is lent, appends and new topics are refused."""
+    """While the reserve is lent for a deletion, appends and new topics are refused."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     partition = engine.partition("t", 0)
@@ -208,7 +208,7 @@ def test_a_writer_that_tries_again_and_again_does_not_get_the_reserve(disk: Path
 def test_a_topic_that_finds_no_room_leaves_nothing_and_the_reserve_whole(
     disk: Path, clock: ManualClock
 ) -> None:
-    """A topic that cannot be made leaves no directories and does not use up the reserve."""
+    """A topic that cannot be created leaves no directories and does not use up the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     append_until_full(engine.partition("t", 0), clock)

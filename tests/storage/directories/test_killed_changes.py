@@ -1,4 +1,4 @@
-"""A change of topics is made in all data directories or in none, even if the process is killed."""
+"""Tests that a change of topics is made in all data directories or in none, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 class MortalDisks(SeveralDisks):
-    """Disks whose user is killed before change `last_step` + 1, counted over all disks."""
+    """Disks of a process that is killed before change `last_step` + 1, counted over all disks."""
 
     def __init__(self) -> None:
         self.last_step: int | None = None
@@ -61,7 +61,7 @@ CHANGES: dict[str, Callable[[LogManager], object]] = {
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_kill_leaves_the_old_state_or_the_new(change: Callable[[LogManager], object], *, end: End) -> None:
-    """After a kill at any step on any disk, both directories have the old state or the new one."""
+    """After a kill at any step on any disk, both directories have the old state, or both have the new state."""
     disks = MortalDisks()
     filled(disks).close()
     start = deepcopy(disks)

@@ -1,4 +1,4 @@
-"""Opening an engine while a data directory is missing or in use."""
+"""Tests of opening an engine while a data directory is missing or in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_opening_without_a_directory(disks: SeveralDisks, clock: ManualClock) -> None:
-    """Partitions of a missing directory are offline with the reason; they are not made again elsewhere."""
+    """Partitions of a missing directory are offline with the reason, and are not created in another directory."""
     filled(disks, clock).close()
     disks.disks[B].rename(B, Path("/away"))
     disks.disks[B].make_directory(B)  # an empty mount point
@@ -46,7 +46,7 @@ def test_opening_without_a_directory(disks: SeveralDisks, clock: ManualClock) ->
 def test_a_topic_that_stands_wholly_in_a_missing_directory_is_known(
     disks: SeveralDisks, clock: ManualClock
 ) -> None:
-    """A topic whose partitions are all in a missing directory is offline; its name and settings stay."""
+    """A topic whose partitions are all in a missing directory is offline, but keeps its name and settings."""
     engine = filled(disks, clock)
     engine.create_topic("here")
     engine.create_topic("there", overrides={"max.message.bytes": "77"})
@@ -63,7 +63,7 @@ def test_a_topic_that_stands_wholly_in_a_missing_directory_is_known(
 
 
 def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
-    """If all directories fail, opening raises the last directory's error."""
+    """If all directories fail, opening raises the error of the last directory."""
     opened(disks).close()
     for disk in disks.disks.values():
         disk.fail("list_directory", times=ALWAYS)
@@ -72,7 +72,7 @@ def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
 
 
 def test_a_partition_that_nobody_has_is_told(disks: SeveralDisks) -> None:
-    """Partitions that no opened directory has are named in a warning, and not made again."""
+    """A warning names partitions that no opened directory has, and they are not created again."""
     filled(disks).close()
     alone = opened(disks, None, A)
     assert [0] == list(alone.topic("t").partitions())
@@ -83,7 +83,7 @@ def test_a_partition_that_nobody_has_is_told(disks: SeveralDisks) -> None:
 
 
 def test_one_locked_directory_refuses_all(tmp_path: Path) -> None:
-    """If one directory is locked, none is opened, so that no topic is served in part; other locks are released."""
+    """If one directory is locked, none is opened, so that no topic is served in part. The other locks are released."""
     owner = open_engine(tmp_path / "b")
     with pytest.raises(DirectoryLockedError, match="/b: in use"):
         open_engine((tmp_path / "a", tmp_path / "b"))
@@ -95,7 +95,7 @@ def test_one_locked_directory_refuses_all(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> None:
-    """A directory that came back without its lock file is locked again, so that no second owner can take it."""
+    """A directory that returns without its lock file is locked again, so that no second owner can take it."""
     clock = ManualClock()
     engine = open_engine((tmp_path / "a", tmp_path / "b"), config=QUIET, machine=Machine(clock=clock))
     engine.create_topic("t", partitions=2)
@@ -112,6 +112,6 @@ def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> N
 
 
 def test_a_missing_parent_is_a_mistake(tmp_path: Path) -> None:
-    """A directory without a parent directory is refused as a mistake, not treated as a failed disk."""
+    """A directory without a parent directory is refused as a mistake. It does not count as a failed disk."""
     with pytest.raises(StorageError, match="its parent directory does not exist"):
         open_engine((tmp_path / "a", tmp_path / "no" / "such"))

@@ -1,4 +1,4 @@
-"""Sparse files of 8 TB in place of small ones are refused without being read."""
+"""Tests that sparse files of 8 TB in place of small files are refused without being read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def grow(path: Path) -> Path:
 
 @pytest.mark.parametrize("name", OF_A_PARTITION)
 def test_a_partition_with_one_is_offline_and_the_others_are_served(data: Path, name: str) -> None:
-    """The partition is offline, with the file and its size as the reason; others are served."""
+    """The partition is offline; the reason has the file and its size. Other partitions are served."""
     grow(data / "damaged-0" / name)
     engine = open_engine(data)
     with pytest.raises(PartitionOfflineError, match=f"{name}: position 0: {CAUSE}"):
@@ -62,7 +62,7 @@ def test_a_partition_with_one_is_offline_and_the_others_are_served(data: Path, n
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_checkpoint_is_taken_for_empty(data: Path, name: str) -> None:
-    """An oversize checkpoint is taken for empty with a warning, like a damaged one."""
+    """An oversize checkpoint counts as empty, with a warning, like a damaged one."""
     grow(data / name)
     engine = open_engine(data)
     (warning,) = engine.warnings
@@ -73,7 +73,7 @@ def test_a_checkpoint_is_taken_for_empty(data: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_THE_DIRECTORY)
 def test_a_directory_whose_own_file_is_one_is_refused(data: Path, name: str) -> None:
-    """If the directory's own file is oversize, opening is refused: its topics are unknown."""
+    """If a file of the directory itself is oversize, opening is refused, because its topics are unknown."""
     grow(data / name)
     with pytest.raises(CorruptionError, match=f"{name}: position 0: {CAUSE}"):
         open_engine(data)
@@ -81,7 +81,7 @@ def test_a_directory_whose_own_file_is_one_is_refused(data: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", [*OF_A_PARTITION, *INDEXES])
 def test_a_check_names_it_and_goes_on(data: Path, name: str) -> None:
-    """`check` reports the oversize file and checks the other partition too."""
+    """`check` reports the oversize file and still checks the other partition."""
     path = grow(data / "damaged-0" / name)
     examination = DirectoryCheck(data, NativeFileSystem(read_only=True))
     assert [True] == [one.cause.startswith(CAUSE) for one in examination.findings() if one.file == path]
@@ -89,7 +89,7 @@ def test_a_check_names_it_and_goes_on(data: Path, name: str) -> None:
 
 
 def test_what_is_made_again_when_damaged_is_made_again(data: Path) -> None:
-    """Oversize files of a scrub's position and of view positions are ignored like damaged ones."""
+    """An oversize file with a scrub's position or with view positions is ignored, like a damaged one."""
     files = NativeFileSystem()
     grow(data / SCRUB)
     assert None is read_position(files, data)

@@ -1,4 +1,4 @@
-"""A FIFO, socket or link in place of a data directory's file raises an error that names it, without blocking."""
+"""Tests that a FIFO, socket or link in place of a file raises an error that names it, and never blocks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def put(kind: str, path: Path) -> None:
 def test_a_partition_with_one_is_offline_and_the_others_are_served(
     data: Path, kind: str, name: str, *, clean: bool, read_only: bool
 ) -> None:
-    """The partition is offline, with the file and its kind as the reason; others are served."""
+    """The partition is offline; the reason has the file and its kind. Other partitions are served."""
     path = data / "damaged-0" / name
     put(kind, path)
     if not clean:
@@ -96,7 +96,7 @@ def test_a_directory_with_one_is_refused(data: Path, kind: str, name: str) -> No
 @pytest.mark.parametrize("name", CHECKPOINTS)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str, name: str) -> None:
-    """A checkpoint that is not a regular file is taken for empty, like a damaged one, and written again."""
+    """A checkpoint that is not a regular file counts as empty, like a damaged one, and is written again."""
     path = data / name
     put(kind, path)
     engine = open_engine(data)
@@ -110,7 +110,7 @@ def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str,
 @pytest.mark.parametrize("name", [*OF_A_PARTITION, f"{1:020d}.snapshot", "partition.metadata"])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_check_names_it(data: Path, kind: str, name: str) -> None:
-    """`check` reports the file and checks the rest."""
+    """`check` reports the file and checks all other files."""
     path = data / "damaged-0" / name
     put(kind, path)
     examination = DirectoryCheck(data, NativeFileSystem(read_only=True))
@@ -127,14 +127,14 @@ def test_a_device_is_no_file(create: bool) -> None:
 
 
 def test_a_small_file_is_not_written_into_one(tmp_path: Path) -> None:
-    """Writing to a FIFO is refused; without a reader the write would block forever."""
+    """Writing to a FIFO is refused, because without a reader the write would block forever."""
     os.mkfifo(tmp_path / "file")
     with pytest.raises(NotAPlainFileError, match="a FIFO where a plain file belongs"):
         NativeFileSystem().write_bytes(tmp_path / "file", b"data")
 
 
 def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
-    """Errors of calls on a descriptor name the file."""
+    """The errors of calls on a descriptor name the file."""
     path = tmp_path / "file"
     file = NativeFileSystem().open(path, create=True)
     with pytest.raises(OSError, match=str(path)):
@@ -146,7 +146,7 @@ def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
 
 
 def test_a_deleted_partition_behind_a_link_goes(data: Path) -> None:
-    """Deleting a linked partition removes its files and the link; the link's target stays, empty."""
+    """Deleting a linked partition removes its files and the link. The link's target stays, empty."""
     clock = ManualClock()
     engine = open_engine(data, machine=Machine(clock=clock))
     engine.close()

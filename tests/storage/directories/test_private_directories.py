@@ -1,4 +1,4 @@
-"""Directories that topicfs makes are readable only by their owner; existing ones keep their mode."""
+"""Tests that directories made by topicfs are readable only by their owner, and existing ones keep their mode."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_directory_that_is_made_is_its_owners(tmp_path: Path, make: Callable[[
 
 @pytest.mark.parametrize("make", [one, cached])
 def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """An existing directory keeps its mode, so that `mkdir -m 755` shares it."""
+    """An existing directory keeps its mode, so that a user can share it with `mkdir -m 755`."""
     (tmp_path / "a").mkdir(0o755)
     make(tmp_path)
     assert 0o755 == stat.S_IMODE((tmp_path / "a").stat().st_mode)

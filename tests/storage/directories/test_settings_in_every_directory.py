@@ -1,4 +1,4 @@
-"""Topic settings are stored in each data directory, and the newest copy counts."""
+"""Tests that topic settings are stored in each data directory, and that the newest copy counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_settings_stand_in_every_directory(disks: SeveralDisks) -> None:
-    """Either directory alone has all settings."""
+    """Either directory has all settings when it is opened alone."""
     filled(disks).close()
     first, second = topic_files(disks)
     assert first == second
@@ -37,7 +37,7 @@ def test_the_newest_copy_of_the_settings_counts(disks: SeveralDisks) -> None:
 
 
 def test_what_an_older_copy_alone_knows_is_kept() -> None:
-    """Merging keeps topics that only an older copy has, except those that were being created."""
+    """Merging keeps topics that only an older copy has, unless that copy says that they are being created."""
     newer = RegistryCopy({"t": TopicEntry("new")}, 5)
     older = RegistryCopy(
         {
@@ -57,7 +57,7 @@ def test_what_an_older_copy_alone_knows_is_kept() -> None:
 
 
 def test_a_change_that_finds_no_room_in_one_directory_is_made_in_none(disks: SeveralDisks) -> None:
-    """If one disk has no room for a change, no directory makes it, and the full disk stays online."""
+    """If one disk has no room for a change, no directory makes the change, and the full disk stays online."""
     engine = filled(disks)
     disks.disks[B].fail("write_bytes", suffix="topicfs.topics.tmp", number=errno.ENOSPC, times=2)
     with pytest.raises(OSError, match="No space"):

@@ -1,4 +1,4 @@
-"""Several data directories of one engine: where partitions go, and which directories may be combined."""
+"""Tests of several data directories of one engine: where partitions go, and which directories fit together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) -> None:
-    """A partition is made in the directory with the fewest partitions of all topics, the first one of equals."""
+    """A partition is created in the directory with the fewest partitions; among equal ones in the first."""
     engine = opened(disks)
     engine.create_topic("t", partitions=3)
     engine.create_topic("u")
@@ -48,7 +48,7 @@ def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
 
 
 def test_directories_are_of_one_node(disks: SeveralDisks) -> None:
-    """All directories have the same cluster ID and node ID, and each its own directory ID; a new one gets these too."""
+    """All directories have one cluster ID and node ID, and each has its own directory ID; a new one gets these."""
     opened(disks, None, A, config=EngineConfig(node_id=5)).close()
     opened(disks).close()
     first, second = (read_meta_properties(disks, root) for root in (A, B))
@@ -77,7 +77,7 @@ def test_directories_of_different_nodes_are_refused(
 
 
 def test_a_copy_of_a_directory_is_refused(disks: SeveralDisks) -> None:
-    """Two directories with the same directory.id are refused, because one is a copy."""
+    """Two directories with the same directory.id are refused, because one of them is a copy."""
     opened(disks).close()
     disks.write_bytes(B / "meta.properties", disks.read_bytes(A / "meta.properties"))
     with pytest.raises(StorageError, match=r"directory\.id of /a"):
@@ -85,7 +85,7 @@ def test_a_copy_of_a_directory_is_refused(disks: SeveralDisks) -> None:
 
 
 def test_the_same_partition_in_two_directories_is_refused(disks: SeveralDisks) -> None:
-    """A partition in two directories is refused for writing and for reading, because either may be current."""
+    """A partition in two directories is refused for writing and reading, because either one may be current."""
     filled(disks).close()
     disks.make_directory(B / "t-0")
     for view in (disks, disks.read_only_view()):
@@ -100,7 +100,7 @@ def test_a_directory_given_twice_is_refused(disks: SeveralDisks) -> None:
 
 
 def test_someone_elses_directory_among_them_is_refused(disks: SeveralDisks) -> None:
-    """One directory that is not a data directory refuses the whole call."""
+    """If one directory is not a data directory, the whole call is refused."""
     disks.make_directory(B)
     disks.make_directory(B / "photos")
     with pytest.raises(NotALogDirectoryError, match="/b/photos"):
@@ -118,7 +118,7 @@ def test_an_unclean_stop_of_one_recovers_that_one(disks: SeveralDisks) -> None:
 
 
 def test_looking_at_several_directories(disks: SeveralDisks) -> None:
-    """A read-only engine shows all directories and changes nothing."""
+    """A read-only engine shows the topics of all directories and changes nothing."""
     filled(disks).close()
     before = disks.tree()
     looking = opened(disks.read_only_view())

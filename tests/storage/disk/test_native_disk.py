@@ -1,4 +1,4 @@
-"""The real disk: writes are whole or undone, few descriptors are open, read-only disks stay unchanged."""
+"""Tests of the real disk: writes are complete or undone, few descriptors are open, read-only disks stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def disk():
 
 @contextmanager
 def size_limit(size: int) -> Iterator[None]:
-    """Limit the size of files: a write beyond `size` is cut short, then fails.
+    """Limit the size of files: a write beyond `size` is cut short, and the next write fails.
 
     The limit is lifted before the test ends, because pytest's own output may be a file.
     """
@@ -41,7 +41,7 @@ def size_limit(size: int) -> Iterator[None]:
 
 
 def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
-    """A write that fits only in part fails and is cut off again."""
+    """If only a part of a write fits, the write fails and the part is removed."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 100)
     with size_limit(150), pytest.raises(OSError, match="too large"):
@@ -50,7 +50,7 @@ def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
 
 
 def test_an_error_after_opening_names_the_file(disk, tmp_path):
-    """Errors of writing, reading and flushing name the file, although calls on a descriptor do not know it."""
+    """Errors of writing, reading and flushing name the file, which the calls on its descriptor do not know."""
     with size_limit(150), pytest.raises(OSError, match="too large") as written:
         disk.write_bytes(tmp_path / "large", b"b" * 200)
     assert str(tmp_path / "large") == written.value.filename
@@ -72,7 +72,7 @@ CHANGES = {
 @pytest.mark.parametrize("kind", [NativeFileSystem, SimulatedDisk])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_does_not_reach_the_other_names_of_a_file(kind, change, tmp_path):
-    """The first change of a linked file copies it, with its modification time, to the name that was opened."""
+    """The first change of a linked file copies it, with its modification time, and only the opened name changes."""
     disk = kind()
     directory = tmp_path if kind is NativeFileSystem else Path("/")
     ours, theirs, alone = (directory / name for name in ("ours", "theirs", "alone"))
@@ -105,7 +105,7 @@ def test_opening_reading_and_flushing_keep_a_files_other_names(disk, tmp_path):
 
 
 def test_a_copy_for_which_there_is_no_room(disk, tmp_path):
-    """If the copy does not fit, the change fails and the link stays; the next change tries again."""
+    """If the copy does not fit, the change fails and the link stays. The next change tries to copy again."""
     disk.write_bytes(tmp_path / "theirs", b"a" * 200)
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     file = disk.open(tmp_path / "ours")
@@ -118,7 +118,7 @@ def test_a_copy_for_which_there_is_no_room(disk, tmp_path):
 
 
 def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, monkeypatch):
-    """A descriptor opened just before the copy is not kept: later reads see the copy."""
+    """A descriptor that was opened just before the copy is not kept, so later reads see the copy."""
     disk.write_bytes(tmp_path / "theirs", b"0123456789")
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     file = disk.open(tmp_path / "ours")
@@ -137,7 +137,7 @@ def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, mo
 
 
 def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
-    """A failed write inside a file does not truncate the bytes after it."""
+    """A failed write inside a file does not truncate the bytes after the write's position."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 200)
     with size_limit(150), pytest.raises(OSError, match="too large"):
@@ -146,7 +146,7 @@ def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
 
 
 def test_reads_come_short_only_at_the_end(disk, tmp_path):
-    """A positioned read returns fewer bytes only at the end of the file."""
+    """A positioned read returns fewer bytes than requested only at the end of the file."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"0123456789")
     assert b"345" == file.pread(3, Position(3))
@@ -155,14 +155,14 @@ def test_reads_come_short_only_at_the_end(disk, tmp_path):
 
 
 def descriptors_below(directory: Path) -> int:
-    """Return how many descriptors of this process are open on files in `directory`."""
+    """Return the number of this process's descriptors of files in `directory`."""
     links = Path("/proc/self/fd").iterdir()
     targets = [link.readlink() for link in links if link.is_symlink()]
     return sum(target.parent == directory for target in targets)
 
 
 def test_more_files_than_descriptors(tmp_path):
-    """Files above the pool's capacity are closed, and opened again when they are used."""
+    """Files beyond the pool's capacity are closed, and opened again when they are used."""
     disk = NativeFileSystem(max_open_files=4)
     files = [disk.open(tmp_path / str(number), create=True) for number in range(50)]
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_more_files_than_descriptors(tmp_path):
 
 
 def test_a_mapping_outlives_its_file(disk, tmp_path):
-    """A mapping shows later writes inside it, and stays readable after close and unlink."""
+    """A mapping shows later writes to its range, and stays readable after the file is closed and unlinked."""
     file = disk.open(tmp_path / "index", create=True)
     file.truncate(100)
     mapping = file.map(10)
@@ -192,7 +192,7 @@ def test_a_mapping_outlives_its_file(disk, tmp_path):
 
 
 def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
-    """Mapping more than the file has raises ValueError, because no page after the end may be read."""
+    """Mapping more bytes than the file has raises ValueError, because no page after the end may be read."""
     file = disk.open(tmp_path / "index", create=True)
     file.truncate(10)
     assert 10 == len(file.map(10))
@@ -202,7 +202,7 @@ def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
 
 
 def test_what_somebody_else_cuts_stays_readable(disk, tmp_path):
-    """If the owner truncates a mapped file, a reader sees zeros and is not killed by SIGBUS."""
+    """If the owner truncates a mapped file, a reader sees zeros, and SIGBUS does not kill the reader."""
     owners = disk.open(tmp_path / "index", create=True)
     owners.truncate(1 << 20)
     owners.pwrite(b"an entry", Position(0))
@@ -228,7 +228,7 @@ def test_a_mapping_follows_truncation(disk, tmp_path):
 
 
 def test_a_moved_file_is_found_again(tmp_path):
-    """After a rename the file is reopened under its new path."""
+    """After a rename the file is opened again under its new path."""
     disk = NativeFileSystem(max_open_files=1)
     file = disk.open(tmp_path / "a", create=True)
     file.append(b"content")
@@ -268,7 +268,7 @@ def test_directories(disk, tmp_path):
 
 
 def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
-    """`sync_all` raises the system call's error with the directory's name."""
+    """`sync_all` raises the error of the system call with the directory's name."""
 
     def fail(descriptor):
         ctypes.set_errno(errno.EIO)
@@ -281,7 +281,7 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
 
 
 def test_where_no_single_disk_can_be_flushed_all_are(disk, tmp_path, monkeypatch):
-    """Without syncfs(2), as on macOS, `sync_all` flushes all disks."""
+    """If syncfs(2) is missing, as on macOS, `sync_all` flushes all disks."""
     flushed = []
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: SimpleNamespace())
     monkeypatch.setattr("os.sync", lambda: flushed.append("all"))
@@ -298,7 +298,7 @@ def test_names_that_begin_alike(disk, tmp_path):
 
 
 def test_modified_times(disk, tmp_path):
-    """Modification times are set and read in milliseconds."""
+    """Modification times are set and returned in milliseconds."""
     disk.write_bytes(tmp_path / "a", b"")
     disk.set_modified_time(tmp_path / "a", Timestamp(1_700_000_000_123))
     assert 1_700_000_000_123 == disk.modified_time_ms(tmp_path / "a")
@@ -348,7 +348,7 @@ def test_nothing_changes_on_a_disk_opened_read_only(disk, tmp_path):
     ],
 )
 def test_a_descriptor_in_use_is_not_closed(tmp_path, monkeypatch, call, system_call):
-    """Another thread cannot close a descriptor during a system call, when its number could be reused."""
+    """Another thread cannot close a descriptor during a system call; otherwise its number could be reused."""
     file = NativeFileSystem().open(tmp_path / "file", create=True)
     file.pwrite(b"12345", 0)
     begun = []
@@ -368,7 +368,7 @@ def test_a_descriptor_in_use_is_not_closed(tmp_path, monkeypatch, call, system_c
 
 @pytest.fixture(params=["native", "simulated"])
 def either_disk(request, tmp_path):
-    """The real disk and the simulated one, each with an empty directory."""
+    """The real disk and the simulated disk, each with an empty directory."""
     return (NativeFileSystem(), tmp_path) if request.param == "native" else (SimulatedDisk(), Path("/"))
 
 
@@ -386,7 +386,7 @@ def either_disk(request, tmp_path):
     ],
 )
 def test_the_ends_of_a_file(either_disk, data, ends):
-    """`read_ends` returns the size and the first and last bytes; shorter files have fewer bytes."""
+    """`read_ends` returns the size, the first and the last bytes. A shorter file gives fewer bytes."""
     disk, root = either_disk
     disk.write_bytes(root / "file", data)
     assert ends == disk.read_ends(root, "file", 4)

@@ -1,4 +1,4 @@
-"""The simulated disk that tests crash: it guarantees what a real disk does, and no more."""
+"""Tests of the simulated disk that tests crash: it guarantees exactly what a real disk guarantees."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = Path("/log")
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_synced_survives_a_crash(seed):
-    """Synced content and names survive a crash; later appends survive in part, at their place."""
+    """Synced content and names survive a crash. Later appends survive in part, at their positions."""
     disk = SimulatedDisk(seed=seed)
     file = disk.open(LOG, create=True)
     file.append(b"a" * 1000)
@@ -73,7 +73,7 @@ def test_a_crash_that_keeps_everything_keeps_every_name():
 
 
 def test_renames_survive_in_order():
-    """A crash undoes the newest changes of a directory first."""
+    """A crash undoes the newest renames of a directory first."""
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
         disk.write_bytes(Path("/new"), b"new", sync=True)
@@ -88,7 +88,7 @@ def test_renames_survive_in_order():
 
 
 def test_a_full_disk_takes_nothing():
-    """A write that does not fit changes nothing; once there is room, it succeeds."""
+    """A write that does not fit changes nothing, and succeeds after there is room."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     disk.fill(1024)
@@ -103,7 +103,7 @@ def test_a_full_disk_takes_nothing():
 
 
 def test_planned_failures_come_when_they_are_due():
-    """A planned failure hits the n-th call of a kind, as often as asked, on matching paths."""
+    """A planned failure hits the n-th call of a kind on a matching path, as often as requested."""
     disk = SimulatedDisk()
     file, other = disk.open(LOG, create=True), disk.open(Path("/other"), create=True)
     disk.fail("pwrite", after=1, times=2, suffix="log")
@@ -118,7 +118,7 @@ def test_planned_failures_come_when_they_are_due():
 
 
 def test_a_failed_sync_loses_what_it_should_have_written():
-    """After a failed sync the next one succeeds although the blocks are lost, as in Linux."""
+    """After a failed sync the next sync succeeds although the blocks are lost, as in Linux."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     file.sync()

@@ -1,4 +1,4 @@
-"""After the clock was set back ten days, no duty waits ten days."""
+"""Tests that no duty waits ten days after the clock was set back by ten days."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEN_DAYS_MS = 10 * 24 * 3600 * 1000
 
 
 def test_deleted_segments_go_after_their_delay():
-    """The delay counts from the first check after the clock change, so readers keep the files for all of it."""
+    """The deletion delay counts from the first check after the clock change, so readers keep files for all of it."""
     on_disk = filled(6, file_delete_delay_ms=1000)
     on_disk.log.replacer.delete_oldest_segments(1, "test")
     on_disk.clock.advance(-TEN_DAYS_MS)
@@ -25,7 +25,7 @@ def test_deleted_segments_go_after_their_delay():
 
 
 def test_deleted_partitions_go_after_their_topics_delay():
-    """A deleted partition is removed after its topic's delay, also if that is longer than the default."""
+    """A deleted partition is removed after its own topic's delay, even if that is longer than the default."""
     disk, clock = SimulatedDisk(), ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={"file.delete.delay.ms": "90000"})
@@ -42,7 +42,7 @@ def test_deleted_partitions_go_after_their_topics_delay():
 
 
 def test_unflushed_records_are_due():
-    """If the last flush seems to be in the future, a flush by flush.ms is due at once."""
+    """If the last flush seems to be in the future, a flush by flush.ms is due immediately."""
     disk, clock = SimulatedDisk(), ManualClock()
     engine = engine_on(disk, clock=clock)
     log = engine.create_topic("t", overrides={"flush.ms": "1000"}).partitions()[0]

@@ -1,4 +1,4 @@
-"""The cleaner as a duty of real engines: its order, its checkpoint, its warnings, and what runs at the same time."""
+"""Tests of the cleaner as a duty of real engines: order, checkpoint, warnings, and concurrent operations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put(log: Log, key: bytes, value: bytes | None, *, time: int = 1_700_000_000_
 
 
 def topic(engine: LogManager, name: str, records: int, *, keys: int = 2, **overrides) -> Log:
-    """Create a topic of small segments with `records` records that repeat `keys` keys; return its log."""
+    """Create a topic of small segments with `records` records, whose keys repeat after `keys`; return its log."""
     settings = {key.replace("_", "."): str(value) for key, value in overrides.items()}
     engine.create_topic(name, overrides={**COMPACT, **settings})
     log = engine.partition(name, 0)
@@ -50,7 +50,7 @@ def clean(engine: LogManager, clock: ManualClock) -> None:
 
 
 def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
-    """Each key's newest record and the active segment stay, and the checkpoint is written."""
+    """A cleaning keeps each key's newest record and the active segment, and writes the checkpoint."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     active = log.chain.active.base_offset
@@ -64,7 +64,7 @@ def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
 
 
 def test_the_checkpoint_outlives_a_restart(disk, clock):
-    """A second engine continues at the checkpoint and cleans nothing twice."""
+    """A second engine continues at the checkpoint, and cleans no record twice."""
     engine = engine_on(disk, clock=clock)
     active = topic(engine, "t", 9).chain.active.base_offset
     clean(engine, clock)
@@ -78,7 +78,7 @@ def test_the_checkpoint_outlives_a_restart(disk, clock):
 
 @pytest.mark.parametrize("line", [b"t 0 99", b"t 0 0"], ids=["beyond the end", "before the start"])
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog):
-    """Row 119: a checkpoint outside the log is dropped at opening, and cleaning starts from the log start."""
+    """Row 119: opening drops a checkpoint outside of the log, and cleaning starts from the log start."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete")
     log.delete_records(Offset(1))
@@ -94,7 +94,7 @@ def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog
 
 
 def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
-    """A malformed checkpoint is taken for empty with a warning, and written again."""
+    """A malformed checkpoint counts as empty, with a warning, and is written again."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     engine.close()
@@ -106,7 +106,7 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
 
 
 def test_truncation_lowers_the_checkpoint(disk, clock):
-    """Records appended after a truncation are dirty."""
+    """Records that are appended after a truncation are dirty."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     clean(engine, clock)
@@ -117,7 +117,7 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
 
 
 def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, clock):
-    """If a follower truncates its log during cleaning, the checkpoint is at most the log's end."""
+    """If a follower truncates its log during a cleaning, the checkpoint is at most at the log's end."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 4)
     assert 2 == len(log.chain.segments)
@@ -128,7 +128,7 @@ def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, cl
 
 
 def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
-    """A deleted topic's line leaves the checkpoint, so that a new topic of its name is dirty."""
+    """A deleted topic's line is removed from the checkpoint, so that a new topic of its name is dirty."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     clean(engine, clock)
@@ -137,13 +137,13 @@ def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the cleaner's log lines; other tests may have lowered the level of other loggers."""
+    """Return the cleaner's log lines, but no others: other tests may have lowered the level of their loggers."""
     return [one.getMessage() for one in caplog.records if one.name == "topicfs.storage.duties.log_cleaner"]
 
 
 @pytest.mark.parametrize(("most", "less"), [("a", "b"), ("b", "a")])
 def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
-    """Logs are cleaned in order of their cleanable ratio; one below the minimum ratio is not cleaned."""
+    """Logs are cleaned in the order of their cleanable ratio. A log below the minimum ratio is not cleaned."""
     engine = engine_on(disk, clock=clock)
     half = topic(engine, less, 12, keys=12)
     topic(engine, most, 9)
@@ -160,7 +160,7 @@ def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
 
 
 def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
-    """A record older than max.compaction.lag.ms makes a log due at any ratio."""
+    """A record older than max.compaction.lag.ms makes a log due, whatever its ratio is."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, min_cleanable_dirty_ratio="1", max_compaction_lag_ms=60_000)
     clean(engine, clock)
@@ -204,7 +204,7 @@ def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog
 
 
 def test_a_damaged_log_is_told_once_and_the_others_go_on(disk, clock):
-    """A damaged log is warned of once and not cleaned again until it is reloaded; others are cleaned."""
+    """A damaged log causes one warning, and is not cleaned until it is loaded again. Other logs are cleaned."""
     engine = engine_on(disk, clock=clock)
     bad, good = topic(engine, "bad", 9), topic(engine, "good", 9)
     path = bad.directory / "00000000000000000002.log"
@@ -226,7 +226,7 @@ def names(disk: SimulatedDisk, log: Log) -> list[str]:
 
 
 def test_a_failing_disk_is_told_once_and_tried_again(disk, clock):
-    """A failing disk is warned of once per reason; the log is cleaned once the disk works again."""
+    """A failing disk causes one warning per reason. The log is cleaned when the disk works again."""
     engine = engine_on(disk, clock=clock)
     log, other = topic(engine, "a", 9), topic(engine, "b", 9)
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_a_failing_disk_is_told_once_and_tried_again(disk, clock):
 
 
 def test_an_offline_log_is_left_alone(disk, clock):
-    """An offline log is neither cleaned nor warned of."""
+    """An offline log is not cleaned and causes no warning."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     log.parts.mark_offline("for the test")
@@ -249,7 +249,7 @@ def test_an_offline_log_is_left_alone(disk, clock):
 
 
 def test_without_the_cleaner_nothing_is_compacted(disk, clock):
-    """With log.cleaner.enable=false the retention duty also handles compacted topics."""
+    """With log.cleaner.enable=false the retention duty deletes segments of compacted topics as well."""
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_enable=False))
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=1000)
     clean(engine, clock)
@@ -260,7 +260,7 @@ def test_without_the_cleaner_nothing_is_compacted(disk, clock):
 
 
 def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
-    """A cleaning round also does retention of compacted topics: by time for compact,delete only."""
+    """A cleaning round also runs the retention of compacted topics. Only compact,delete expires by time."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=10_000)
     only = topic(engine, "only", 9, retention_ms=10_000)
@@ -291,7 +291,7 @@ def test_undecided_transactions_wait(disk, clock):
 
 
 def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
-    """A batch with more keys than the buffer holds stops the pass with a warning."""
+    """If a batch has more keys than the buffer can store, the pass stops with a warning."""
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 3))
     log = topic(engine, "t", 1, min_cleanable_dirty_ratio="0.01")
     log.append(encode([Record(Offset(n), Timestamp(0), b"%d" % n, b"v") for n in range(9)]))
@@ -302,7 +302,7 @@ def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
 
 
 def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
-    """Row 113: with a small buffer a round makes several passes until the log is clean."""
+    """Row 113: with a small buffer a round makes several passes, until the log is clean."""
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 5))
     log = topic(engine, "t", 30, keys=10, min_cleanable_dirty_ratio="0.01")
     active = log.chain.active.base_offset
@@ -312,7 +312,7 @@ def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
 
 
 def test_status_tells_what_is_left_to_clean(disk, clock):
-    """Status has the first dirty offset and the cleanable ratio; both are None without compaction."""
+    """Status has the first dirty offset and the cleanable ratio. Without compaction they are None."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     assert (0, 1.0) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
@@ -323,7 +323,7 @@ def test_status_tells_what_is_left_to_clean(disk, clock):
 
 
 def test_status_tells_the_last_flush(disk, clock):
-    """Status has the time of the last flush; at first that is the time of opening."""
+    """Status has the time of the last flush, which at first is the time of opening."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 1)
     opened = log.status().last_flush
@@ -355,7 +355,7 @@ def beside_a_cleaning(engine: LogManager, clock: ManualClock, gate: Gate) -> thr
 
 
 def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monkeypatch):
-    """During a cleaning other threads append and do other duties, but do not begin another cleaning."""
+    """During a cleaning other threads append and do other duties, but begin no other cleaning."""
     engine = engine_on(disk, clock=clock)
     log, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
@@ -372,7 +372,7 @@ def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monke
 
 
 def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
-    """Segments being replaced are not deleted by retention, even if the policy changed."""
+    """Retention does not delete segments that a cleaning is replacing, even if the policy has changed."""
     engine = engine_on(disk, clock=clock)
     log, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
@@ -388,7 +388,7 @@ def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
 
 
 def test_close_ends_a_cleaning(disk, clock, monkeypatch):
-    """`close` stops a cleaning at its next window, without temporary files or a warning."""
+    """`close` stops a cleaning at its next window. No temporary file and no warning is left."""
     engine = engine_on(disk, clock=clock)
     log, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
@@ -415,7 +415,7 @@ def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):
 
 
 def test_appends_go_on_beside_real_cleanings(tmp_path: Path):
-    """Appends and cleanings in threads on a real disk keep each key's newest record, also after a restart."""
+    """If threads append and clean on a real disk, each key's newest record stays, even after a restart."""
     config = QUIET._replace(cleaner_backoff_ms=0)
     engine = open_engine(tmp_path / "data", config=config)
     log = topic(engine, "t", 0, min_cleanable_dirty_ratio="0.01")

@@ -1,4 +1,4 @@
-"""Duties on real logs: flushing, checkpoints, retention and removal, one by one."""
+"""Tests of duties on real logs: flushing, checkpoints, retention and removal, one by one."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
 HOUR_MS = 3_600_000
 LINE = "x" * 50 + "\n"
-"""A line; three of them, a batch each, fill a tiny segment."""
+"""A line. Three of these lines, each in its own batch, fill a tiny segment."""
 
 
 def topic_of(
     disk: SimulatedDisk, clock: ManualClock, records: int, overrides: Mapping[str, str]
 ) -> tuple[LogManager, Partition]:
-    """Return an engine with one partition of `records` batches with the present time."""
+    """Return an engine and a partition of `records` batches whose time is now."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={**TINY_SEGMENTS, **overrides})
     partition = engine.partition("t", 0)
@@ -52,13 +52,13 @@ def bases(partition: Partition) -> list[int]:
 
 
 def run_everything(engine: LogManager, clock: ManualClock, *, after_ms: int = 400_000) -> None:
-    """Advance the clock until each duty is due, and do them."""
+    """Advance the clock until each duty is due, and run the duties."""
     clock.advance(after_ms)
     engine.maintenance(clock())
 
 
 def test_checkpoints_are_written_in_their_periods(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """High watermarks are written after 5 s, recovery points and log starts after 30 s and then every 60 s."""
+    """High watermarks are written after 5 s; recovery points and log starts after 30 s, and then every 60 s."""
     engine, partition = topic_of(disk, clock, 2, {})
     partition.delete_records(Offset(1))
     partition.sync()
@@ -90,7 +90,7 @@ def test_unchanged_checkpoints_are_not_written_again(disk: SimulatedDisk, clock:
 
 
 def test_log_start_at_a_segments_base_needs_no_checkpoint(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A log start that equals a segment's base offset is not written to the checkpoint."""
+    """A log start that equals the base offset of a segment is not written to the checkpoint."""
     engine, partition = topic_of(disk, clock, 4, {"retention.bytes": "1"})
     run_everything(engine, clock)
     assert partition.offsets().log_start_offset == bases(partition)[0] > 0
@@ -98,7 +98,7 @@ def test_log_start_at_a_segments_base_needs_no_checkpoint(disk: SimulatedDisk, c
 
 
 def test_flush_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A log is flushed when its last flush is flush.ms ago and it has new records."""
+    """A log with new records is flushed flush.ms after its last flush."""
     engine, partition = topic_of(disk, clock, 2, {"flush.ms": "60000"})
     engine.create_topic("never")
     append_lines(engine.partition("never", 0), LINE)
@@ -116,13 +116,13 @@ def test_flush_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_flush_by_count(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """flush.messages flushes during the append, without maintenance."""
+    """With flush.messages an append itself flushes; no maintenance is needed."""
     _, partition = topic_of(disk, clock, 3, {"flush.messages": "2"})
     assert 2 == partition.offsets().recovery_point
 
 
 def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 70: the empty segment and its epoch start at the log end, and stay so after a restart."""
+    """Row 70: the empty segment and its epoch start at the log end, even after a restart."""
     engine, partition = topic_of(disk, clock, 7, {"retention.ms": "1000"})
     assert len(bases(partition)) > 1
     for _ in range(2):
@@ -153,7 +153,7 @@ def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualCl
 
 
 def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 71: a segment is deleted only if the others still have retention.bytes."""
+    """Row 71: a segment is deleted only if the other segments still have retention.bytes."""
     engine, partition = topic_of(disk, clock, 20, {"retention.bytes": "700"})
     run_everything(engine, clock)
     sizes = [segment.size_bytes for segment in partition.segments()]
@@ -163,7 +163,7 @@ def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A segment is kept as long as its newest record is young."""
+    """A segment is kept for as long as its newest record is younger than the limit."""
     engine, partition = topic_of(disk, clock, 3, {"retention.ms": "3600000"})
     clock.advance(3_000_000)
     for _ in range(4):
@@ -174,7 +174,7 @@ def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, cl
 
 
 def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 72: without retention, segments below the log start are deleted; the start may be inside a segment."""
+    """Row 72: segments below the log start are deleted without retention, even if it is inside a later segment."""
     engine, partition = topic_of(disk, clock, 9, {"retention.ms": "-1"})
     before = bases(partition)
     partition.delete_records(Offset(before[1] + 1))
@@ -190,13 +190,13 @@ def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: Manu
 
 
 def test_delete_records_moves_forward_only(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """DeleteRecords with a smaller offset changes nothing; -1 means the high watermark."""
+    """DeleteRecords with a smaller offset changes nothing. The offset -1 means the high watermark."""
     _, partition = topic_of(disk, clock, 5, {})
     assert [3, 3, 3, 5] == [partition.delete_records(Offset(before)) for before in (3, 1, 3, -1)]
 
 
 def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 73: DeleteRecords is bounded by the high watermark, and refused for a compacted topic."""
+    """Row 73: DeleteRecords is limited by the high watermark, and refused for a compacted topic."""
     engine, partition = topic_of(disk, clock, 2, {})
     with pytest.raises(OffsetOutOfRangeError):
         partition.delete_records(Offset(3))
@@ -234,7 +234,7 @@ def test_silent_producers_are_forgotten(disk: SimulatedDisk, clock: ManualClock)
 
 
 def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A partition whose retention fails gets a warning and is tried again in the next round."""
+    """A partition whose retention fails causes a warning, and is retried in the next round."""
     engine = engine_on(disk, clock=clock)
     for name in ("a", "b", "c"):
         engine.create_topic(name, overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
@@ -250,7 +250,7 @@ def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: 
 def test_checkpoint_that_finds_no_room_is_written_the_next_time(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """A checkpoint without room on a full disk gets a warning; other duties and appends go on."""
+    """A checkpoint that does not fit on a full disk causes a warning. Other duties and appends go on."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
     partition.sync()
     disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp", number=errno.ENOSPC, times=2)
@@ -288,7 +288,7 @@ def test_checkpoint_that_cannot_be_written_is_a_failed_directory(
 
 
 def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """An offline log gets no retention and no repeated warnings."""
+    """An offline log gets no retention, and its warning is not repeated."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
     assert isinstance(partition, Log)
     partition.parts.mark_offline("for the test")
@@ -299,7 +299,7 @@ def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock
 
 
 def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> None:
-    """Threads that create, fill, maintain and delete topics leave the same on disk as in memory."""
+    """After threads have created, filled, maintained and deleted topics, disk and memory have the same topics."""
     engine = open_engine(tmp_path / "data", config=QUIET)
     with ThreadPoolExecutor(5) as threads:
         work = [threads.submit(come_and_go, engine, name) for name in ("a", "b", "c")]
@@ -316,7 +316,7 @@ def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> No
 
 
 def come_and_go(engine: LogManager, name: str) -> None:
-    """Create, fill and delete a topic repeatedly; the last one stays."""
+    """Create, fill and delete a topic repeatedly; the last created topic stays."""
     for round_number in range(4):
         engine.create_topic(name, partitions=2, overrides={"file.delete.delay.ms": "0"})
         append_lines(engine.partition(name, 1), f"{round_number}\n")
@@ -337,7 +337,7 @@ def records_of(engine: LogManager) -> dict[str, list[list[str]]]:
 
 
 def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """An engine that follows writes checkpoints, but leaves deletion and compaction to the leader."""
+    """An engine that follows writes checkpoints, but leaves deletion and compaction to its leader."""
     config = QUIET._replace(follows=True, creation_overrides={"retention.ms": "1000"})
     engine = engine_on(disk, clock=clock, config=config)
     partition = engine.create_topic("t", overrides=TINY_SEGMENTS).partitions()[0]
@@ -352,7 +352,7 @@ def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: M
 
 
 def test_a_shorter_period_begins_with_its_setting() -> None:
-    """After its period changes, a duty is next due one new period later. Its first delay does not count."""
+    """After its period changes, a duty is due one new period later. The delay before its first run does not count."""
     for delay_ms in (0, 900_000):
         old, new = ({Duty.RETENTION: Plan(period, delay_ms)} for period in (300_000, 1_000))
         begun = Schedule.begin(old, Timestamp(0)).done([Duty.RETENTION], Timestamp(1_000_000))

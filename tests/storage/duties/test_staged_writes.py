@@ -1,4 +1,4 @@
-"""When the duty that appends staged writes lists the data directory."""
+"""Tests of when the duty that appends staged writes lists the data directory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from topicfs.storage.manager import Machine, open_engine
 
 
 def test_a_directory_without_writes_is_not_listed_again_and_again():
-    """A directory may have 100,000 names, so it is listed only if it has changed.
+    """A directory is listed only if it has changed, because it may have 100,000 names.
 
-    Once its modification time is a second old, only a change of that time causes a listing.
+    If its modification time is at least a second old, only a change of that time causes another listing.
     """
     disk, clock = SimulatedDisk(), ManualClock()
     populated(disk).close()

@@ -1,4 +1,4 @@
-"""A named producer appends each line of a file once, wherever a run ends."""
+"""Tests that a named producer appends each line of a file once, wherever a run ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Lines:
 
 
 class KeyedLines(Lines):
-    """Encodes lines as key and value, separated by a space."""
+    """Encodes each line as a key and a value, separated by a space."""
 
     def encode(self, lines, partition):
         pairs = [tuple(line.split(b" ")) for line in lines.splitlines()]
@@ -46,7 +46,7 @@ class KilledError(Exception):
 
 
 class Killed:
-    """A partition that raises KilledError after a number of appends; those appends stay."""
+    """A partition that raises KilledError after a number of appends, which stay in the log."""
 
     def __init__(self, log, clock, budget):
         self._log, self.clock, self._budget = log, clock, budget
@@ -80,7 +80,7 @@ VALUES = TEXT.split(b"\n")[:-1]
 
 
 def test_a_second_run_appends_nothing():
-    """A second run knows the position, appends nothing, and uses the next epoch."""
+    """A second run reads the position, appends nothing, and uses the next epoch."""
     setup = Setup()
     first, second = setup.run(TEXT), setup.run(TEXT)
     assert (40, 0) == (first.appended, first.epoch)
@@ -89,7 +89,7 @@ def test_a_second_run_appends_nothing():
 
 
 def test_a_file_that_has_grown_goes_on():
-    """A second run over a longer file, such as a growing log, appends only the new lines."""
+    """A second run over a file that has grown appends only the new lines."""
     setup = Setup()
     setup.run(TEXT[: TEXT.index(b"line 20\n")])
     assert 20 == setup.run(TEXT).appended
@@ -98,7 +98,7 @@ def test_a_file_that_has_grown_goes_on():
 
 @pytest.mark.parametrize("appends", range(9))
 def test_whatever_was_appended_before_a_kill_is_passed_over(appends):
-    """Lines appended before a kill are found in the log, although the registry was not written."""
+    """Lines that were appended before a kill are found in the log, although the registry was not written."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=appends, block=32)
@@ -124,7 +124,7 @@ def test_any_number_of_kills_adds_no_line_twice(kills, block):
 
 
 def test_a_power_loss_may_take_records_back():
-    """Lines lost in a power loss are appended again, as the registry only records what is on disk."""
+    """Lines that a power loss removed are appended again, because the registry only records what is on disk."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -170,7 +170,7 @@ def test_a_topics_lines_stay_with_their_partitions():
 
 
 def test_partitions_that_came_meanwhile_wait_for_the_next_run():
-    """Partitions added after a killed run are used from the next run on, so that lines to skip are found."""
+    """A run that repeats a killed one does not use partitions added since, so that it finds the lines to skip."""
     logs = [LogOnDisk(), LogOnDisk()]
 
     def run(count, appends):
@@ -187,7 +187,7 @@ def test_partitions_that_came_meanwhile_wait_for_the_next_run():
 
 
 def test_a_lingering_run_is_fenced():
-    """The batches of an old run are fenced by the next run's epoch."""
+    """Batches of an old run are refused because the next run has a newer epoch."""
     setup = Setup()
     partitions = {0: Killed(setup.on_disk.log, setup.on_disk.clock, [10**9])}
     old = NamedProducer(ProducerRegistry(setup.on_disk.disk, lambda: [DATA]), "p", "file > t/0@T", partitions)
@@ -198,7 +198,7 @@ def test_a_lingering_run_is_fenced():
 
 
 def test_another_file_is_refused():
-    """A file that is shorter, or differs before the position, is refused."""
+    """A file is refused if it is shorter than the position or differs before it."""
     setup = Setup()
     setup.run(TEXT)
     for other in (TEXT[:-1], TEXT.replace(b"line 39", b"LINE 39") + b"more\n"):
@@ -211,7 +211,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def test_records_that_were_deleted_are_not_appended_again():
-    """Lines whose records were deleted are not appended again, as the log knows the producer's last sequence."""
+    """Lines of deleted records are not appended again, because the log knows the producer's last sequence."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -223,7 +223,7 @@ def test_records_that_were_deleted_are_not_appended_again():
 
 
 def test_records_deleted_of_a_producer_that_has_expired_are_told():
-    """If producer and records are both gone, the run stops and appends nothing."""
+    """If both the producer and its records are gone, the run stops and appends nothing."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -236,7 +236,7 @@ def test_records_deleted_of_a_producer_that_has_expired_are_told():
 
 
 def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
-    """If only the producer has expired, its last batch in the log gives the position."""
+    """If the producer has expired but its records are still stored, its last batch gives the position."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -249,7 +249,7 @@ def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired, others):
-    """Compacted records of a killed run are not appended again; a run that cannot know its position stops."""
+    """Compacted records of a killed run are not appended again. A run that cannot know its position stops."""
     setup = Setup(log=CompactedLog(delete_retention_ms=0))
     log, clock = setup.on_disk, setup.on_disk.clock
     text = b"".join(b"k%d %d\n" % (n % 3, n) for n in range(90))
@@ -276,7 +276,7 @@ def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired,
 
 
 def test_another_input_of_the_name_does_not_count():
-    """Each input has its own producer ID, so that records of one input never count for another."""
+    """Each input has its own producer ID, so that records of one input never count for another input."""
     setup = Setup()
     setup.run(TEXT[: TEXT.index(b"line 20\n")])
     setup.run(b"another\n" * 30, source="another > t/0@T")
@@ -286,7 +286,7 @@ def test_another_input_of_the_name_does_not_count():
 
 
 def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
-    """Records of a killed run are flushed before the next run notes them in the registry."""
+    """Records of a killed run are flushed before the next run records them in the registry."""
     for steps in range(200):
         setup = Setup(MortalDisk())
         setup.on_disk.disk.sync_directory(DIRECTORY)
@@ -303,7 +303,7 @@ def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
 
 
 def test_a_log_that_lost_what_was_on_disk_is_told():
-    """A log that ends before the offset noted by an earlier run has lost records, and the run stops."""
+    """If a log ends before the offset recorded by an earlier run, it has lost records, and the run stops."""
     setup = Setup()
     setup.run(TEXT)
     setup.on_disk.log.replacer.truncate_to(Offset(30))
@@ -314,7 +314,7 @@ def test_a_log_that_lost_what_was_on_disk_is_told():
 
 
 def test_names_do_not_meet():
-    """Two producer names have different IDs, and append the same file twice."""
+    """Two producer names have different IDs, so both append the same file."""
     setup = Setup()
     assert setup.run(TEXT).producer_id != setup.run(TEXT, name="q").producer_id
     assert VALUES * 2 == setup.values()
@@ -344,7 +344,7 @@ def test_a_damaged_registry_is_told(content):
 
 
 def test_records_carry_sequences():
-    """The records have the producer's ID and sequences, so that a broker knows the producer too."""
+    """The records have the producer's ID and sequences, so that a broker recognizes repeats as well."""
     setup = Setup()
     setup.run(TEXT)
     headers = [

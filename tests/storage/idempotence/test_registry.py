@@ -1,4 +1,4 @@
-"""The registry file of named producers, written by several objects."""
+"""Tests of the registry file of named producers, which several objects write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.storage.model import ProducerId
 
 
 def test_writers_of_one_engine_keep_what_the_others_store(tmp_path):
-    """A write to the registry keeps what other open files of `@producers` wrote."""
+    """A write to the registry keeps the entries that other open files of `@producers` wrote."""
     engine = open_engine(tmp_path)
     names = [[f"{writer} {number}" for number in range(5)] for writer in range(2)]
 

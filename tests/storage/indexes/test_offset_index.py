@@ -1,4 +1,4 @@
-"""The offset index: lookups, limits, truncation and its bytes."""
+"""Tests of the offset index: lookups, limits, truncation and its bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def filled(*entries: tuple[int, int]) -> OffsetIndex:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(-5, 3200))
 def test_lookup_is_the_greatest_entry_not_above_the_target(steps, distance):
-    """Row 19: a lookup equals a scan of the list; before the first entry it returns (base, 0)."""
+    """Row 19: a lookup gives the same as a search of a list. Before the first entry it returns (base, 0)."""
     offsets = [BASE + sum(steps[: count + 1]) for count in range(len(steps))]
     index = filled(*((offset, 10 * count) for count, offset in enumerate(offsets)))
     target = BASE + distance
@@ -43,7 +43,7 @@ def test_lookup_is_the_greatest_entry_not_above_the_target(steps, distance):
 
 
 def test_lookup_extremes():
-    """Row 19: an empty index returns (base, 0), and a target after the last entry returns that entry."""
+    """Row 19: an empty index returns (base, 0), and a target after the last entry returns the last entry."""
     index = new_index()
     assert (BASE, 0) == index.lookup(BASE)
     index.append(Offset(50), Position(7))
@@ -69,7 +69,7 @@ def test_appending_out_of_order_fails():
 
 
 def test_reopening_trims_and_fills(tmp_path):
-    """Row 22: trimming cuts the file to its entries; a trimmed index is full until it is resized."""
+    """Row 22: trimming cuts the file to its entries, so the index is full until it is resized."""
     disk = NativeFileSystem()
     file = disk.open(tmp_path / "45.index", create=True)
     index = OffsetIndex(file, BASE, new_bytes=30 * 8)
@@ -89,7 +89,7 @@ def test_reopening_trims_and_fills(tmp_path):
 
 
 def test_zeros_of_an_untrimmed_file_count_as_entries():
-    """Row 22: an untrimmed file is read with its zeros as entries, because it does not say how many are used."""
+    """Row 22: an untrimmed file is read with its zeros as entries, because it does not store its number of entries."""
     file = MemoryFile(Path("/45.index"))
     OffsetIndex(file, BASE, new_bytes=80).append(Offset(51), Position(9))
     reopened = OffsetIndex(file, BASE)
@@ -101,7 +101,7 @@ def test_zeros_of_an_untrimmed_file_count_as_entries():
     ("target", "kept"), [(57, 9), (54, 8), (53, 7), (52, 6), (47, 1), (46, 0), (45, 0), (0, 0)]
 )
 def test_truncation_keeps_what_is_below(target, kept):
-    """Row 23: truncation keeps entries below the offset, and appending continues from there."""
+    """Row 23: truncation keeps the entries below the offset, and appending continues after them."""
     index = filled(*((46 + count, 10 * count) for count in range(9)))
     index.truncate_to(Offset(target))
     assert kept == index.entries
@@ -111,7 +111,7 @@ def test_truncation_keeps_what_is_below(target, kept):
 
 
 def test_preallocation_rounds_down_to_whole_slots():
-    """The size is rounded down to whole slots; resizing never drops entries."""
+    """The size is rounded down to whole slots, and resizing never drops entries."""
     index = OffsetIndex(MemoryFile(Path("/0.index")), Offset(0), new_bytes=23)
     assert 2 == index.slots.capacity
     index.append(Offset(1), Position(1))
@@ -171,7 +171,7 @@ def test_sanity_check_for_tools():
     ],
 )
 def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(data: bytes, right: bool) -> None:
-    """An index may be a log's if it has whole, used slots and ends at or above the base and inside the log."""
+    """An index may belong to a log if it has whole, used slots and ends at or above the base and inside the log."""
     assert right == may_end(ends_of(data, SLOT.size), 10_000)
 
 
@@ -182,7 +182,7 @@ def sorted_slots(keys: Iterable[int]) -> tuple[memoryview, Key]:
 
 
 def test_the_warm_section_is_searched_alone():
-    """The last 8 KiB are searched alone if they hold the target, and skipped otherwise."""
+    """If the last 8 KiB include the target, only they are searched; otherwise they are skipped."""
     entries = 5000
     first_warm = entries - 1 - WARM_ENTRIES
     probes: list[int] = []
@@ -201,6 +201,6 @@ def test_the_warm_section_is_searched_alone():
     st.integers(0, 8),
 )
 def test_the_floor_of_any_target(keys, target, warm_entries):
-    """`find_floor` returns the last key not above the target, for any keys and any warm part."""
+    """`find_floor` returns the last key that is not above the target, for any keys and any warm section."""
     floors = [slot for slot, key in enumerate(keys) if key <= target]
     assert (floors or [NO_SLOT])[-1] == find_floor(*sorted_slots(keys), target, warm_entries=warm_entries)

@@ -1,4 +1,4 @@
-"""Unused slots of an index use no disk blocks, also when the index is opened."""
+"""Tests that unused slots of an index use no disk blocks, even when the index is opened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def disk_in_memory(tmp_path: Path) -> Iterator[Path]:
 def test_opening_a_preallocated_index_takes_no_room(
     disk_in_memory: Path, index: type[OffsetIndex | TimeIndex]
 ) -> None:
-    """Opening must not touch the pages of a sparse file: on a full tmpfs that would raise SIGBUS."""
+    """Opening touches no page of a sparse index, because on a full tmpfs that would raise SIGBUS."""
     path = disk_in_memory / "index"
     path.touch()
     os.truncate(path, 10 << 20)

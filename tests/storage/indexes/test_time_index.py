@@ -1,4 +1,4 @@
-"""The time index: lookups, the reserved slot, truncation by offset."""
+"""Tests of the time index: lookups, the reserved slot, and truncation by offset."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def new_index(base_offset: Offset = BASE) -> TimeIndex:
 
 
 def append(index: TimeIndex, count: int) -> None:
-    """Append timestamps 10, 20, … at the offsets after the base."""
+    """Append `count` entries with timestamps 10, 20, … at the offsets after the base."""
     for number in range(1, count + 1):
         index.append(Timestamp(number * 10), Offset(BASE + number))
 
 
 def test_lookup():
-    """Row 24: a lookup returns the last entry not above the timestamp, or (-1, base)."""
+    """Row 24: a lookup returns the last entry that is not above the timestamp, or (-1, base)."""
     index = new_index()
     assert (-1, 45) == index.lookup(Timestamp(100))
     append(index, ENTRIES - 1)
@@ -38,7 +38,7 @@ def test_lookup():
 
 
 def test_the_last_slot_is_kept_for_the_final_entry():
-    """Row 25: the index is full one slot early; only a final entry may use the last slot."""
+    """Row 25: the index is full one slot early, because only a final entry may use the last slot."""
     index = new_index()
     append(index, ENTRIES - 1)
     assert index.full
@@ -59,7 +59,7 @@ def test_an_index_is_not_full_with_two_slots_left():
 
 
 def test_descending_offsets_and_timestamps_are_refused():
-    """Row 25: a smaller offset or timestamp is refused, also for a final entry."""
+    """Row 25: a smaller offset or timestamp is refused, even for a final entry."""
     index = new_index()
     append(index, 5)
     with pytest.raises(ValueError, match="below the last one"):
@@ -77,7 +77,7 @@ def test_an_equal_timestamp_adds_nothing():
 
 
 def test_truncation_is_by_offset():
-    """Row 26: truncation removes entries at or above the offset, whatever their timestamps."""
+    """Row 26: truncation removes entries at or above the offset, whatever their timestamps are."""
     index = new_index()
     append(index, 9)
     index.truncate_to(Offset(BASE + 4))
@@ -88,7 +88,7 @@ def test_truncation_is_by_offset():
 
 
 def test_truncation_with_offsets_that_repeat():
-    """Entries with the same offset are removed or kept together."""
+    """Entries with the same offset are either all removed or all kept."""
     index = new_index()
     for timestamp, offset in ((1, 46), (2, 48), (3, 48), (4, 48), (5, 50)):
         index.append(Timestamp(timestamp), Offset(offset))

@@ -1,4 +1,4 @@
-"""The transaction index (TransactionIndexTest)."""
+"""Tests of the transaction index (TransactionIndexTest)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_slot_has_kafkas_bytes():
 
 
 def test_there_is_no_file_without_an_entry(index, path):
-    """The file is created with the first abort."""
+    """The file is created when the first abort is indexed."""
     assert not path.exists()
     index.append(SPANS[0])
     assert 34 == path.stat().st_size
@@ -46,7 +46,7 @@ def test_last_offsets_must_ascend(index):
 
 
 def test_truncation_drops_what_ends_at_or_after_the_offset(index, path):
-    """Row 30: truncating to 50 drops the entry that ends at 50; a reset drops everything."""
+    """Row 30: truncating to 50 drops the entry that ends at 50. A reset drops every entry."""
     for span in SPANS:
         index.append(span)
     index.truncate_to(51)
@@ -69,7 +69,7 @@ def test_an_entry_below_the_segment_is_corruption(path):
     ("data", "cause"), [(b"\0" * 35, "trailing bytes; an entry has"), (b"\0\1" + b"\0" * 32, "version 1")]
 )
 def test_bytes_that_are_no_entries_are_corruption(path, data, cause):
-    """A partial entry or an unknown version is corruption."""
+    """A part of an entry or an unknown version is corruption."""
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match=cause):
         TransactionIndex(NativeFileSystem(), path, 0)

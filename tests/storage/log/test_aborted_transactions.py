@@ -101,7 +101,7 @@ def test_the_aborted_transactions_come_back(lost, recovery_point, recovered):
 
 
 def test_a_transaction_index_that_is_none_is_made_anew():
-    """A damaged transaction index is made again, also after a clean stop."""
+    """A damaged transaction index is made again, even after a clean stop."""
     log = _with_aborts()
     before = log.aborted()
     log.log.close()

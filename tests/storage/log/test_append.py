@@ -291,7 +291,7 @@ def test_flush_messages():
 
 
 def test_durable_appends_are_on_disk():
-    """A `durable` record survives any later crash, also the first one of a new segment."""
+    """A `durable` record survives any later crash, even the first one of a new segment."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(5):
         on_disk.log.append(sized_batch(200), durable=True)

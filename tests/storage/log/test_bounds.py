@@ -58,7 +58,7 @@ def test_retention_takes_and_announces_nothing_that_is_not_replicated(limit):
 
 @pytest.mark.parametrize("segment_bytes", [300, 10_000])
 def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
-    """A truncation below the log start lowers it, and later appends are read, also after a restart."""
+    """A truncation below the log start lowers it, and later appends are read, even after a restart."""
     on_disk = LogOnDisk(internal_segment_bytes=segment_bytes)
     for _ in range(8):
         on_disk.log.append(sized_batch(140))
@@ -72,7 +72,7 @@ def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
 
 
 def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
-    """Truncating at an abort's marker makes the transaction open again, also after a kill."""
+    """Truncating at an abort's marker makes the transaction open again, even after a kill."""
     on_disk = LogOnDisk()
     log = on_disk.log
     log.append(produced(b"a", b"b", txn=True))
@@ -251,7 +251,7 @@ def _append_as_follower(log, data):
 @pytest.mark.parametrize("append", [_append_own, _append_of_others, _append_as_follower])
 @pytest.mark.parametrize("too_many", [[2], [3], [1, 1], [1, 1, 1]], ids=str)
 def test_no_record_gets_an_offset_at_which_it_cannot_be_read(append, too_many):
-    """An append beyond MAX_OFFSET is refused as a whole, and all records below can be read, also after a kill."""
+    """An append beyond MAX_OFFSET is refused as a whole, and all records below can be read, even after a kill."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
     append(on_disk.log, bytearray(batch(b"a")))

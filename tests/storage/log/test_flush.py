@@ -244,7 +244,7 @@ def test_an_engine_on_the_machines_disk_flushes_in_the_background(tmp_path, dire
 
 
 def test_a_flusher_does_one_after_the_other():
-    """A flusher does all its work in order, also after a failure."""
+    """A flusher does all its work in order, even after a failure."""
     flusher, done, last = BackgroundFlusher(), [], threading.Event()
 
     def fail() -> None:

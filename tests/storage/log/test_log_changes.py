@@ -95,7 +95,7 @@ def test_a_compacted_topic_rolls_for_its_maximal_lag():
 
 
 def test_rolling_an_empty_segment_starts_it_over():
-    """Row 55: rolling an empty active segment resets it in place, also if its index is full."""
+    """Row 55: rolling an empty active segment resets it in place, even if its index is full."""
     on_disk = LogOnDisk()
     on_disk.clock.advance(5000)
     assert 0 == on_disk.log.appender.roll()

@@ -214,7 +214,7 @@ def test_records_by_time():
 
 
 def test_the_largest_timestamp_need_not_be_the_last():
-    """Row 66: the first record with the largest timestamp is found, also if times do not ascend."""
+    """Row 66: the first record with the largest timestamp is found, even if times do not ascend."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (100, 900, 300, 900, 200):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
@@ -238,7 +238,7 @@ def test_records_by_time_in_many_segments():
 
 
 def test_records_by_time_begin_at_the_log_start():
-    """A lookup by time does not find records below the log start, also inside a batch."""
+    """A lookup by time does not find records below the log start, even inside a batch."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c", timestamp=[10, 20, 30]))
     on_disk.log.delete_records(2)
@@ -402,7 +402,7 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
 
 
 def test_a_file_that_ends_early_has_one_window_that_tells_so():
-    """A file that is shorter than expected gives a window with a problem, also if it ends between batches."""
+    """A file that is shorter than expected gives a window with a problem, even if it ends between batches."""
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(140))
     file = on_disk.log.chain.active.log
@@ -424,7 +424,7 @@ def test_a_file_that_ends_early_has_one_window_that_tells_so():
     ],
 )
 def test_a_log_file_that_somebody_cut_is_corrupt(look, left):
-    """A truncated log file raises CorruptionError for each kind of access, also after an earlier read."""
+    """A truncated log file raises CorruptionError for each kind of access, even after an earlier read."""
     for was_there in (False, True):
         on_disk = LogOnDisk()
         for timestamp in range(3):

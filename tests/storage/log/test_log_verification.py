@@ -38,7 +38,7 @@ def test_a_transaction_begins_with_its_guard(log):
 
 
 def test_an_unknown_producer_begins_at_0(log):
-    """Row 78: an unknown producer's first sequence must be 0, also with a valid guard."""
+    """Row 78: an unknown producer's first sequence must be 0, even with a valid guard."""
     with pytest.raises(OutOfOrderSequenceError):
         log.append(produced(sequence=3, txn=True), guard=ask(log, 3))
     assert 0 == log.log_end_offset

@@ -26,7 +26,7 @@ def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
 
 
 def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
-    """Row 80: each roll writes a snapshot, also without producers, and a flush keeps them."""
+    """Row 80: each roll writes a snapshot, even without producers, and a flush keeps them."""
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
@@ -202,7 +202,7 @@ def test_snapshots_go_with_their_segments():
 
 
 def test_a_producer_is_known_after_its_records_were_deleted_inside_a_segment():
-    """Row 45: producers stay known if the log start moves inside a segment, also after a restart."""
+    """Row 45: producers stay known if the log start moves inside a segment, even after a restart."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(pid=1))
     on_disk.log.append(produced(pid=2))

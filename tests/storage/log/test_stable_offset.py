@@ -33,7 +33,7 @@ def test_the_stable_offset_waits_for_the_marker_to_be_replicated():
 
 
 def test_the_stable_offset_stays_below_the_high_watermark():
-    """Row 60: the last stable offset is at most the high watermark, also with a transaction above it."""
+    """Row 60: the last stable offset is at most the high watermark, even with a transaction above it."""
     log = Transactions()
     log.fill(4, pid=1, txn=False)
     log.fill(2, pid=2)

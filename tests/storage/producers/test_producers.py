@@ -84,7 +84,7 @@ def test_a_refused_append_changes_nothing(producers):
 
 
 def test_sequences_wrap_around(producers):
-    """Row 88: after 2^31 - 1 comes 0, also inside a batch; 1 is refused."""
+    """Row 88: after 2^31 - 1 comes 0, even inside a batch; 1 is refused."""
     producers.data(MAX_SEQUENCE)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(1)
@@ -172,7 +172,7 @@ def test_markers_of_old_epochs_are_fenced(producers):
 
 
 def test_a_transaction_of_the_largest_epoch_can_end(producers):
-    """A transaction of epoch 32767 is ended by a marker of the same epoch, also in version 2."""
+    """A transaction of epoch 32767 is ended by a marker of the same epoch, even in version 2."""
     producers.data(0, epoch=32766, txn=True)
     with pytest.raises(ProducerFencedError, match="above 32766"):
         producers.end(1, epoch=32766, bumps=True)

@@ -148,7 +148,7 @@ def test_deletion_at_the_front_moves_the_start():
 
 
 def test_a_log_that_was_cut_is_loaded_anew():
-    """A truncated log is loaded again, also if it has grown again."""
+    """A truncated log is loaded again, even if it has grown again."""
     beside = Beside(internal_segment_bytes=1_000_000)
     for more in (0, 5, 9):
         beside.append(10)

@@ -111,7 +111,7 @@ def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
 
 @pytest.mark.parametrize("record", range(RECORDS))
 def test_a_magic_is_told_by_the_checksum(record: int) -> None:
-    """A magic is repaired if the checksum of format v2 is valid, also in the last batch."""
+    """A magic is repaired if the checksum of format v2 is valid, even in the last batch."""
     on_disk = filled()
     whole = logs(on_disk)
     for bit in MAGIC:

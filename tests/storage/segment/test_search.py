@@ -40,7 +40,7 @@ def test_a_partial_batch_at_the_end_is_not_there(tail_bytes, window_bytes):
     ("target", "number"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 2), (6, 3), (7, 3), (10, 3), (11, None)]
 )
 def test_the_batch_of_an_offset_is_the_first_that_does_not_end_before_it(target, number):
-    """Row 140: an offset is found in the first batch that does not end before it, also from a gap."""
+    """Row 140: an offset is found in the first batch that does not end before it, even from a gap."""
     on_disk = LogOnDisk()
     sizes = []
     for first, count in ((0, 1), (1, 2), (3, 3), (7, 4)):
@@ -91,7 +91,7 @@ def test_a_reader_begins_at_a_record_found_by_its_time_without_a_search(monkeypa
 
 @pytest.mark.parametrize(("start", "offset"), [(5, 5), (6, 6), (7, None)])
 def test_a_record_before_the_start_is_not_found_by_time(start, offset):
-    """Row 140: a lookup by time begins at the log start offset, also inside a batch."""
+    """Row 140: a lookup by time begins at the log start offset, even inside a batch."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(5)
     on_disk.log.appender.append_as_follower(batch(b"a", b"b", offset=5, timestamp=[10, 11]))

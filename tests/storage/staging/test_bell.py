@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 250.0
 
 
 def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> None:
-    """`ring` returns after the owner has worked, also if the job names the directory by a link."""
+    """`ring` returns after the owner has worked, even if the job names the directory by a link."""
     worked = []
     bell = Bell(tmp_path, lambda: worked.append(1))
     (tmp_path.parent / "link").symlink_to(tmp_path)

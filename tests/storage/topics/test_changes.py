@@ -165,7 +165,7 @@ def test_settings_are_altered_all_or_nothing(disk: SimulatedDisk) -> None:
 
 
 def test_setting_that_cannot_be_written_has_no_effect(disk: SimulatedDisk) -> None:
-    """If the settings cannot be written, they stay as they were, also in memory."""
+    """If the settings cannot be written, they stay as they were, even in memory."""
     engine = engine_on(disk)
     topic = engine.create_topic("t")
     disk.fail("write_bytes", suffix=".tmp")

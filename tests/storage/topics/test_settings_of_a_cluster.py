@@ -77,7 +77,7 @@ def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk)
 
 @pytest.mark.parametrize("max_opened_at_start", [0, 1000])
 def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_opened_at_start: int) -> None:
-    """Settings that the cluster changed or removed are followed at the next start, also with unopened partitions."""
+    """Settings that the cluster changed or removed are followed at the next start, even with unopened partitions."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000", "retention.ms": "5"}))
     assert {"segment.ms": "1000", "retention.ms": "5"} == overrides(disk)
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "2000"}))

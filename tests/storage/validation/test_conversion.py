@@ -178,7 +178,7 @@ def test_an_hour_ahead_is_the_default_limit():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
 def test_compacted_topics_want_a_key_of_every_record(codec):
-    """Row 63: a compacted topic refuses a record without a key, also in a compressed batch."""
+    """Row 63: a compacted topic refuses a record without a key, even in a compressed batch."""
     batch = encode([*records(NOW), Record(Offset(1), Timestamp(NOW), None, b"v")], BatchStamp(codec=codec))
     with pytest.raises(InvalidRecordError, match="record 1 without a key") as caught:
         appended(batch, cleanup_policy=("compact",))
