@@ -215,7 +215,7 @@ def test_we_go_on_where_the_groups_of_java_and_librdkafka_stood(
 
     taken = tmp_path / "taken"
     lines = run("takeover", str(node.log_dir), str(taken))
-    assert "group java: 1 of 1 positions carried over" in lines
+    assert "group java: 1 of 1 positions taken over" in lines
     before = json.loads(run("groups", "describe", "java", "--json", "--data", str(node.log_dir)))
     after = json.loads(run("groups", "describe", "java", "--json", "--data", str(taken)))
     assert before == after

@@ -115,7 +115,7 @@ def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path
     node.stop()
     result = CliRunner().invoke(cli, ["takeover", str(node.log_dir), str(tmp_path / "taken")])
     assert 0 == result.exit_code, result.output
-    assert f"share group {group}: 1 of 1 states carried over" in result.output
+    assert f"share group {group}: 1 of 1 states taken over" in result.output
     engine = open_engine(tmp_path / "taken")
     queue = engine.share_groups.group(group)
     assert ([name], 3) == (queue.topics(), queue.positions(name)[0].lag)

@@ -126,7 +126,7 @@ def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data,
     ("options", "reason"),
     [
         ({"continuous": True}, "name a checkpoint"),
-        ({"close": True}, "only a run that ends, under a checkpoint"),
+        ({"close": True}, "closing windows needs a checkpoint and a run that ends"),
         ({"aggregates": ("sum(length(value))",)}, r"sum\(length\(value\)\): give it a name"),
         ({"aggregates": ("max(offset) AS end",)}, "end is a field of every result"),
         ({"window": "five minutes"}, "five minutes"),

@@ -174,7 +174,7 @@ def test_what_only_ours_refuses(sinks):
     """As documented, only topicfs refuses unknown options, and a missing topic that no row names."""
     frame = sinks.spark.sql("SELECT 'v' AS value FROM range(0)")
     for options, said in (
-        (SUNK | {"color": "red"}, "color: no option"),
+        (SUNK | {"color": "red"}, "color: not an option"),
         ({"topic": "none"}, "no such topic"),
     ):
         sinks.write("kafka", frame, options)

@@ -183,5 +183,5 @@ def test_a_check_of_both_finds_nothing(two):
     assert b"no findings in 2 partitions" in two("check", BOTH).errors
     ran = two("maintain", "--dry-run", BOTH)
     assert 1 == ran.status
-    assert b"holds replicas of what is in the other directories; name one directory alone" in ran.errors
+    assert b"has replicas of the other directories' partitions; name only one directory" in ran.errors
     assert 0 == two("maintain", "--dry-run", "a").status

@@ -101,7 +101,7 @@ def test_records_deleted_in_between_are_not_appended_again(expired):
     engine.commit_staged_writes()
     if expired:
         assert (end, WriteState.CLAIMED) == (end_of(engine), StagingArea(DATA, disk).state(BATCH))
-        assert "remove the write's .claimed file" in engine.warnings[-1]
+        assert "remove its .claimed file" in engine.warnings[-1]
     else:
         assert EXPECTED | {("orders", 0): ["d"]} == values(engine)
         assert [] == files_of_writes(disk)

@@ -199,7 +199,7 @@ def test_a_mount_that_only_reads_is_only_read(tmp_path):
             assert [b"one"] == values(topics["orders"].records())
             with pytest.raises(errors.ReadOnlyError):
                 topics["orders"].append(b"two")
-        with pytest.raises(errors.StorageError, match="lies in a mount of topicfs"):
+        with pytest.raises(errors.StorageError, match="is inside a topicfs mount"):
             topicfs.open(mountpoint / "orders")
     finally:
         subprocess.run([TOPICFS, "umount", mountpoint], check=True)
