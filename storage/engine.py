@@ -1,15 +1,15 @@
 """The protocol of topics and their logs; `coordination.engine` adds groups, queues and replicas.
 
 The log engine (`storage.manager`) implements it over data directories; another engine, such as a Kafka cluster, can
-take its place. All calls are synchronous and safe from any thread. Calls marked *blocking* may wait long for the disk
-and belong in a thread; the others take microseconds.
+take its place. All calls are synchronous and safe from any thread. A call marked "Blocks" may wait long for the disk,
+and belongs in a thread; other calls take microseconds.
 
 An engine that is `remote` may have to wait for its answers. It promises:
 
-* *known*: a call so marked never waits, and raises only the errors named there. It returns what the engine last learned;
-the engine is kept up to date without requests, and calls listeners when it changes. A topic is listed with all its
+* *known*: a call marked "Never waits" raises only the errors named there. It returns what the engine last learned; the
+engine is kept up to date without requests, and calls listeners when it changes. A topic is listed with all its
 partitions. While the leader of a partition has not answered yet, `unknown` has the reason.
-* *asked*: a call so marked may wait. Before it waits, it calls the hook of `storage.remote.RemoteEngine`.
+* *asked*: a call marked "May wait" first calls the hook of `storage.remote.RemoteEngine` if it has to wait.
 * Calls that change something wait, and are made in threads that may wait. On return, *known* calls show the change.
 
 Each wait ends: a missing answer raises PartitionOfflineError, as does every call after `close`.
@@ -42,11 +42,14 @@ from topicfs.storage.model import (
 )
 
 Cancel: TypeAlias = Callable[[], None]
-"""Cancels what the call that returned it began. Idempotent."""
+"""Cancels what was begun by the call that returned this function. Idempotent."""
 
 
 class Listeners:
-    """A set of callables, as an immutable tuple: calling them needs no lock, and one may cancel itself meanwhile."""
+    """A set of functions. Calling them needs no lock, because the set is an immutable tuple.
+
+    One may cancel itself meanwhile.
+    """
 
     __slots__ = ("_listeners", "_lock")
 
@@ -55,7 +58,7 @@ class Listeners:
         self._lock = threading.Lock()
 
     def add(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` from now on, until the returned callable is called. The same listener may be added twice."""
+        """Call `listener` from now on, until the returned function is called. A listener may be added twice."""
         mark = object()
         with self._lock:
             self._listeners = (*self._listeners, (mark, listener))
@@ -89,14 +92,17 @@ class Partition(Protocol):
 
     @property
     def directory(self) -> Path | None:
-        """The directory of the partition's files; None for an engine that has none. Never waits."""
+        """The directory of the partition's files; None if the engine has no such directory. Never waits."""
 
     @property
     def rewrites(self) -> int:
-        """Number of compactions and `cuts`; each invalidates earlier positions and notifies listeners. Never waits."""
+        """Number of compactions and `cuts`; each makes earlier positions invalid and notifies listeners.
+
+        Never waits.
+        """
 
     cuts: tuple[Offset, ...]
-    """Offsets from which visible records were lost in unclean elections; a new tuple after each election. Never
+    """Offsets from which visible records were lost in unclean elections. Each such election makes a new tuple. Never
     waits.
     """
 
@@ -110,39 +116,50 @@ class Partition(Protocol):
 
     @property
     def unknown(self) -> str | None:
-        """Why `offsets` is unknown: no log was loaded, or no leader has answered. None: it is known. Never waits."""
+        """Why `offsets` is not known: the log was not loaded, or no leader has answered. None: it is known.
+
+        Never waits.
+        """
 
     def find_bounds(self) -> None:
-        """Wait until `offsets` is known.
+        """Return once `offsets` is known. May wait.
 
-        Raises PartitionOfflineError, PartitionGoneError, NotAuthorizedError. May wait.
+        Raises PartitionOfflineError, PartitionGoneError, NotAuthorizedError.
         """
 
     def offsets(self) -> PartitionOffsets:
         """Return the bounds of the log; an empty range while `unknown` has a reason. Never waits."""
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Return the exclusive end that a reader sees, as in `offsets`, for callers that often need it. Never waits."""
+        """Return the exclusive end of the offsets that a reader sees, as in `offsets`, for frequent callers.
+
+        Never waits.
+        """
 
     def summary(self) -> PartitionSummary:
-        """Return a summary, for callers that look at all partitions again and again. Never waits."""
+        """Return a summary, for callers that often look at all partitions. Never waits."""
 
     def status(self) -> PartitionStatus:
-        """Return the state of the partition; looks up each segment on disk. May wait."""
+        """Return the state of the partition, for which each segment is looked up on disk. May wait."""
 
     def check_in_sync(self) -> None:
-        """Raise NotEnoughReplicasError below min.insync.replicas in sync; a remote engine never does. Never waits."""
+        """Raise NotEnoughReplicasError if fewer than min.insync.replicas are in sync. Never waits.
+
+        A remote engine never raises it.
+        """
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
-        """Append whole v2 batches as a leader: all or none; a remote engine may raise PartlyAppendedError.
+        """Append whole v2 batches as a leader: all or none. A remote engine may raise PartlyAppendedError.
 
-        Offsets, leader epoch and, if the topic says so, timestamps are written into `batches`. On return readers see
-        them; with `durable` they are on disk. `encoded_here`: this process's codec just made them, so headers need no
-        check. Batches that an idempotent producer appended before (its last five) are skipped.
+        Offsets, leader epoch and, if the topic's settings require it, timestamps are written into `batches`. On
+        return readers see the batches; with `durable` they are also on disk, and the call blocks. `encoded_here`:
+        this process's codec just made the batches, so headers need no check. Batches that an idempotent producer
+        appended before (its last five) are skipped.
 
         Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
-        OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO): nothing is kept.
-        NotEnoughReplicasAfterAppendError (`durable`): all is kept, on too few replicas. Blocks.
+        OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO): the log then keeps no
+        batch. Raises NotEnoughReplicasAfterAppendError (`durable`): too few replicas have the batches, but the log
+        keeps them.
         """
 
     def read(
@@ -152,16 +169,16 @@ class Partition(Protocol):
         max_bytes: int,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Fetched:
-        """Return whole batches from the one that contains `offset` on. Checksums are not checked.
+        """Return whole batches, from the batch that contains `offset` on. Checksums are not checked. May wait.
 
-        `max_bytes` limits all but the first batch; nothing at or above the visible end is returned. Raises
-        OffsetOutOfRangeError outside the log, CorruptionError for a torn file. May wait.
+        `max_bytes` limits all batches but the first; no batch at or above the visible end is returned. Raises
+        OffsetOutOfRangeError for an offset outside the log, CorruptionError for a torn file.
         """
 
     def available_end(self, offset: Offset) -> Offset:
-        """Return the end of what `read` can return from `offset` on without waiting.
+        """Return the end offset up to which `read` can return records from `offset` on at once. Never waits.
 
-        An engine that is not remote returns the log end. Never waits.
+        An engine that is not remote returns the log end.
         """
 
     def offset_for_timestamp(
@@ -171,7 +188,10 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """Return the first visible record at or after `timestamp`; SearchTooLongError beyond `max_bytes`. May wait."""
+        """Return the first visible record at or after `timestamp`. May wait.
+
+        Raises SearchTooLongError if the search would read more than `max_bytes`.
+        """
 
     def record_at(
         self,
@@ -180,38 +200,40 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> FoundRecord | TimestampOffset | None:
-        """Do what `offset_for_timestamp` does, but return a visible record itself if it was decoded. May wait."""
+        """Do what `offset_for_timestamp` does, but return the record itself if it was decoded. May wait."""
 
     def segments(self) -> Sequence[SegmentInfo] | None:
-        """Return a snapshot of the segments, oldest first, active last; None at once if `directory` is None."""
+        """Return the segments, oldest first, the active segment last; a snapshot. None if `directory` is None."""
 
     def segment_of(self, name: str) -> SegmentInfo | None:
-        """Return the segment to which the file `name` belongs now; None if there is no such file, or no longer."""
+        """Return the segment to which the file `name` belongs now; None if the file does not exist, or no longer."""
 
     def open_segment_file(self, name: str) -> memoryview:
-        """Return one of the files in `SegmentInfo.files`, mapped read-only. Raises SegmentDeletedError."""
+        """Return a file of `SegmentInfo.files`, mapped read-only. Raises SegmentDeletedError."""
 
     def delete_records(self, before: Offset) -> Offset:
-        """Move the log start up to `before` (-1: the high watermark); return it (kafka-storage.md#deleting-records).
+        """Move the log start up to `before` (-1: the high watermark); return the new start.
 
-        Raises OffsetOutOfRangeError beyond the high watermark, PolicyViolationError on compact-only topics.
+        Rules: kafka-storage.md#deleting-records. Raises OffsetOutOfRangeError above the high watermark,
+        PolicyViolationError for a topic that is only compacted.
         """
 
     def sync(self) -> None:
-        """Flush everything appended so far to disk. OSError takes the partition offline: data may be lost.
+        """Flush all appended batches to disk. Blocks.
 
-        NotEnoughReplicasError: too few replicas have it on disk; a later call may succeed. Blocks.
+        Raises OSError, which takes the partition offline because data may be lost. Raises NotEnoughReplicasError if
+        too few replicas have the batches on disk; a later call may succeed.
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener`, which must be quick, after the visible end or the log start moved. Does not wait.
+        """Call `listener`, which must be quick, after the visible end or the log start has moved. Does not wait.
 
-        A remote engine keeps *known* values up to date from the first listener on.
+        From the first listener on, a remote engine keeps *known* values up to date.
         """
 
 
 class Topic(Protocol):
-    """A topic: a name, an id, its settings and its partitions."""
+    """A topic: a name, an ID, settings and partitions."""
 
     @property
     def name(self) -> str:
@@ -227,24 +249,24 @@ class Topic(Protocol):
 
     @property
     def config(self) -> TopicConfig:
-        """The present settings. Settings of a remote engine that TopicConfig does not have are left out. May wait."""
+        """The present settings. A remote engine leaves out settings that TopicConfig does not have. May wait."""
 
     @property
     def overrides(self) -> Mapping[str, str]:
-        """The settings that this topic overrides, with Kafka's names for them. May wait."""
+        """The settings that this topic overrides, by Kafka's names. May wait."""
 
     def settings(self) -> Sequence[ShownSetting]:
-        """Return every setting and its source; a remote engine may have some that `config` lacks. May wait."""
+        """Return every setting and its source. A remote engine may have settings that `config` lacks. May wait."""
 
     def partitions(self) -> Mapping[int, Partition]:
         """Return the partitions, sorted by number; a snapshot. Never waits."""
 
     def opened(self) -> Iterable[Partition]:
-        """Return the partitions that are open; those that nobody has used yet are not opened for this. Never waits."""
+        """Return the partitions that are open, without opening those that nobody has used yet. Never waits."""
 
 
 def records_of(topic: Topic) -> int:
-    """Return the number of offsets of a topic, including gaps of compaction and markers. Never waits."""
+    """Return the number of offsets of a topic, including gaps from compaction and markers. Never waits."""
     bounds = (partition.offsets() for partition in topic.partitions().values())
     return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 
@@ -258,23 +280,26 @@ class LogEngine(Protocol):
 
     @property
     def remote(self) -> bool:
-        """True if answers may have to be waited for, as over a network: see the module."""
+        """True if the engine may have to wait for answers, for example over a network: see the module."""
 
     @property
     def foreign(self) -> bool:
-        """True if another process owns the directory, so that nothing there may be changed (read-only). Never waits."""
+        """True if another process owns the directory, so that this engine is read-only. Never waits."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Warnings for the owner about problems that made no call fail: one line each, oldest first. Never waits."""
+        """Warnings for the owner about problems for which no call failed: one line each, oldest first. Never waits."""
 
     @property
     def doing(self) -> str | None:
-        """The progress of a change of topics that takes long, as a line; None if there is none. Never waits."""
+        """A line with the progress of a change of topics that takes long; None if there is no such change.
+
+        Never waits.
+        """
 
     @property
     def counts(self) -> EngineCounts:
-        """Counters of what the engine did since it was opened. Never waits."""
+        """Counters of the engine's work since it was opened. Never waits."""
 
     def topics(self) -> Mapping[str, Topic]:
         """Return the topics, sorted by name; a snapshot. Never waits."""
@@ -293,48 +318,52 @@ class LogEngine(Protocol):
         overrides: Mapping[str, str] | None = None,
         topic_id: str | None = None,
     ) -> Topic:
-        """Create a topic, with a new ID unless one is given, which an engine may refuse (InvalidConfigError).
+        """Create a topic, with a new ID unless `topic_id` is given.
 
-        Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError.
+        Raises InvalidNameError, TopicExistsError, InvalidConfigError (also if the engine refuses the ID),
+        ReadOnlyError, OSError.
         """
 
     def add_partitions(self, topic: str, *, total: int) -> None:
-        """Create the missing partitions up to `total`; a smaller total changes nothing."""
+        """Create the missing partitions up to `total`; change nothing if the topic has as many or more."""
 
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
-        """Delete a topic; without `with_records`, only an empty one.
+        """Delete a topic; if `with_records` is False, only an empty topic.
 
         Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError.
         """
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set overrides, or remove those given as None: all or nothing.
+        """Set overrides, or remove those whose value is None: all changes or none.
 
         Raises InvalidConfigError, UnknownTopicError, ReadOnlyError.
         """
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Apply other settings (blocking; see `config.live_settings`). Raises StorageError if it has none of its own."""
+        """Apply other settings (see `config.live_settings`). Blocks.
+
+        Raises StorageError if the engine has no settings of its own.
+        """
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
-        """Load an offline partition again, with its whole directory if that failed. Harmless if online.
+        """Load an offline partition again; if its whole directory failed, load the directory. Blocks.
 
-        New objects replace the old ones, which stay offline; listeners of the engine and of the old ones are
-        notified. Raises what still keeps it offline: StorageError (CorruptionError, …), OSError; UnknownTopicError,
-        ReadOnlyError. Blocks.
+        Harmless if online. New objects replace the old objects, which stay offline. Listeners of the engine and of
+        the old objects are notified. Raises the error that still keeps the partition offline: StorageError
+        (CorruptionError, …), OSError; UnknownTopicError, ReadOnlyError.
         """
 
     def directories(self) -> Sequence[DirectoryStatus]:
-        """Return the state of each data directory; a snapshot. Empty for an engine without any. Never waits."""
+        """Return the state of each data directory; a snapshot. Empty if the engine has no directories. Never waits."""
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener` after topics or partitions were added, removed or reopened. Does not wait."""
 
     def maintenance(self, now: Timestamp) -> None:
-        """Do the duties due at `now`: flush, checkpoints, retention, delayed deletion. Blocks."""
+        """Do the duties that are due at `now`: flushes, checkpoints, retention, delayed deletions. Blocks."""
 
     def keep_log_starts(self) -> None:
-        """Write the log starts to disk, also for other processes that read the files. Blocks. Raises OSError."""
+        """Write the log starts to disk, where other processes that read the files see them. Blocks. Raises OSError."""
 
     def close(self) -> None:
-        """Flush, checkpoint and write the clean-shutdown marker. Idempotent. Ends all remote waits. Blocks."""
+        """Flush, write checkpoints and the clean-shutdown marker, and end all remote waits. Blocks. Idempotent."""

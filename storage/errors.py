@@ -1,4 +1,7 @@
-"""Every error of the engine. A message is one line: the thing, the cause, the remedy. Callers use types, not texts."""
+"""Every error of the engine. A message is one line with the thing, the cause and the remedy.
+
+Callers distinguish errors by their types, not by their texts.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ class InvalidNameError(StorageError):
 
 
 class UnknownTopicError(StorageError):
-    """No such topic or partition."""
+    """The topic does not exist, or has no such partition."""
 
     topic: str | None = None
-    """The unknown name; None if only the partition is unknown."""
+    """The unknown name; None if the topic exists and only the partition is unknown."""
 
     @classmethod
     def of(cls, topic: str) -> UnknownTopicError:
@@ -37,11 +40,11 @@ class UnknownTopicError(StorageError):
 
 
 class TopicExistsError(StorageError):
-    """The topic exists, or its name collides with one (`a.b` and `a_b`)."""
+    """The topic exists, or its name collides with an existing one (as `a.b` does with `a_b`)."""
 
 
 class TopicNotEmptyError(StorageError):
-    """A topic that is to be deleted only if it is empty has `records`."""
+    """A topic should be deleted only if it is empty, but has `records`."""
 
     def __init__(self, topic: str, records: int) -> None:
         super().__init__(f"{topic}: holds {records} records")
@@ -49,11 +52,11 @@ class TopicNotEmptyError(StorageError):
 
 
 class InvalidConfigError(StorageError):
-    """An unknown setting, or a bad value."""
+    """An unknown setting, or an invalid value."""
 
 
 class OffsetOutOfRangeError(StorageError):
-    """An offset outside [log start offset, log end offset]."""
+    """An offset is outside [log start offset, log end offset]."""
 
     def __init__(self, offset: int, start_offset: int, end_offset: int, where: str = "partition") -> None:
         super().__init__(f"{where}: offset {offset} is outside [{start_offset}, {end_offset})")
@@ -63,24 +66,27 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class InvalidRecordError(StorageError):
-    """A batch or record that a log must not accept (format, keys, counts, control batches of clients)."""
+    """A batch or record that a log must not accept: wrong format, keys or counts, or a client's control batch."""
 
     def __init__(self, message: str, records: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.records = records
-        """Indexes of the bad records in the batch, from 0; empty if the whole batch is bad."""
+        """Indexes of the invalid records in the batch, from 0; empty if the whole batch is invalid."""
 
 
 class InvalidTimestampError(InvalidRecordError):
-    """A record's timestamp beyond message.timestamp.before.max.ms or after.max.ms."""
+    """A record's timestamp exceeds message.timestamp.before.max.ms or message.timestamp.after.max.ms."""
 
 
 class RecordTooLargeError(StorageError):
-    """A record or batch larger than max.message.bytes (or than segment.bytes)."""
+    """A record or batch is larger than max.message.bytes or segment.bytes."""
 
 
 class PartlyAppendedError(StorageError):
-    """Only the first `appended` of an append's `batches` are in the log; a later one was refused, with the cause."""
+    """Only the first `appended` of an append's `batches` are in the log.
+
+    The next batch was refused for the given cause.
+    """
 
     def __init__(self, message: str, *, appended: int, batches: int) -> None:
         super().__init__(f"{message}; the first {appended} of {batches} batches are in the log")
@@ -89,43 +95,46 @@ class PartlyAppendedError(StorageError):
 
 
 class NotEnoughReplicasError(StorageError):
-    """Fewer replicas in sync than min.insync.replicas. Nothing was appended."""
+    """Fewer replicas than min.insync.replicas are in sync. Nothing was appended."""
 
 
 class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
-    """Too few replicas have the records. The leader has them, so they show later; appending again doubles them."""
+    """Too few replicas have the records. The leader has them, so they become visible later.
+
+    Appending them again duplicates them.
+    """
 
 
 class NotLeaderError(StorageError):
-    """An append to a replica that follows the partition's leader."""
+    """An append to a replica that is a follower, not the partition's leader."""
 
 
 class ProducerFencedError(StorageError):
-    """A producer epoch or coordinator epoch older than the newest one seen."""
+    """A producer epoch or coordinator epoch is older than the newest epoch seen."""
 
 
 class OutOfOrderSequenceError(StorageError):
-    """A sequence number that is neither the next one nor a repeat of a known batch."""
+    """A sequence number is neither the next number nor a repeat of a known batch."""
 
 
 class InvalidTransactionStateError(StorageError):
-    """Transactional data without an open transaction, or plain data inside one."""
+    """Transactional data outside a transaction, or other data inside a transaction."""
 
 
 class SegmentDeletedError(StorageError):
-    """Records or a file that retention, compaction or the deletion of the topic removed."""
+    """Retention, compaction or the deletion of the topic removed the records or the file."""
 
 
 class PolicyViolationError(StorageError):
-    """An operation that the topic's cleanup.policy forbids (DeleteRecords on a compact-only topic)."""
+    """The topic's cleanup.policy forbids the operation, such as DeleteRecords on a topic that is only compacted."""
 
 
 class GroupError(StorageError):
-    """Base of the errors of groups. Raised itself if a group's coordinator does not serve, with the reason."""
+    """Base of the errors of groups. Raised itself, with the reason, if a group's coordinator does not serve."""
 
 
 class UnknownGroupError(GroupError):
-    """No such group."""
+    """The group does not exist."""
 
 
 class InvalidGroupError(GroupError):
@@ -137,7 +146,7 @@ class GroupExistsError(GroupError):
 
 
 class GroupNotEmptyError(GroupError):
-    """The group has members: only they can move its positions, and it cannot be deleted."""
+    """The group has members, so it cannot be deleted, and only its members can move its positions."""
 
 
 class GroupFullError(GroupError):
@@ -145,35 +154,38 @@ class GroupFullError(GroupError):
 
 
 class IncompatibleMemberError(GroupError):
-    """A member that has no assignor in common with the group's other members."""
+    """The member supports no assignor that the group's other members support."""
 
 
 class NotAssignedError(GroupError):
-    """A position in a partition that the member does not hold, or no longer; its holder continues from the last one."""
+    """A member's position in a partition that it does not hold (any more).
+
+    The holder continues from the last position.
+    """
 
 
 class InvalidPositionError(GroupError):
-    """A position that cannot be committed: it is not an offset, or its metadata is too long."""
+    """The position cannot be committed, because it is not an offset, or its metadata is too long."""
 
 
 class NoPositionError(GroupError):
-    """The group has no position in a partition, or one out of range, and `auto.offset.reset=none`."""
+    """The group has no position in a partition, or a position outside the log, and `auto.offset.reset=none`."""
 
 
 class SessionClosedError(GroupError):
-    """The session of a share group was closed, or its group deleted."""
+    """The session of a share group was closed, or the group was deleted."""
 
 
 class RecordNotHeldError(GroupError):
-    """The session of a share group does not hold the record, or no longer (Kafka: INVALID_RECORD_STATE)."""
+    """The session of a share group does not hold the record, or no longer holds it (Kafka: INVALID_RECORD_STATE)."""
 
 
 class GroupsUnsupportedError(GroupError):
-    """The engine, or the cluster, has no groups of this kind."""
+    """The engine, or the cluster, does not support groups of this kind."""
 
 
 class CorruptionError(StorageError):
-    """Bytes on disk that differ from what was written: always with the file, the position and the cause."""
+    """Bytes on disk differ from the bytes that were written. The error has the file, the position and the cause."""
 
     def __init__(self, file: Path | str, position: int, cause: str) -> None:
         super().__init__(f"{file}: position {position}: {cause}")
@@ -183,22 +195,22 @@ class CorruptionError(StorageError):
 
 
 class NotAPlainFileError(CorruptionError):
-    """Something other than a plain file is in the place of a data directory's file; it is neither read nor written."""
+    """Something other than a plain file has the name of a data directory's file. It is neither read nor written."""
 
     def __init__(self, file: Path | str, kind: str) -> None:
         super().__init__(file, 0, f"a {kind} where a plain file belongs; put the file back, or remove it")
 
 
 class OversizeError(CorruptionError):
-    """A batch on disk that exceeds the bounds of decoding: it can be copied as it is, but its records are not read."""
+    """A batch on disk exceeds the bounds of decoding: it can be copied as it is, but its records are not read."""
 
 
 class SearchTooLongError(StorageError):
-    """A search reached its bound before its end."""
+    """A search reached its limit before it was complete."""
 
 
 class CorruptBatchError(StorageError):
-    """A fault that the codec found in a buffer: `position` counts from the buffer's start. The log adds the file."""
+    """A fault that the codec found in a buffer; `position` counts from the buffer's start. The log adds the file."""
 
     def __init__(self, position: int, cause: str) -> None:
         super().__init__(f"position {position}: {cause}")
@@ -206,27 +218,27 @@ class CorruptBatchError(StorageError):
         self.cause = cause
 
     def in_file(self, file: Path | str, position: int) -> CorruptionError:
-        """Return the same fault with its file, and the batch's position there."""
+        """Return the same fault with its file, and with the batch's position in the file."""
         return CorruptionError(file, position, self.cause)
 
 
 class OversizeBatchError(CorruptBatchError):
-    """A batch that may be valid, but exceeds the bounds of decoding (`storage.codec.compression.bounds`)."""
+    """A batch that exceeds the bounds of decoding (`storage.codec.compression.bounds`), but may be valid."""
 
     def in_file(self, file: Path | str, position: int) -> CorruptionError:
         return OversizeError(file, position, self.cause)
 
 
 class TornBatchError(CorruptBatchError):
-    """A batch that ends before its declared size: the sign of an interrupted write, not of corruption."""
+    """A batch ends before its declared size, which shows an interrupted write and not corruption."""
 
 
 class PartitionOfflineError(StorageError):
-    """The partition accepts no more requests until it is reopened (failed fsync, failed directory)."""
+    """The partition accepts no requests until it is reopened, because a fsync or its directory failed."""
 
 
 class PartitionGoneError(PartitionOfflineError):
-    """The log never accepts requests again: its topic was deleted, or another log serves in its place."""
+    """The log accepts no requests any more: its topic was deleted, or another log serves in its place."""
 
 
 class DirectoryLockedError(StorageError):
@@ -242,27 +254,27 @@ class DirectoryLockedError(StorageError):
 
 
 class MissingReplicasError(StorageError):
-    """A replica directory that may have later records is missing, and nobody agreed to continue without it."""
+    """A replica directory that may have later records is missing, and no user agreed to continue without it."""
 
 
 class RecordsLostError(PolicyViolationError):
-    """The replica to be removed has records that no other replica has."""
+    """The replica that should be removed has records that no other replica has."""
 
 
 class ForkedReplicasError(StorageError):
-    """Two directories of a set of replicas were written to independently: each may have records that the other lacks."""
+    """Two directories of a set of replicas were written independently: each may have records that the other lacks."""
 
 
 class NotALogDirectoryError(StorageError):
-    """A directory that contains something other than Kafka's own entries."""
+    """The directory contains something other than Kafka's own entries."""
 
 
 class DuplicatePartitionError(StorageError):
-    """The same partition is in two data directories, and it is unknown which one counts."""
+    """The same partition is in two data directories, and it is not known which of them counts."""
 
 
 class ReadOnlyError(StorageError):
-    """A change was requested of an engine opened read-only."""
+    """A change was requested from an engine that was opened read-only."""
 
 
 class ClusterError(StorageError):
@@ -270,22 +282,22 @@ class ClusterError(StorageError):
 
 
 class NoAnswerError(ClusterError, PartitionOfflineError):
-    """No broker answered in time, or none leads the partition: another attempt may succeed."""
+    """No broker answered in time, or no broker leads the partition; another attempt may succeed."""
 
 
 class NotAuthorizedError(ClusterError):
-    """The Kafka cluster knows the user, but does not allow the operation."""
+    """The Kafka cluster does not allow its user to do the operation."""
 
 
 class Finding(NamedTuple):
-    """Something invalid in a file."""
+    """A fault in a file."""
 
     file: Path
     position: Position | None
-    """Byte in the file; None: the whole file."""
+    """Position of the fault in the file; None: the whole file."""
     cause: str
 
     @classmethod
     def of(cls, error: CorruptionError) -> Finding:
-        """Return an error that a reader raised, as a finding."""
+        """Return the fault that a reader raised as a CorruptionError."""
         return cls(error.file, Position(error.position), error.cause)

@@ -1,6 +1,7 @@
-"""Messages for people: one line each, without control characters; repeats are reported less and less often.
+"""Messages for people: one line each, without control characters.
 
-Everything shown to a person goes through `printable`, because names, settings and errors may quote foreign bytes.
+The more often a line repeats, the less often it is reported. Everything shown to a person is first passed to
+`printable`, because names, settings and errors may quote foreign bytes.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ NAMED_TOPICS = 10
 """Largest number of topics that an error about another topic lists."""
 
 ReportLine: TypeAlias = Callable[[str], None]
-"""Passes one line to a person, on the terminal or as a warning in the log."""
+"""Shows one line to a person, on the terminal or as a warning in the log."""
 
 FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 3_600_000
-"""The same line is reported again after a minute, then after twice as long each time, up to an hour."""
+"""A repeated line is reported again after a minute, and then after twice the last pause, up to an hour."""
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with unprintable characters escaped as by Python, and non-UTF-8 bytes as `\udc80` to `\udcff`."""
+    r"""Return `text` with unprintable characters escaped as in Python, and non-UTF-8 bytes as `\udc80` to `\udcff`."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else _escaped(one) for one in text)
@@ -38,14 +39,17 @@ def _escaped(character: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error in plain words; for a system error, the file and the cause without its number."""
+    """Return an error in plain words; for a system error, the file and the cause without the error number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean NAME?" with the most similar of `names`, to end an error; "" if none is similar."""
+    """Return "; did you mean NAME?" with the most similar of `names`, to end an error message.
+
+    "" if no name is similar.
+    """
     from difflib import get_close_matches
 
     lowered = {one.lower(): one for one in names}
@@ -54,7 +58,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def which_topic(name: str, topics: Iterable[str]) -> str:
-    """Return the end of an error about an unknown topic: the most similar of `topics`, or else the first ones."""
+    """Return the end of an error about an unknown topic: the most similar of `topics`.
+
+    If none is similar, the first ones.
+    """
     present = sorted(topics)
     if similar := did_you_mean(name, present):
         return similar
@@ -63,7 +70,7 @@ def which_topic(name: str, topics: Iterable[str]) -> str:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Formats a log record: its message on one line, and the lines of its traceback."""
+    """Formats a log record as one line with its message, and the lines of its traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)
@@ -82,7 +89,7 @@ class Repeats:
         self._lock = Lock()
 
     def count_repeat(self, line: str, now: Timestamp, *, newest_last: bool) -> tuple[int, bool]:
-        """Count `line`; return how often it occurred, and whether to report it again."""
+        """Count `line`; return how often it has occurred, and whether to report it again."""
         with self._lock:
             counted = self._lines.get(line)
             if counted is None:
@@ -124,7 +131,10 @@ def times(count: int) -> str:
 
 
 class WarningBook:
-    """The last warnings, each once, for status pages and the log, which repeats them ever less often. Thread-safe."""
+    """The last warnings, each kept once, for status pages and the log. The log repeats a warning ever less often.
+
+    Thread-safe.
+    """
 
     def __init__(self, clock: Callable[[], Timestamp]) -> None:
         self._clock = clock

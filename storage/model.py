@@ -1,6 +1,6 @@
 """The values that the whole engine uses: distinct integer types and small frozen records (kafka-storage.md#terms).
 
-Offsets count records, positions bytes. Ranges are half-open; names with `last` are inclusive.
+Offsets count records, positions count bytes. Ranges are half-open, except that values named `last` are inclusive.
 """
 
 from enum import Enum, IntEnum
@@ -16,25 +16,25 @@ Position = NewType("Position", int)
 """The number of a byte in a file."""
 
 Timestamp = NewType("Timestamp", int)
-"""Milliseconds since the epoch, UTC; -1 if a record has none."""
+"""Milliseconds since the epoch, UTC; -1 for a record without a timestamp."""
 
 ProducerId = NewType("ProducerId", int)
 
 NO_TIMESTAMP = Timestamp(-1)
 LATEST_TIMESTAMP = Timestamp(2**63 - 1)
-"""The largest timestamp of 64 bits."""
+"""The largest timestamp that 64 bits can hold."""
 NO_PRODUCER_ID = ProducerId(-1)
 NO_LEADER_EPOCH = -1
 
 MAX_OFFSET = Offset(2**63 - 2**31 - 1)
-"""The largest record offset that a log accepts: an offset plus a batch's record count always fits 64 bits."""
+"""The largest record offset that a log accepts, so that an offset plus a batch's record count always fits 64 bits."""
 
 ONLINE = "online"
-"""The state of what is serving, as users read and write it."""
+"""The state of a partition or directory that serves, as users read and write it."""
 
 
 def later(time: int, span_ms: int) -> Timestamp:
-    """Return the time `span_ms` after `time`, at most LATEST_TIMESTAMP: either may be the largest 64-bit number."""
+    """Return the time `span_ms` after `time`, at most LATEST_TIMESTAMP; both may be the largest 64-bit number."""
     return Timestamp(min(time + span_ms, LATEST_TIMESTAMP))
 
 
@@ -47,33 +47,33 @@ class TopicPartition(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """The origin of a batch's timestamps, the producer or the broker: bit 3 of its attributes."""
+    """The origin of a batch's timestamps, which is the producer or the broker: bit 3 of the batch's attributes."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
     @property
     def label(self) -> str:
-        """Kafka's spelling, as settings and dumps print it."""
+        """Kafka's name of the origin, as settings and dumps print it."""
         return "CreateTime" if self is TimestampType.CREATE_TIME else "LogAppendTime"
 
 
 class Isolation(Enum):
-    """The isolation of a reader (Kafka's isolation.level)."""
+    """What a reader sees of transactions (Kafka's isolation.level)."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class Header(NamedTuple):
-    """A record header. Its key, UTF-8 text on the wire, is kept as bytes so that nothing is lost."""
+    """A record header. Its key is UTF-8 text in Kafka, but kept as bytes here so that invalid text is not lost."""
 
     key: bytes
     value: bytes | None
 
 
 class Record(NamedTuple):
-    """One record as a value, for small work and tests. Bulk work uses columns."""
+    """One record as a value, for small work and tests. Work on many records uses columns."""
 
     offset: Offset
     timestamp: Timestamp
@@ -83,19 +83,19 @@ class Record(NamedTuple):
 
 
 class PartitionOffsets(NamedTuple):
-    """The bounds of a partition. All but `log_start_offset` are exclusive ends."""
+    """The bounds of a partition. All of them except `log_start_offset` are exclusive ends."""
 
     log_start_offset: Offset
     """Earliest readable offset."""
     last_stable_offset: Offset
-    """All transactions below it are decided."""
+    """All transactions below it are committed or aborted."""
     high_watermark: Offset
-    """Everything below it is replicated; equal to `log_end_offset` with one replica."""
+    """Everything below it is replicated; equal to `log_end_offset` if there is one replica."""
     log_end_offset: Offset
     recovery_point: Offset
-    """First offset not known to be flushed."""
+    """First offset that is not known to be flushed."""
     leader_epoch: int
-    """Leader epoch of new batches."""
+    """The leader epoch that new batches get."""
 
     def visible_end(self, isolation: Isolation) -> Offset:
         """Return the exclusive end of what a reader of `isolation` sees."""
@@ -110,55 +110,55 @@ class Appended(NamedTuple):
     base_offset: Offset
     last_offset: Offset
     append_time: Timestamp
-    """The broker's clock for LogAppendTime topics, else -1."""
+    """The broker's time if the topic uses LogAppendTime, otherwise -1."""
     log_start_offset: Offset
     duplicate: bool = False
-    """Every batch was an idempotent producer's repeat: nothing was written. The offsets are the lowest and the
-    highest that the batches have in the log.
+    """True if every batch was a repeat by an idempotent producer, so that nothing was written. The offsets are then
+    the lowest and the highest that the batches have in the log.
     """
 
 
 class AbortedTransaction(NamedTuple):
-    """Records of `producer_id` from `first_offset` up to its abort marker do not count."""
+    """An aborted transaction: readers skip records of `producer_id` from `first_offset` up to its abort marker."""
 
     producer_id: ProducerId
     first_offset: Offset
 
 
 class Fetched(NamedTuple):
-    """Whole, adjacent batches of one segment, or none; the first may begin before the requested offset."""
+    """Whole, adjacent batches of one segment, or no batch. The first batch may begin before the requested offset."""
 
     data: memoryview
     position: Position
-    """Position of `data[0]` in the segment's `.log`; 0 if empty."""
+    """Position of `data[0]` in the segment's `.log`; 0 if `data` is empty."""
     segment_base_offset: Offset
     next_offset: Offset
-    """The offset to read next: one past the last offset in `data`, or the requested offset if empty."""
+    """The offset to read next: one more than the last offset in `data`, or the requested offset if `data` is empty."""
     aborted: tuple[AbortedTransaction, ...] = ()
-    """For READ_COMMITTED: the aborted transactions that overlap `data`."""
+    """The aborted transactions that overlap `data`; only for READ_COMMITTED."""
 
 
 class HeldFile(Protocol):
-    """A file that stays open, under whatever name or none, as long as something refers to this."""
+    """A file that stays open as long as something refers to this object, even if it is renamed or unlinked."""
 
     def fileno(self) -> int:
-        """Return its descriptor."""
+        """Return the file's descriptor."""
 
 
 class FileSpan(NamedTuple):
-    """Whole, adjacent batches in the file of a segment, to be sent to a reader without being read first."""
+    """Whole, adjacent batches in the file of a segment, which can be sent to a reader without being read first."""
 
     file: HeldFile
     position: Position
     size: int
     next_offset: Offset
-    """The offset to read next; where compaction left a gap, that of the first record behind it."""
+    """The offset to read next; if compaction left a gap there, the offset of the first record after the gap."""
     aborted: tuple[AbortedTransaction, ...] = ()
-    """As those of `Fetched`."""
+    """The aborted transactions, as in `Fetched`."""
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by time: the record's own timestamp and offset."""
+    """A record that was found by time: its own timestamp and offset."""
 
     timestamp: Timestamp
     offset: Offset
@@ -168,58 +168,58 @@ class TimestampOffset(NamedTuple):
 class SegmentInfo(NamedTuple):
     base_offset: Offset
     end_offset: Offset
-    """Exclusive: the next segment's base offset, or the log end offset for the active one."""
+    """Exclusive end: the next segment's base offset; for the active segment, the log end offset."""
     size_bytes: int
     largest_timestamp: Timestamp
     active: bool
     files: tuple[str, ...]
-    """Names (not paths) of the files that exist for it, `.log` first."""
+    """Names (not paths) of the segment's existing files, `.log` first."""
 
 
 class CleaningState(NamedTuple):
     first_dirty_offset: Offset
-    """Everything below it was compacted."""
+    """The log is compacted below this offset."""
     cleanable_ratio: float
-    """Cleanable bytes as a share of clean and cleanable bytes: 0 to 1."""
+    """Share of the cleanable bytes in the clean and cleanable bytes: 0 to 1."""
 
 
 class ReplicaStatus(NamedTuple):
     place: str
-    """Its data directory or its broker."""
+    """The replica's data directory or broker."""
     leads: bool
     in_sync: bool
     end_offset: Offset | None
-    """Its log end; None if its log is missing."""
+    """The end of the replica's log; None if the log is missing."""
     log_bytes: int | None
-    """Size of its log; None if its log is missing."""
+    """Size of the replica's log; None if the log is missing."""
     arriving: bool = False
-    """True for the copy of a replica that is being moved there; the partition does not count it yet."""
+    """True if a replica is being moved to this directory; the partition does not count it yet."""
     reason: str | None = None
-    """Why it is not in sync, if known."""
+    """Why the replica is not in sync, if that is known."""
 
 
 class PartitionStatus(NamedTuple):
     offsets: PartitionOffsets
     offline: str | None
-    """Why it does not serve; None: it is online."""
+    """Why the partition does not serve; None if it is online."""
     segments: int | None
     log_bytes: int | None
-    """Size of the logs, as `index_bytes` is that of their indexes; None if unknown."""
+    """Size of the logs; `index_bytes` is the size of their indexes. None if it is not known."""
     index_bytes: int | None
     first_timestamp: Timestamp
     last_timestamp: Timestamp
     first_dirty_offset: Offset | None = None
-    """The first dirty offset; None if nothing is compacted."""
+    """The first dirty offset; None if the topic is not compacted."""
     cleanable_ratio: float | None = None
-    """Cleanable bytes as a share of clean and cleanable bytes; None if nothing is compacted."""
+    """Share of the cleanable bytes in the clean and cleanable bytes; None if the topic is not compacted."""
     last_flush: Timestamp = NO_TIMESTAMP
-    """Time of the last flush to disk, or of the opening."""
+    """Time of the last flush to disk; before the first flush, the time of the opening."""
     replicas: tuple[ReplicaStatus, ...] = ()
-    """The assigned replicas, preferred leader first; empty if there is only one."""
+    """The assigned replicas, preferred leader first; empty if there is only one replica."""
     hidden: str | None = None
-    """File, position and cause if a read-only log ends before its files do; None: it has all of them."""
+    """File, position and cause if a read-only log ends before its files end; None if it shows all of them."""
     missing: str | None = None
-    """The files of in-sync replicas that lack offsets, and which offsets; None: no such file is known."""
+    """The files of in-sync replicas that lack offsets, and which offsets; None if no such file is known."""
 
     @property
     def state(self) -> str:
@@ -227,24 +227,24 @@ class PartitionStatus(NamedTuple):
 
 
 class PartitionSummary(NamedTuple):
-    """A summary that needs no disk access and no request, for callers that look at very many partitions."""
+    """A summary of a partition that needs no disk access and no request; some callers look at very many partitions."""
 
     start_offset: Offset
     stable_end: Offset
     end_offset: Offset
     log_bytes: int | None
-    """Size of its batches; None if unknown."""
+    """Size of the partition's batches; None if it is not known."""
     offline: bool
     missing_replicas: int = 0
-    """Number of its replicas that are not in sync."""
+    """Number of the partition's replicas that are not in sync."""
 
 
 class DirectoryStatus(NamedTuple):
     path: str
     offline: str | None
-    """Why it does not serve; None: it is online."""
+    """Why the directory does not serve; None if it is online."""
     partitions: int
-    """Number of partitions known to be in it."""
+    """Number of partitions that are known to be in the directory."""
 
     @property
     def state(self) -> str:

@@ -1,6 +1,6 @@
 """Chooses a partition by a hash of the key, as every Kafka producer does (kafka-coordinators.md#partitioning).
 
-Groups and transactional IDs are hashed as Java strings (kafka-coordinators.md#coordinator-partitions).
+The hash of groups and transactional IDs is that of Java strings (kafka-coordinators.md#coordinator-partitions).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MASK = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Hash `key` to unsigned 32 bits (Kafka's Java prints the same bits as a signed integer)."""
+    """Hash `key` to an unsigned 32-bit number; Kafka's Java code prints the same bits as a signed number."""
     length = len(key)
     digest = SEED ^ length
     for (raw,) in struct.iter_unpack("<I", key[: length & ~3]):
@@ -28,7 +28,7 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Return the partition of a key, as every Kafka producer does: the hash without its sign, modulo the count."""
+    """Return the partition of a key, as every Kafka producer does: the hash without its sign, modulo `partitions`."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
@@ -37,7 +37,7 @@ DEFAULT_PARTITIONS = 50
 
 
 def java_string_hash(text: str) -> int:
-    """Return Java's String.hashCode: 31 h + unit over UTF-16 units, as a signed 32-bit number."""
+    """Return Java's String.hashCode: 31 h + unit for each UTF-16 unit, as a signed 32-bit number."""
     units = text.encode("utf-16-be")
     h = 0
     for at in range(0, len(units), 2):
@@ -46,6 +46,6 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> int:
-    """Return abs(hash) modulo the number of partitions; -2^31, which has no absolute value, counts as 0."""
+    """Return abs(hash) modulo the number of partitions; for the hash -2^31, which has no absolute value, return 0."""
     h = java_string_hash(name)
     return (0 if h == -(2**31) else abs(h)) % partitions

@@ -1,7 +1,7 @@
 """Engines whose answers come over a network, such as a Kafka cluster.
 
 Before a call waits for an answer, and before it changes anything, it calls a hook
-(`RemoteEngine.call_before_waiting`). The mount's hook raises ThreadNeededError in the event loop's thread; the mount
+(`RemoteEngine.call_before_waiting`). The mount's hook raises ThreadNeededError in the event loop's thread. The mount
 then makes the whole call in a thread that may wait.
 """
 
@@ -14,31 +14,37 @@ from topicfs.storage.model import Appended
 
 
 class ThreadNeededError(Exception):
-    """The call must be repeated in another thread: this one, the event loop's, must not do so much work."""
+    """The call must be repeated in another thread, because the event loop's thread must not do so much work."""
 
 
 class RemoteEngine(Protocol):
-    """An engine that is `remote`."""
+    """An engine whose property `remote` is True."""
 
     def call_before_waiting(self, hook: Callable[[], None]) -> None:
-        """Call `hook` in each thread that is about to wait for an answer; an exception of `hook` ends the call."""
+        """Call `hook` in each thread that is about to wait for an answer.
+
+        If `hook` raises an exception, the call ends with it.
+        """
 
 
 class PendingAppend(Protocol):
-    """An append that was begun and may not have ended."""
+    """An append that was begun, and may not have ended yet."""
 
     @property
     def failed(self) -> bool:
-        """True if it is known to have failed."""
+        """True if the append is known to have failed."""
 
     def end(self) -> Appended:
-        """Wait for the end of the append. Raises what `Partition.append` does. Blocks."""
+        """Wait for the end of the append. Blocks. Raises the errors of `Partition.append`."""
 
 
 class BeginsAppends(Protocol):
-    """A partition to which several appends may be under way."""
+    """A partition to which several appends can be under way at the same time."""
 
     def begin_append(
         self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
     ) -> PendingAppend:
-        """Begin an append after others, unless `unless()` is true by then (blocking; raises as `Partition.append`)."""
+        """Begin an append after earlier ones, unless `unless()` returns True by then. Blocks.
+
+        Raises the errors of `Partition.append`.
+        """

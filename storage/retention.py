@@ -1,13 +1,14 @@
 """Retention: deletes a log's oldest segments. A pure function decides which.
 
-From the oldest segment on, each rule takes segments until the first that stays; the next rule continues from there.
+From the oldest segment on, each rule takes segments up to the first that must stay; the next rule continues from
+there.
 
     1  log start    the next segment begins at or before the log start offset          every cleanup.policy
     2  size         without it the partition still has retention.bytes                 with delete
     3  age          its newest record is older than retention.ms                       with delete
 
-Only segments wholly below the high watermark are deleted, and never an empty last one. If all segments are deleted,
-the log rolls first, so that an empty segment stays at its end (kafka-storage.md#retention).
+Only segments wholly below the high watermark are deleted, and never an empty last segment. If all segments are to be
+deleted, the log rolls first, so that an empty segment stays at its end (kafka-storage.md#retention).
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ class Reason(Enum):
 
 
 def limit_text(reason: Reason, config: TopicConfig) -> str:
-    """Return the reason, with the setting's value if it is a setting."""
+    """Return the reason; if the reason is a setting, also the setting's value."""
     text: str = reason.value
     limits = {Reason.SIZE: config.retention_bytes, Reason.AGE: config.retention_ms}
     return f"{text}={limits[reason]}" if reason in limits else text
 
 
 class PlannedRemoval(NamedTuple):
-    """The oldest `segments` of those still there are deleted for `reason`."""
+    """The oldest `segments` of the segments that are left are deleted for `reason`."""
 
     segments: int
     reason: Reason
@@ -50,7 +51,7 @@ class Decision:
 
     removals: tuple[PlannedRemoval, ...]
     roll_first: bool
-    """True if every segment is deleted, so that an empty one must follow them."""
+    """True if every segment is deleted, so that an empty segment must follow them."""
 
     @property
     def count(self) -> int:
@@ -60,13 +61,13 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class LogFacts:
     segments: Sequence[SegmentInfo]
-    """Oldest first, the active one last; sizes are those of the `.log` files."""
+    """Oldest first, the active segment last; sizes are sizes of `.log` files."""
     log_start_offset: Offset
     high_watermark: Offset
 
 
 def decide_retention(facts: LogFacts, config: TopicConfig, now: Timestamp) -> Decision:
-    """Apply the three rules in their order."""
+    """Apply the three rules in order."""
     removals = []
     taken = 0
     for reason, count_due in _RULES:
@@ -78,7 +79,7 @@ def decide_retention(facts: LogFacts, config: TopicConfig, now: Timestamp) -> De
 
 
 def _removable(facts: LogFacts, taken: int) -> Sequence[SegmentInfo]:
-    """Return the segments after the first `taken` that a rule may consider."""
+    """Return the segments after the first `taken` that a rule may delete."""
     count = taken
     for segment in facts.segments[taken:]:
         if segment.end_offset > facts.high_watermark or (segment.active and not segment.size_bytes):
@@ -120,7 +121,7 @@ def _count_while(goes: Callable[[SegmentInfo], bool], segments: Sequence[Segment
 
 
 _Rule: TypeAlias = Callable[[LogFacts, TopicConfig, Timestamp, int], int]
-"""Counts the segments due after the first `taken`, which are deleted already."""
+"""Counts the segments that a rule deletes after the first `taken` segments, which are deleted already."""
 
 _RULES: tuple[tuple[Reason, _Rule], ...] = (
     (Reason.LOG_START, _due_by_log_start),
@@ -130,7 +131,10 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:
-    """Remove and return what is due. A follower keeps one segment until its leader rolls. Blocks. Raises OSError."""
+    """Remove the segments that are due; return the decision. Blocks. Raises OSError.
+
+    A follower keeps one segment until its leader rolls.
+    """
     decision = _decide(log, now)
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:
@@ -142,7 +146,7 @@ def apply_retention(log: Log, now: Timestamp) -> Decision:
 
 
 def due_start(log: Log) -> Offset:
-    """Return where a log begins once what is due now is removed. Raises OSError."""
+    """Return where a log begins once all segments that are due now are removed. Raises OSError."""
     bases = log.chain.base_offsets
     due = _decide(log, log.parts.clock()).count
     return max(log.log_start_offset, bases[min(due, len(bases) - 1)])

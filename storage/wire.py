@@ -35,7 +35,9 @@ Values: TypeAlias = dict[str, Any]
 
 NEWEST = 32767
 MAX_STRUCTURES = 1 << 20
-"""Most structures in one message's arrays: each takes some hundred bytes of memory, but only three on the wire."""
+"""Largest number of structures in one message's arrays: each takes some hundred bytes of memory, but only three on
+the wire.
+"""
 
 _NUMBERS = {
     kind: struct.Struct(code)
@@ -59,7 +61,7 @@ _DEFAULTS: Mapping[str, Any] = {
 class Field:
     """One field: `kind` is a type, `array` (of the type or structure `of`), or `structure` (of the fields `of`).
 
-    `records` are bytes of which a reader gets a view, and which a writer does not copy.
+    If `kind` is `records`, a reader gets a view of the bytes, and a writer does not copy them.
     """
 
     name: str
@@ -70,10 +72,10 @@ class Field:
     nullable_since: int | None = None
     tag: int | None = None
     default: Any = ...
-    """`...`: the type's default."""
+    """`...` stands for the default of the type."""
 
     def default_value(self) -> Any:
-        """Return the value of the field if none is given."""
+        """Return the value that the field has if none is given."""
         return _DEFAULTS.get(self.kind) if self.default is ... else self.default
 
     def in_version(self, version: int) -> bool:
@@ -92,7 +94,7 @@ class Schema:
     versions: range
     flexible_since: int = NEWEST
     prefix: int | None = None
-    """A record type that is stored before the fields instead of a version (keys of coordinator topics)."""
+    """A record type that is stored before the fields, in place of a version (keys of coordinator topics)."""
 
     def read(
         self,
@@ -103,11 +105,11 @@ class Schema:
         max_structures: int = MAX_STRUCTURES,
         items: Mapping[str, Callable[[Values], Any]] | None = None,
     ) -> Values:
-        """Return the fields after the version. Raises CorruptBatchError for bytes that are not such a message.
+        """Return the fields after the version. Raises CorruptBatchError if the bytes are not such a message.
 
-        `lenient` accepts, like Kafka's tools, bytes left over and text that is not UTF-8. `items` maps array names to
-        functions that replace each item as it is read, to save memory. `max_structures` limits the items of all
-        arrays.
+        `lenient` accepts, like Kafka's tools, remaining bytes and text that is not UTF-8. `items` maps names of
+        arrays to functions that replace each item as it is read, to save memory. `max_structures` limits the number
+        of items in all arrays together.
         """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
         reader.items, reader.max_structures = items or {}, max_structures
@@ -119,17 +121,23 @@ class Schema:
         return values
 
     def read_before(self, name: str, data: bytes | memoryview, version: int) -> tuple[Values, int]:
-        """Return the fields before the field `name`, and the position where that begins. Raises CorruptBatchError."""
+        """Return the fields before the field `name`, and the position at which that field begins.
+
+        Raises CorruptBatchError.
+        """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=False)
         fields = tuple(takewhile(lambda each: each.name != name, self.fields))
         return reader.members(fields, version), reader.at
 
     def write(self, values: Mapping[str, Any], version: int) -> bytes:
-        """Return the fields' bytes, without the version. Raises KeyError for an unknown name."""
+        """Return the bytes of the fields, without the version. Raises KeyError for an unknown name."""
         return b"".join(self.write_in_pieces(values, version))
 
     def write_in_pieces(self, values: Mapping[str, Any], version: int) -> list[Buffer]:
-        """Do what `write` does, but return pieces: `records` are separate pieces, which are not copied."""
+        """Do what `write` does, but return pieces.
+
+        Fields of kind `records` are separate pieces, which are not copied.
+        """
         unknown = set(values) - {f.name for f in self.fields}
         if unknown:
             raise KeyError(f"{self.name} has no field {min(unknown)}")
@@ -204,7 +212,7 @@ class _Reader:
         return values
 
     def members(self, fields: tuple[Field, ...], version: int) -> Values:
-        """Return the fields of a structure; its tagged fields get their defaults."""
+        """Return the fields of a structure; tagged fields have their defaults until `_tagged` reads them."""
         values: Values = {}
         for each in fields:
             if not each.in_version(version):
@@ -214,7 +222,7 @@ class _Reader:
 
     def _tagged(self, fields: tuple[Field, ...], values: Values, version: int) -> None:
         count = self._unsigned_varint()
-        if not count:  # The usual case.
+        if not count:  # This is the usual case.
             return
         by_tag = {f.tag: f for f in fields if f.tag is not None and f.in_version(version)}
         for _ in range(count):
@@ -315,7 +323,7 @@ class _Writer:
         self.pieces: list[Buffer] = []
         """The completed pieces."""
         self.out = bytearray()
-        """The bytes after them."""
+        """The bytes after the completed pieces."""
 
     def structure(self, fields: tuple[Field, ...], values: Mapping[str, Any], version: int) -> None:
         tagged: list[tuple[int, bytes]] = []

@@ -28,7 +28,7 @@ _SERVED = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS
 class CheckpointFiles(NamedTuple):
     offsets: Mapping[str, Offsets]
     malformed: frozenset[str]
-    """Names of the files that could not be read; they count as empty."""
+    """Names of the files that could not be read. Their partitions count as having no lines."""
 
     @classmethod
     def empty(cls) -> CheckpointFiles:
@@ -36,7 +36,7 @@ class CheckpointFiles(NamedTuple):
 
     @classmethod
     def read(cls, files: FileSystem, directory: Path, warn: ReportLine) -> CheckpointFiles:
-        """Read the files; a malformed one counts as empty, with a warning, as in Kafka. Raises OSError."""
+        """Read the files. Like Kafka, warn of a malformed file and treat it as empty. Raises OSError."""
         offsets: dict[str, Offsets] = {}
         malformed: set[str] = set()
         for name in (*_SERVED, names.CLEANER_OFFSETS):
@@ -52,8 +52,8 @@ class CheckpointFiles(NamedTuple):
 class CheckpointWriter:
     """Writes the checkpoint files whose content changed. Safe from any thread.
 
-    Partitions that are not open keep their lines. Call `forget` for removed ones, or a later topic of the same name
-    would count as flushed.
+    Lines of partitions that are not open stay. Call `forget` for removed partitions: otherwise a later topic of the
+    same name would count as flushed.
     """
 
     def __init__(
@@ -64,7 +64,10 @@ class CheckpointWriter:
         present: CheckpointFiles,
         lend: Callable[[Callable[[], None]], None] = lambda write: write(),
     ) -> None:
-        """Make the writer; `lend` runs a write, if possible even on a full disk (`storage.directories.reserve`)."""
+        """Make the writer.
+
+        `lend` runs a write, if possible even on a full disk (`storage.directories.reserve`).
+        """
         self._directory = directory
         self._files = files
         self._lend = lend
@@ -77,7 +80,7 @@ class CheckpointWriter:
         self._write(names.RECOVERY_POINTS, partitions, lambda log: log.offsets().recovery_point)
 
     def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write the log starts that segment names do not show; first the high watermarks, which confirm them."""
+        """Write the log starts that segment names do not show, after the high watermarks, which confirm them."""
         logs = list(partitions)
         self.write_high_watermarks(logs)
         self._write(names.LOG_START_OFFSETS, logs, _start_inside)
@@ -89,14 +92,14 @@ class CheckpointWriter:
         self._write(names.CLEANER_OFFSETS, partitions, lambda log: log.parts.first_dirty_offset)
 
     def write_all(self, partitions: Iterable[Partition]) -> None:
-        """Write all four. Blocks. Raises OSError."""
+        """Write all four checkpoint files. Blocks. Raises OSError."""
         logs = list(partitions)
         self.write_first_dirty_offsets(logs)
         self.write_recovery_points(logs)
         self.write_log_start_offsets(logs)
 
     def is_fully_checkpointed(self, partition: TopicPartition) -> bool:
-        """Return whether the files have the partition's lines, as they do after a clean close."""
+        """Return whether the files have the partition's recovery point and high watermark, as after a clean close."""
         with self._lock:
             written = self._written
             return partition in written[names.RECOVERY_POINTS] and partition in written[names.HIGH_WATERMARKS]
@@ -111,12 +114,12 @@ class CheckpointWriter:
         return Checkpointed(recovery_point, start, high_watermark, reached)
 
     def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
-        """Return the offset from which the cleaner continues; None before the first cleaning, 0 if it is unknown."""
+        """Return the offset from which the cleaner continues; None before the first cleaning, 0 if it is not known."""
         with self._lock:
             return self._written[names.CLEANER_OFFSETS].get(partition, self._unknown_first_dirty)
 
     def invalidate(self) -> None:
-        """Write every file the next time, changed or not, because the content on disk is unknown."""
+        """Make the next call write every file, changed or not, because the content on disk is not known."""
         with self._lock:
             self._malformed.update(self._written)
 
@@ -125,7 +128,7 @@ class CheckpointWriter:
             return {partition for offsets in self._written.values() for partition in offsets}
 
     def forget(self, gone: AbstractSet[TopicPartition]) -> None:
-        """Drop the lines of deleted partitions from all files, also from the cleaner's. Raises OSError."""
+        """Drop the lines of deleted partitions from all files, including the cleaner's checkpoint. Raises OSError."""
         with self._lock:
             for name, offsets in list(self._written.items()):
                 self._replace(name, {one: offset for one, offset in offsets.items() if one not in gone})
@@ -156,6 +159,6 @@ def name_of(partition: Partition) -> TopicPartition:
 
 
 def _start_inside(log: Log) -> Offset | None:
-    """Return a log's start offset if it is past its first segment's base offset."""
-    start = log.log_start_offset  # Called for all logs, again and again, so it reads no file.
+    """Return a log's start offset if it is above the base offset of the first segment; otherwise None."""
+    start = log.log_start_offset  # Called often for every log, so it reads no file.
     return start if start > log.chain.base_offsets[0] else None

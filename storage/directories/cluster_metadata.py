@@ -3,8 +3,9 @@
     __cluster_metadata-0/<20 digits>.log                     batches as in any log
     __cluster_metadata-0/<20 digits>-<10 digits>.checkpoint  a snapshot of everything below that offset, as batches
 
-A record's value is an unsigned varint 1 (the frame's version), one each for the record's type and version, and the
-fields in the flexible form of Kafka's messages. Of some thirty types three are read here; the others are ignored.
+A record's value is three unsigned varints (1, the version of the frame; the record's type; the type's version), and
+then the fields in the flexible form of Kafka's messages. Kafka has some thirty types; three of them are read here,
+and the others are ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DIRECTORY = f"{names.CLUSTER_METADATA_TOPIC}-0"
 
 _FRAME_VERSION = 1
 _TOPIC_RESOURCE = 2
-"""ConfigRecord's resource type of a topic; 4 is a broker."""
+"""ConfigRecord's resource type for a topic; 4 means a broker."""
 _SNAPSHOT = re.compile(r"(?P<end>[0-9]{20})-[0-9]{10}\.checkpoint")
 
 _LONGEST_VARINT = 5
@@ -46,13 +47,13 @@ _TYPES = {2: _TOPIC, 9: _REMOVE_TOPIC, 4: _CONFIG}
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The state of the cluster after all records of the log."""
+    """The state of the cluster after all records of the metadata log."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def apply(self, value: bytes) -> None:
-        """Apply one record; raises CorruptBatchError if it cannot be read."""
+        """Apply one record. Raises CorruptBatchError if the record cannot be read."""
         frame_version, at = _unsigned(value, 0)
         number, at = _unsigned(value, at)
         version, at = _unsigned(value, at)
@@ -81,7 +82,7 @@ class ClusterImage:
 
 
 def find_cluster_metadata(files: FileSystem, directories: Iterable[Path]) -> ClusterImage | None:
-    """Read the metadata log in one of a broker's directories; None if there is none.
+    """Read the metadata log, which is in one of a broker's directories; None if there is no such log.
 
     Raises CorruptionError, OSError.
     """

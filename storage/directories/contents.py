@@ -1,4 +1,4 @@
-"""The contents of data directories, judged by names alone (kafka-storage.md#names)."""
+"""The contents of data directories, recognized by names alone (kafka-storage.md#names)."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ class Contents(NamedTuple):
     """The names of deleted, stray and future directories."""
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the partition numbers of each topic, both sorted."""
+        """Return the sorted partition numbers of each topic, sorted by topic."""
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(self.partitions):
             topics.setdefault(topic, []).append(number)
@@ -25,7 +25,10 @@ class Contents(NamedTuple):
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort subdirectories by their names; NotALogDirectoryError if one, or all of the files, are not Kafka's."""
+    """Sort the subdirectories by kind.
+
+    Raises NotALogDirectoryError if a subdirectory is not Kafka's, or if there are only files that are not Kafka's.
+    """
     partitions = set()
     marked: dict[names.DirectoryMark, tuple[str, ...]] = {}
     beside = set()
@@ -58,7 +61,7 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
 
 
 def behind_mount(path: Path) -> str | None:
-    """Return what the mount of topicfs at `path` shows: `DIR,DIR` or a cluster's address; None without a mount."""
+    """Return what the mount of topicfs at `path` shows: `DIR,DIR` or a cluster's address; None if there is no mount."""
     status = path / "@status"
     if not path.is_mount() or not status.is_file():
         return None
@@ -68,7 +71,7 @@ def behind_mount(path: Path) -> str | None:
 
 
 def check_not_mounted(path: Path) -> None:
-    """Raise NotALogDirectoryError for a path in a mount of topicfs, which shows topics but stores none."""
+    """Raise NotALogDirectoryError if the path is in a mount of topicfs, which shows topics but stores none."""
     for directory in (path, *path.parents):
         there = behind_mount(directory)
         if there is not None:
@@ -83,7 +86,10 @@ def _is_ours(name: str) -> bool:
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
-    """Return each live partition's directory (StorageError if it is in two, NotALogDirectoryError, OSError)."""
+    """Return each live partition's directory.
+
+    Raises StorageError if a partition is in two directories, NotALogDirectoryError, OSError.
+    """
     found: dict[TopicPartition, Path] = {}
     for directory in directories:
         for partition in read_contents(files.list_directory(directory), directory).partitions:

@@ -21,7 +21,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class DataDirectory(NamedTuple):
-    """The directory that an engine owns, and what all logs in it share."""
+    """A directory that an engine owns, and the objects that all logs in it share."""
 
     path: Path
     files: FileSystem
@@ -39,25 +39,31 @@ class DataDirectory(NamedTuple):
         return self.files.read_only
 
     def check(self) -> None:
-        """Raise OSError unless the directory is still there: an unmounted one is empty or missing."""
+        """Raise OSError unless the directory still exists: an unmounted directory is empty or missing."""
         self.files.size(self.path / names.META_PROPERTIES)
 
     def contents(self) -> Contents:
-        """List its subdirectories. Raises NotALogDirectoryError, OSError."""
+        """List the partition directories. Raises NotALogDirectoryError, OSError."""
         return read_contents(self.files.list_directory(self.path), self.path)
 
     def partition_path(self, partition: TopicPartition) -> Path:
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make or complete a partition's directory with its topic ID. Its name needs `sync`. Raises OSError."""
+        """Make or complete a partition's directory with its topic ID. Raises OSError.
+
+        Call `sync` afterwards to flush the directory's name to disk.
+        """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
-        """Make a directory without flushing, perhaps as an empty log; `end_partition` completes it. Raises OSError."""
+        """Make a directory without flushing it; with `empty_log`, with the files of an empty log. Raises OSError.
+
+        `end_partition` completes the directory.
+        """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
@@ -68,7 +74,10 @@ class DataDirectory(NamedTuple):
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Write a topic ID to disk; without `flush`, `sync_all` must follow. The directory's name needs `sync`."""
+        """Write a topic ID; with `flush`, to disk. Without `flush`, call `sync_all` afterwards. Raises OSError.
+
+        Call `sync` afterwards to flush the directory's name to disk.
+        """
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
             place_topic_id(self.files, path, flush=flush)
@@ -85,7 +94,7 @@ class DataDirectory(NamedTuple):
         return names.marked_directory(partition, DirectoryMark.DELETE)
 
     def rename_partition(self, partition: TopicPartition, name: str) -> None:
-        """Rename a partition's directory; on disk only after `sync`. Raises OSError."""
+        """Rename a partition's directory; the new name is on disk only after `sync`. Raises OSError."""
         self.files.rename(self.partition_path(partition), self.path / name)
 
     def remove_directory(self, name: str) -> None:
@@ -100,5 +109,5 @@ class DataDirectory(NamedTuple):
         self.files.sync_directory(self.path)
 
     def sync_all(self) -> None:
-        """Flush everything in the directory to disk. Blocks. Raises OSError."""
+        """Flush all files and names in the directory to disk. Blocks. Raises OSError."""
         self.files.sync_all(self.path)

@@ -1,7 +1,7 @@
-"""The data directories of one engine: which of them serve, and in which one each partition is.
+"""The data directories of one engine: which of them serve, and in which directory each partition is.
 
-A directory *fails* if its disk does (an I/O error, a directory that vanished): its partitions go offline, and the
-others continue. A full disk does not fail a directory: requests are refused until there is space.
+A directory *fails* if its disk fails (an I/O error, a directory that vanished): its partitions go offline, and the
+other directories continue. A full disk does not make a directory fail: requests are refused until there is space.
 """
 
 import errno
@@ -25,16 +25,18 @@ class OpenDirectory:
     def __init__(self, data: DataDirectory, warn: ReportLine) -> None:
         self.data = data
         self.failure: str | None = None
-        """Why the directory does not serve; None while it does."""
+        """Why the directory does not serve; None while it serves."""
         self.lock: DirectoryLock | None = None
         self.clean = False
         """True if its last owner closed it cleanly, so that its logs need no recovery."""
         self.failed_before = False
-        """True if its disk failed since the machine was started: a flush may then have left data only in the cache."""
+        """True if the disk failed after the machine was started: a flush may then have left data only in the page
+        cache.
+        """
         self.replicates = False
-        """True if other directories have what its logs lost, so that a log is better cut at a hole than kept."""
+        """True if other directories have copies of its logs: a log is then cut at a hole instead of kept."""
         self.below_high_watermark = False
-        """True next to a live owner: only records below the checkpointed high watermarks count."""
+        """True if another process owns the directory: only records below the checkpointed high watermarks are shown."""
         self.has_checkpoints = False
         self.reserve = Reserve(data.path, data.files, warn)
         self.writer = self._writer(CheckpointFiles.empty())
@@ -52,7 +54,7 @@ class OpenDirectory:
             self.lock.renew()
 
     def read_checkpoints(self) -> None:
-        """Read its checkpoints. Raises OSError."""
+        """Read the directory's checkpoints. Raises OSError."""
         present = CheckpointFiles.read(self.data.files, self.data.path, self._warn)
         self.writer = self._writer(present)
         self.has_checkpoints = True
@@ -66,7 +68,7 @@ class OpenDirectory:
 
 
 class Directories:
-    """All of an engine's data directories, in the order given. Changed only under the manager's lock."""
+    """All data directories of an engine, in the order given. Changed only under the manager's lock."""
 
     def __init__(
         self, opened: Sequence[OpenDirectory], warn: ReportLine, *, one_of_many: bool = False
@@ -80,11 +82,11 @@ class Directories:
             data.files.read_only,
         )
         self.one_of_many = one_of_many
-        """True if directories of other engines have other partitions of the topics."""
+        """True if other engines' directories have further partitions of the same topics."""
         self.on_failure: Callable[[OpenDirectory], None] = lambda _: None
         self._warn = warn
         self.by_partition: dict[TopicPartition, OpenDirectory] = {}
-        """The directory of each partition that was found or made. Changed by `place` and `forget`."""
+        """The directory of each partition that was found or made. `place` and `forget` change it."""
         self._counts: Counter[OpenDirectory] = Counter()
 
     def __str__(self) -> str:
@@ -112,7 +114,7 @@ class Directories:
             for directory in self.all
         )
 
-    # Which directory has each partition.
+    # The directory of each partition.
 
     def place(self, partition: TopicPartition, directory: OpenDirectory) -> None:
         self.forget([partition])
@@ -127,7 +129,10 @@ class Directories:
                 self._counts[directory] -= 1
 
     def choose(self) -> OpenDirectory:
-        """Return the directory for a new partition: the serving one with the fewest (OSError if none serves)."""
+        """Return the directory for a new partition: the serving directory with the fewest partitions.
+
+        Raises OSError if no directory serves.
+        """
         if not self.online:
             raise OSError(errno.EIO, f"{self.all[0].failure}")
         return min(self.online, key=lambda directory: self._counts[directory])
@@ -145,7 +150,7 @@ class Directories:
     # Failures.
 
     def fail(self, directory: OpenDirectory, error: OSError) -> None:
-        """Continue without `directory`; its partitions are offline from now on."""
+        """Stop serving from `directory`; its partitions are offline from now on."""
         if directory.failure is None:
             reason = _reason(error)
             directory.failure = f"{directory} failed: {reason}"
@@ -153,7 +158,10 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`; False if it fails the directory. Raises OSError if the disk is full or no other one serves."""
+        """Run `action`; return False if an error of `action` makes the directory fail.
+
+        Raises OSError if the disk is full, or if no other directory serves.
+        """
         try:
             action()
         except OSError as error:
@@ -164,7 +172,7 @@ class Directories:
         return True
 
     def attempt_each(self, action: Callable[[OpenDirectory], object]) -> None:
-        """Run `action` for every serving directory (see `attempt`)."""
+        """Run `action` for each serving directory, as `attempt` does."""
         for directory in self.online:
             self.attempt(directory, lambda: action(directory))  # noqa: B023 (called before the next round)
 
@@ -191,18 +199,20 @@ class DeletedDirectories:
         self._warn = warn
         self._due: dict[str, _Deleted] = {}
         self._removed: list[Callable[[], None]] = []
-        """Close the files of what the last pass removed: a reader may have opened one just before."""
+        """Functions that close the files of the directories that the last pass removed; a reader may have opened a
+        file just before.
+        """
         self._lock = Lock()
 
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:
-        """Schedule the removal of the directory `name` at `due`, which then calls `close_files`."""
+        """Schedule the removal of the directory `name` at the time `due`; the removal then calls `close_files`."""
         with self._lock:
             self._due[name] = _Deleted(due, due - self._data.clock(), close_files)
 
     def remove_due(self, now: Timestamp) -> None:
-        """Remove the directories that are due; one that cannot be removed is tried again later. Blocks."""
+        """Remove the directories that are due. One that cannot be removed is tried again later. Blocks."""
         with self._lock:
-            # If the clock was set back, none waits longer than its delay from now on.
+            # If the clock was set back, no directory waits longer than its delay, counted from now.
             self._due = {
                 name: one._replace(due=min(one.due, Timestamp(now + one.delay_ms)))
                 for name, one in self._due.items()

@@ -1,4 +1,4 @@
-"""The identity of data directories: each one's meta.properties, and whether they belong together."""
+"""The identity of data directories: the meta.properties of each, and whether they belong together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from topicfs.storage.errors import StorageError
 
 
 def write_missing_meta_properties(directories: Directories) -> None:
-    """Write the IDs of new directories; add the directory ID that an old one lacks (CorruptionError, OSError).
+    """Write the IDs of new directories, and add the directory ID that an old directory lacks.
 
-    Raises StorageError unless all belong to one cluster and node, each with its own directory ID.
+    Raises StorageError unless all belong to one cluster and node and have different directory IDs; CorruptionError,
+    OSError.
     """
     found: dict[OpenDirectory, MetaProperties] = {}
     new: list[OpenDirectory] = []

@@ -26,7 +26,7 @@ from topicfs.storage.model import (
 
 
 def loaded_logs(partitions: Iterable[object]) -> Iterator[Log]:
-    """Return those of `partitions` whose logs were loaded, even if a log went offline later."""
+    """Return the logs of those `partitions` that were loaded, even if a log went offline later."""
     return (partition for partition in partitions if isinstance(partition, Log))
 
 
@@ -54,7 +54,7 @@ class OfflinePartition:
         self.reason = self.unknown = reason
 
     def offsets(self) -> PartitionOffsets:
-        """Return an empty range at the checkpointed log start offset."""
+        """Return an empty range at the log start offset of the checkpoint."""
         start = self.log_start_offset
         return PartitionOffsets(
             log_start_offset=start,
@@ -99,7 +99,7 @@ class OfflinePartition:
         return None
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Do nothing: nothing ever changes here."""
+        """Do nothing, because this partition never changes."""
         return lambda: None
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:

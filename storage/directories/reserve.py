@@ -1,9 +1,9 @@
 """The reserve: space kept in a data directory, so that operations that free space succeed even on a full disk.
 
-Freeing space takes some: retention may begin a segment, and deleting a topic writes `topicfs.topics` beside its old
-copy. A file of random bytes, `topicfs.reserve`, which a broker ignores, keeps that space. On a full disk it is
-deleted, the operation is done, and it is made again once there is space. In between, logs accept no records: a writer
-that retries would be the first to use the space.
+Freeing space needs some space: retention may begin a segment, and deleting a topic writes a new `topicfs.topics`
+before the old one is removed. A file of random bytes, `topicfs.reserve`, which a broker ignores, keeps that space. On
+a full disk the file is deleted, the operation is done, and the file is made again once there is space. Meanwhile logs
+accept no records, because a writer that retries would otherwise use the space first.
 """
 
 import errno
@@ -22,15 +22,15 @@ from topicfs.storage.messages import ReportLine
 T = TypeVar("T")
 
 RESERVE_BYTES = 1 << 20
-"""Enough for any of the small files of a directory with ten thousand partitions."""
+"""Large enough for any of the small files of a directory with ten thousand partitions."""
 MAX_DISK_SHARE = 64
-"""The reserve takes at most one in this many bytes of a small disk."""
+"""On a small disk, the reserve takes at most 1/64 of the disk."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether only space is missing, which is no failure of the disk."""
+    """Return whether the error only means that there is no space, so that the disk has not failed."""
     return error.errno in _FULL
 
 
@@ -46,7 +46,7 @@ class Reserve:
 
     def __init__(self, directory: Path, files: FileSystem, warn: ReportLine) -> None:
         self.append_gate = AppendGate()
-        """Checked by the directory's logs before they grow."""
+        """Closed to refuse appends; the directory's logs check it before they grow."""
         self._path = directory / names.RESERVE
         self._files = files
         self._warn = warn
@@ -55,7 +55,7 @@ class Reserve:
         self._is_there = False
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Run `action`; if the disk is full, run it again with the reserve's space. It must be repeatable."""
+        """Run `action`; if the disk is full, run it again with the reserve's space. So `action` must be repeatable."""
         try:
             return action()
         except OSError as error:
@@ -80,7 +80,10 @@ class Reserve:
 
     @contextmanager
     def lent_when_low(self) -> Iterator[None]:
-        """Lend the space for long work, such as opening and closing, if the disk has less than the reserve."""
+        """Inside the block, make the reserve's space available if the disk has less free space than the reserve.
+
+        For long work, such as opening and closing logs.
+        """
         if self._existed() and self._is_low():
             with self.lent():
                 yield
@@ -88,7 +91,7 @@ class Reserve:
             yield
 
     def begin(self) -> None:
-        """Find the reserve, or make it; without space for it, it is made once there is. Raises OSError."""
+        """Find the reserve, or make it; if there is no space, it is made later. Raises OSError."""
         with self._lock:
             wanted, _available, _free = self._sizes()
             self._is_there = self._files.exists(self._path) and self._files.size(self._path) >= wanted
@@ -106,7 +109,7 @@ class Reserve:
                 self._make()
 
     def _existed(self) -> bool:
-        """Return whether there is a reserve, or was one whose space may not be used up yet."""
+        """Return whether the reserve exists, or existed and its space must be kept free for it."""
         return self._is_there or self.append_gate.closed
 
     def _remove(self) -> None:
@@ -117,7 +120,7 @@ class Reserve:
         with suppress(OSError):
             self._files.sync_directory(
                 self._path.parent
-            )  # A journaling file system frees blocks only once this is on disk.
+            )  # A journaling file system frees the blocks only once the deletion is on disk.
 
     def _make(self) -> None:
         if self._is_there or self._borrowers:
@@ -126,8 +129,8 @@ class Reserve:
             wanted, _available, free = self._sizes()
             if free < wanted:
                 return
-            # Only writing shows whether this user gets so much. The bytes cannot be compressed, and are
-            # flushed, so that the reserve has all of its space even after a crash.
+            # Only a write shows whether this user may use so much space. The bytes cannot be compressed, and
+            # are flushed, so that the reserve has all of its space even after a crash.
             self._files.write_bytes(self._path, os.urandom(wanted), sync=True)
         except OSError:
             with suppress(OSError):
@@ -140,7 +143,7 @@ class Reserve:
         try:
             wanted, available, _free = self._sizes()
         except OSError:
-            return False  # The next write reports what is wrong with such a disk.
+            return False  # The next write reports the error of such a disk.
         return available < wanted
 
     def _sizes(self) -> _Sizes:

@@ -1,7 +1,7 @@
-"""The one interface through which the engine uses a disk.
+"""The only interface through which the engine uses a disk.
 
-Tests replace it by a disk that crashes, fills up and fails. Every method raises OSError (its errno says why) unless
-stated otherwise; a disk opened read-only raises ReadOnlyError for every change.
+Tests replace the disk by one that crashes, fills up and fails. Unless stated otherwise, every method raises OSError,
+whose errno gives the reason. On a disk opened read-only, every change raises ReadOnlyError.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class DirectoryEntry(NamedTuple):
 
 
 class FileEnds(NamedTuple):
-    """Size of a file in bytes, and its first and its last bytes."""
+    """Size of a file in bytes, its first bytes and its last bytes."""
 
     size: int
     first: bytes
@@ -40,9 +40,10 @@ class DiskSpace(NamedTuple):
 
 
 class File(Protocol):
-    """An open file, readable from any thread; its descriptor may be closed and opened again.
+    """An open file, readable from any thread.
 
-    The caller's lock guards changes. Before the first change, a file with other hard links is replaced by a copy.
+    Its descriptor may be closed meanwhile, and opened again for the next use. A lock of the caller guards changes.
+    Before the first change, a file with other hard links is replaced by a copy.
     """
 
     @property
@@ -52,43 +53,46 @@ class File(Protocol):
         """Return the file's size as the disk reports it."""
 
     def append(self, data: Buffer) -> None:
-        """Append `data`: all of it, or none with OSError."""
+        """Append all of `data`. Raises OSError, and then appends none of it."""
 
     def pwrite(self, data: Buffer, position: Position) -> None:
-        """Write all of `data` at `position`, or raise OSError; what a failed write added at the end is cut off."""
+        """Write all of `data` at `position`. Raises OSError.
+
+        Bytes that the failed write added at the end are cut off.
+        """
 
     def pread(self, size: int, position: Position) -> bytes:
         """Return up to `size` bytes from `position`; fewer only at the end of the file."""
 
     def map(self, length: int) -> memoryview:
-        """Return the first `length` bytes as a read-only mapping; ValueError if the file is shorter.
+        """Return the first `length` bytes as a read-only mapping. Raises ValueError if the file is shorter.
 
-        The mapping stays valid after a close. Call this again for each use: it is cheap, shows all earlier writes,
-        and lets an idle mapping be dropped.
+        The mapping stays valid after a close. Call this again for each use: the call is cheap, the mapping then shows
+        all earlier writes, and an idle mapping can be dropped.
         """
 
     def truncate(self, size: int) -> None:
-        """Cut to `size` bytes, or extend with zeros that take no space."""
+        """Cut the file to `size` bytes, or extend it with zeros that take no space."""
 
     def sync(self) -> None:
         """Flush the content to disk. Blocks."""
 
     def moved(self, path: Path) -> None:
-        """Note that the file, or a directory above it, was renamed: its path is now `path`."""
+        """Note that the file, or a directory above it, was renamed: the file's path is now `path`."""
 
     def close(self) -> None:
-        """Free the descriptor. Idempotent."""
+        """Close the descriptor. Idempotent."""
 
 
 class FileSystem(Protocol):
-    """A disk. Paths are absolute; nothing here keeps a current directory."""
+    """A disk. Paths are absolute, because there is no current directory."""
 
     @property
     def read_only(self) -> bool:
         """True if every change of the disk raises ReadOnlyError."""
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file; with `create`, make it if it is missing. Raises FileNotFoundError otherwise."""
+        """Open a file. If it is missing, `create` makes it; without `create`, raises FileNotFoundError."""
 
     def exists(self, path: Path) -> bool: ...
 
@@ -96,37 +100,49 @@ class FileSystem(Protocol):
         """Return the file's size as the disk reports it."""
 
     def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
-        """Return the entries whose names begin with `prefix`, sorted. Raises FileNotFoundError, NotADirectoryError."""
+        """Return the sorted entries whose names begin with `prefix`. Raises FileNotFoundError, NotADirectoryError."""
 
     def make_directory(self, path: Path, *, private: bool = False) -> None:
-        """Make a directory in an existing one; with `private`, only its owner may enter it. Raises FileExistsError."""
+        """Make a directory in an existing one; with `private`, only its owner may enter it.
+
+        Raises FileExistsError.
+        """
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory; OSError (ENOTEMPTY) for any other."""
+        """Remove an empty directory. Raises OSError (ENOTEMPTY) if it is not empty."""
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file or directory atomically, replacing a file at `target`."""
 
     def link(self, source: Path, target: Path) -> bool:
-        """Give a file a second, free name; False if the disk cannot do that (another disk, or no hard links)."""
+        """Give a file a second name, which must be free.
+
+        Return False if the disk cannot do that, because it has no hard links or `target` is on another disk.
+        """
 
     def unlink(self, path: Path) -> None:
-        """Unlink a file. Raises FileNotFoundError."""
+        """Remove a file's name. Raises FileNotFoundError."""
 
     def read_bytes(self, path: Path) -> bytes:
-        """Return the content of a small file. Raises CorruptionError if it is larger than such files can be."""
+        """Return the content of a small file.
+
+        Raises CorruptionError if the file is larger than any small file can be.
+        """
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        """Return a file's size and up to `length` bytes of both ends, without keeping it open. Raises FileNotFoundError."""
+        """Return a file's size and up to `length` bytes of each end, without keeping the file open.
+
+        Raises FileNotFoundError.
+        """
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
-        """Create or replace a small file in place (not atomic); with `sync`, flush its content to disk."""
+        """Create a small file or replace its content, not atomically; with `sync`, flush the content to disk."""
 
     def sync_directory(self, path: Path) -> None:
         """Flush the names in a directory to disk. Blocks."""
 
     def sync_all(self, path: Path) -> None:
-        """Flush everything in and below a directory to disk, even if that flushes the whole disk. Blocks."""
+        """Flush the directory and everything below it to disk, even if that flushes the whole disk. Blocks."""
 
     def modified_time_ms(self, path: Path) -> Timestamp: ...
 

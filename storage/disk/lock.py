@@ -1,9 +1,9 @@
 """The lock on a data directory: Kafka's `.lock`, with a POSIX record lock (kafka-storage.md#directory-lock).
 
-A broker (Java's FileChannel.tryLock) locks the whole file exclusively. This engine locks its first byte shared, which
-excludes a broker too, and tells the two apart. The lock ends with its process. A forked child does not inherit it,
-and the process loses it when it closes *any* descriptor of the file: take it after daemonizing, and query it only
-through this module.
+A broker (Java's FileChannel.tryLock) locks the whole file exclusively. This engine takes a shared lock on the first
+byte, which excludes a broker too, and shows that the owner is not a broker. The lock ends with its process. A forked
+child does not inherit the lock, and the process loses it when it closes *any* descriptor of the file. So take the
+lock after daemonizing, and query it only through this module.
 """
 
 import errno
@@ -20,7 +20,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.plain_files import open_plain
 from topicfs.storage.errors import DirectoryLockedError
 
-# struct flock, as glibc on 64 bits and the BSDs define it.
+# struct flock as 64-bit glibc and the BSDs define it.
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 
 
@@ -30,7 +30,9 @@ class _Identity(NamedTuple):
 
 
 _held: dict[_Identity, int] = {}
-"""The lock files held, each with the process ID at that time: a forked child inherits the entry, not the lock."""
+"""The lock files held, each with the ID of the process that took the lock: a forked child inherits this dictionary,
+but not the locks.
+"""
 _held_guard = Lock()
 
 
@@ -38,7 +40,7 @@ class DirectoryLock:
     """Ownership of a data directory, until `release` or the end of the process."""
 
     def __init__(self, directory: Path) -> None:
-        """Take the lock; raises DirectoryLockedError (with the holder's process id), OSError."""
+        """Take the lock. Raises DirectoryLockedError (with the holder's process ID), OSError."""
         self.directory = directory
         self._path = directory / names.LOCK
         with _held_guard:
@@ -48,11 +50,11 @@ class DirectoryLock:
 
     @property
     def held(self) -> bool:
-        """True if this process has the lock; False in a child that was forked after it was taken."""
+        """True if this process has the lock; False in a child that was forked after the lock was taken."""
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:
-        """Take the lock again if the directory was replaced; errors change nothing.
+        """Take the lock again if the directory was replaced; an error leaves everything as it was.
 
         Raises DirectoryLockedError, OSError.
         """
@@ -69,7 +71,7 @@ class DirectoryLock:
         with _held_guard:
             if self._descriptor < 0:
                 return
-            # If the directory vanished and came back, the lock file may be another process's.
+            # If the directory vanished and came back, the lock file may belong to another process.
             with suppress(OSError):
                 if self.held and _identity_at(self._path) == self._identity:
                     self._path.unlink()
@@ -88,8 +90,8 @@ class DirectoryLock:
             try:
                 self._lock(descriptor)
                 identity = _identity(os.fstat(descriptor))
-                # The previous holder may have deleted the file between our open and our lock; another process
-                # can then lock a new file, and our lock protects nothing.
+                # The previous holder may have deleted the file after we opened it and before we locked it.
+                # Another process can then lock a new file, and our lock protects nothing.
                 if identity == _identity_at(self._path):
                     return descriptor, identity
             except BaseException:
@@ -98,7 +100,10 @@ class DirectoryLock:
             os.close(descriptor)
 
     def _refuse_own_second(self) -> None:
-        """Raise if this process has the lock: a second one would succeed, and closing it would drop the first."""
+        """Raise an error if this process already has the lock.
+
+        A second lock would succeed, and closing its descriptor would release the first lock.
+        """
         identity = _identity_at(self._path)
         if identity is not None and _held.get(identity) == os.getpid():
             raise DirectoryLockedError(self.directory, os.getpid())
@@ -110,7 +115,7 @@ class DirectoryLock:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
             raise DirectoryLockedError(self.directory, _holder(descriptor)) from None
-        # In one step, so that the byte is never unlocked.
+        # In a single step, so that the first byte is never unlocked.
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
 
 
@@ -118,13 +123,16 @@ class LockHolder(NamedTuple):
     """The owner of a data directory."""
 
     pid: int | None
-    """None if the system does not report it (another pid namespace, another machine)."""
+    """None if the system does not report it, because the owner is in another PID namespace or on another machine."""
     is_this_engine: bool
-    """True if the owner is a process of this engine, not a broker: the only replica is here."""
+    """True if the owner is a process of this engine and not a broker, so that no other replica exists."""
 
 
 def find_holder(directory: Path) -> LockHolder | None:
-    """Return the process that holds `directory`'s lock, or None. Changes and creates nothing. Raises OSError."""
+    """Return the process that holds `directory`'s lock; None if no process holds it. Raises OSError.
+
+    Changes and creates nothing.
+    """
     path = directory / names.LOCK
     with _held_guard:
         identity = _identity_at(path)
@@ -135,7 +143,7 @@ def find_holder(directory: Path) -> LockHolder | None:
         try:
             descriptor = open_plain(path, os.O_RDONLY)
         except FileNotFoundError:
-            # The owner has just released the lock and deleted its file.
+            # The owner released the lock and deleted its file a moment ago.
             return None
         try:
             kind, pid = _conflicting_lock(descriptor)
@@ -152,7 +160,7 @@ def _holder(descriptor: int) -> int | None:
 
 
 def _conflicting_lock(descriptor: int) -> tuple[int, int]:
-    """Return the type and the process ID of a lock on the first byte, which every owner holds (F_GETLK)."""
+    """Return the type and the process ID of a lock on the first byte, which every owner locks (F_GETLK)."""
     if sys.platform == "darwin":
         _, _, pid, kind, _ = _FLOCK.unpack(
             fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET))

@@ -1,4 +1,4 @@
-"""A file in memory, for data that is rebuilt for a directory in which nothing may be written."""
+"""A file in memory, for data that is rebuilt while the directory must not be written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from topicfs.storage.model import Buffer, Position
 
 
 class MemoryFile:
-    """Implements `storage.disk.filesystem.File`; `path` only names the file that it replaces."""
+    """Implements `storage.disk.filesystem.File`; `path` is only the name of the file that it replaces."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,7 +23,7 @@ class MemoryFile:
     def pwrite(self, data: Buffer, position: Position) -> None:
         missing = position + len(data) - len(self._data)
         if missing > 0:
-            # A new buffer, because a mapped one cannot be extended.
+            # A new buffer, because a buffer that is mapped cannot be extended.
             self._data = self._data + bytes(missing)
         self._data[position : position + len(data)] = data
 
@@ -39,7 +39,7 @@ class MemoryFile:
         self._data = self._data[:size] + bytes(max(0, size - len(self._data)))
 
     def sync(self) -> None:
-        """Do nothing: the content ends with the process."""
+        """Do nothing, because the content ends with the process."""
 
     def moved(self, path: Path) -> None:
         self.path = path

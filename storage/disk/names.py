@@ -28,7 +28,7 @@ from topicfs.storage.errors import InvalidConfigError, InvalidNameError, TopicEx
 from topicfs.storage.model import Offset, TopicPartition
 
 MAX_PARTITIONS = 10_000
-"""Most partitions of one topic; partition numbers are below it."""
+"""Largest number of partitions of one topic; partition numbers are lower."""
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -39,30 +39,30 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 TOPIC_SETTINGS = "topicfs.topics"
-"""The topics' overrides; a plain file that a broker ignores."""
+"""The topics' overrides, in a plain file that a broker ignores."""
 RESERVE = "topicfs.reserve"
 HANDOVER = "topicfs.handover"
 MIRROR = "topicfs.mirror"
 QUEUES = "topicfs.queues"
-"""The settings of share groups, and the records that they rejected."""
+"""The settings of share groups, and the records that share groups rejected."""
 REPLICAS = "topicfs.replicas"
-"""The replicas of all partitions, the same in each data directory that replicates."""
+"""The replicas of all partitions; the file is the same in each data directory that replicates."""
 SCRUB = "topicfs.scrub"
-"""The progress of the scrub, and when the last one ended."""
+"""The progress of the scrub, and the time at which the last scrub ended."""
 COMMITTED_WRITES = "topicfs.writes"
-"""The committed writes, by query or application."""
+"""The last committed write of each query or application."""
 PRODUCERS = "topicfs.producers"
 """The progress of named producers."""
 DATA_DIRECTORY_FILES = frozenset({
     META_PROPERTIES, CLEAN_SHUTDOWN, RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS,
     TOPIC_SETTINGS, RESERVE, HANDOVER, MIRROR, QUEUES, REPLICAS, SCRUB, COMMITTED_WRITES, PRODUCERS,
 })  # fmt: skip
-"""Plain files that identify a data directory; `.lock` is not one, because other programs have it, too."""
+"""Plain files that identify a data directory. `.lock` does not, because other programs use that name too."""
 
 OWN_COPY_SUFFIX = ".own.deleted"
-"""Suffix of a copy that will replace a file with other hard links; a leftover copy is removed."""
+"""Suffix of a copy that will replace a file that has other hard links; a copy that was left over is removed."""
 VIEW_SUFFIX = ".view"
-"""Suffix of the file in which a mount caches where a segment's rendered records begin; a broker ignores it."""
+"""Suffix of a mount's cache of the positions at which a segment's rendered records begin; a broker ignores it."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
@@ -72,7 +72,7 @@ SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-inde
 
 MAX_TOPIC_LENGTH = 249
 MAX_NAME_BYTES = 255
-"""Largest name that file systems allow."""
+"""Largest size of a file name in bytes that file systems allow."""
 MAX_PARTITION = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
@@ -91,7 +91,7 @@ _MAX_OFFSET = 2**63 - 1
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidNameError unless `name` may be a topic's."""
+    """Raise InvalidNameError unless `name` may be the name of a topic."""
     if not name:
         raise InvalidNameError("a topic's name must not be empty")
     if name in (".", ".."):
@@ -104,7 +104,7 @@ def check_topic_name(name: str) -> None:
         )
 
 
-@lru_cache(maxsize=4096)  # In a listing, the partitions of one topic follow each other.
+@lru_cache(maxsize=4096)  # A listing has the partitions of a topic one after the other.
 def is_topic_name(name: str) -> bool:
     try:
         check_topic_name(name)
@@ -114,17 +114,17 @@ def is_topic_name(name: str) -> bool:
 
 
 def collision_key(topic: str) -> str:
-    """Return the key that must be unique among topics: `.` and `_` are the same in metric names."""
+    """Return the key that must be unique among topics, because metric names do not distinguish `.` from `_`."""
     return topic.replace(".", "_")
 
 
 def is_internal(topic: str) -> bool:
-    """Return whether the topic is one of Kafka's own, never written by users."""
+    """Return whether the topic is one of Kafka's own topics, which users never write."""
     return topic in INTERNAL_TOPICS
 
 
 class DirectoryMark(Enum):
-    """The state of a partition, shown by the end of its directory's name."""
+    """The state of a partition, which the end of its directory's name shows."""
 
     LIVE = ""
     DELETE = "delete"
@@ -137,7 +137,7 @@ _MARKS = tuple(f"-{mark.value}" for mark in DirectoryMark if mark.value)
 
 class PartitionDirectoryName(NamedTuple):
     partition: TopicPartition
-    """The partition; its topic may be cut short if the directory is marked."""
+    """The partition; in a marked directory's name, its topic may be cut short."""
     mark: DirectoryMark
 
 
@@ -146,7 +146,10 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: str | None = None) -> str:
-    """Build a marked name, cutting the topic to fit unless FUTURE. `unique`: 32 hex digits; None: random."""
+    """Build a marked name; except for FUTURE, cut the topic so that the name fits.
+
+    `unique`: 32 hex digits; None: random digits.
+    """
     if mark is DirectoryMark.LIVE:
         raise ValueError("a live directory has no mark")
     tail = f"-{partition.partition}.{unique or uuid4().hex}-{mark.value}"
@@ -155,9 +158,9 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
 
 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
-    """Parse a directory's name: the partition follows the last dash. None: not a partition's directory.
+    """Parse a directory's name: the partition number follows the last dash. None: not a partition's directory.
 
-    Stricter than a broker, which accepts +1 or 01 as a partition: here a partition has one name.
+    This is stricter than a broker, which accepts +1 or 01 as a number: here each partition has exactly one name.
     """
     marked = re.fullmatch(_MARKED_DIRECTORY, name) if name.endswith(_MARKS) else None
     if marked:
@@ -184,7 +187,7 @@ class SegmentFileKind(Enum):
 
 
 class SegmentFileState(Enum):
-    """A temporary suffix after the file's own suffix."""
+    """The temporary suffix of a file's name, after the suffix for its kind."""
 
     LIVE = ""
     DELETED = ".deleted"
@@ -201,16 +204,16 @@ class SegmentFileName(NamedTuple):
 def segment_file(
     base_offset: Offset, kind: SegmentFileKind, state: SegmentFileState = SegmentFileState.LIVE
 ) -> str:
-    """Build a name: the base offset in 20 digits, the suffix, and the temporary suffix after it."""
-    # Not `value`, a property that takes as long as the rest: a start builds a thousand names.
+    """Build a name: the base offset in 20 digits, the suffix for the kind, and the temporary suffix."""
+    # Not `value`: that property takes as long as all other work here, and a start builds a thousand names.
     return f"{base_offset:020d}{kind._value_}{state._value_}"
 
 
 @lru_cache(
     maxsize=4096
-)  # The same few names are in each directory, and are parsed several times while it is loaded.
+)  # The same few names occur in every directory, and each is parsed several times while the directory is loaded.
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Parse a name inside a partition's directory. None: not a segment's file."""
+    """Parse the name of a file in a partition's directory. None: not a segment's file."""
     match = _SEGMENT_FILE.fullmatch(name)
     if not match or int(match["base"]) > _MAX_OFFSET:
         return None
@@ -224,7 +227,7 @@ EMPTY_LOG = (
     segment_file(Offset(0), SegmentFileKind.TIME_INDEX),
     LEADER_EPOCHS,
 )
-"""The files of a cleanly closed log that never had a record; all are empty."""
+"""The files of a cleanly closed log that never had a record. All of them are empty."""
 
 
 def view_file(base_offset: Offset) -> str:
@@ -232,7 +235,7 @@ def view_file(base_offset: Offset) -> str:
 
 
 def parse_view_file(name: str) -> Offset | None:
-    """Parse a view file's name, finished or temporary, to its segment's base offset. None: not a view file."""
+    """Return the base offset of the segment of a view file, finished or temporary. None: not a view file's name."""
     match = _VIEW_FILE.fullmatch(name)
     return Offset(int(match[1])) if match else None
 
@@ -241,15 +244,15 @@ class WriteId(NamedTuple):
     """The identity of a write committed as a whole: a micro-batch, an application's version, or a single write."""
 
     query: str
-    """Letters, digits, dots, underscores and dashes; at most 64."""
+    """The ID of the query: letters, digits, dots, underscores and dashes; at most 64 characters."""
     batch: int | None = None
-    """Number of the micro-batch, or the application's version; None: the write is never repeated."""
+    """Number of the micro-batch, or the application's version; None: a single write, which is never repeated."""
     target: str = ""
     """ID of the topic that the query writes to; empty if each row names its topic."""
 
     @property
     def series(self) -> str:
-        """The name of all micro-batches of one query into one target."""
+        """The common name of all micro-batches of one query into one target."""
         return f"{self.query}@{self.target}" if self.target else self.query
 
     def __str__(self) -> str:
@@ -260,7 +263,7 @@ WRITE_PREFIX = "topicfs.write."
 
 
 class WriteFileKind(Enum):
-    """The kind of a write's file, from the end of its name; `storage.staging` describes the order."""
+    """The kind of a write's file, which the end of its name shows; `storage.staging` describes their order."""
 
     STAGED = "staged"
     REQUESTED = "requested"
@@ -272,11 +275,11 @@ class WriteFile(NamedTuple):
     write: WriteId
     kind: WriteFileKind
     part: str = ""
-    """Distinguishes the staged files of one write; empty for the others."""
+    """Distinguishes the staged files of one write; empty for other kinds."""
 
 
 def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
-    """Build the name of one of a write's files. Raises ValueError if the query ID cannot be in a file name."""
+    """Build the name of a file of a write. Raises ValueError if the query ID cannot be part of a file name."""
     batch = "once" if write.batch is None else write.batch
     name = ".".join(["topicfs.write", write.series, str(batch), *([part] if part else []), kind.value])
     if parse_write_file(name) != (write, kind, part):
@@ -295,7 +298,7 @@ def parse_write_file(name: str) -> WriteFile | None:
 
 
 def check_new_topic(name: str, existing: Iterable[str]) -> None:
-    """Raise InvalidNameError or TopicExistsError unless `name` may join the `existing` topics."""
+    """Raise InvalidNameError or TopicExistsError unless a topic `name` can be added to the `existing` topics."""
     check_topic_name(name)
     if name == CLUSTER_METADATA_TOPIC:
         raise InvalidNameError(f"{name}: reserved for Kafka's own metadata log")

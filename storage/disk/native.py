@@ -1,7 +1,7 @@
 """The real disk, through system calls. A pool closes the descriptors of files that were not used lately.
 
-A system call holds a reference to its descriptor, which is closed with the last reference; reads and writes take no
-lock.
+A system call holds a reference to its descriptor, and the descriptor is closed with the last reference. Reads and
+writes take no lock.
 """
 
 from __future__ import annotations
@@ -30,19 +30,23 @@ _MAX_SMALL_FILE_BYTES = 512 << 20
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _SHARE_OF_LIMIT = 4
-"""The pool holds 1/4 of the process's limit in files, each with two descriptors: half the limit is left."""
+"""The pool holds 1/4 as many files as the process may open descriptors. A file has two descriptors, so half the limit
+is left.
+"""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Errors of link(2) between two disks, and on file systems without hard links."""
+"""Errors of link(2) if the names are on different disks, or the file system has no hard links."""
 _PAGE_BYTES = 4096
 _TAIL_BYTES = 8
 """A file that ends in this many zeros was preallocated, and its owner will trim it."""
 _MAX_COPIED_BYTES = 64 << 20
-"""Largest file that is copied because its owner may trim it; larger than any index, which has 10 MiB by default."""
+"""Largest file that is copied, instead of mapped, because its owner may trim it. By default an index has 10 MiB at
+most.
+"""
 
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Add the file's name to an OSError of the block: system calls on a descriptor do not know it."""
+    """Add the file's name to an OSError of the block, because system calls on a descriptor do not know it."""
     try:
         yield
     except OSError as error:
@@ -60,14 +64,17 @@ def system_clock() -> Timestamp:
 
 
 class _Descriptor:
-    """An open descriptor, closed with its last reference. Hold a reference during a system call on its number."""
+    """An open descriptor, which is closed with its last reference.
+
+    Hold a reference while a system call uses its number.
+    """
 
     __slots__ = ("number", "shared")
 
     def __init__(self, number: int, *, shared: bool) -> None:
         self.number = number
         self.shared = shared
-        """True if the file has other hard links, which must not change with it."""
+        """True if the file has other hard links, whose content must not change with it."""
 
     def __del__(self) -> None:
         os.close(self.number)
@@ -77,16 +84,17 @@ class _Descriptor:
 
 
 class DescriptorPool:
-    """Takes descriptors back from files that were not used since the clock hand last passed them (CLOCK algorithm)."""
+    """Closes descriptors of files that were not used since the clock hand last passed them (CLOCK algorithm)."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        # In the order of the clock hand; not a deque, because a closed file is removed from any position.
+        # In the order of the clock hand. Not a deque, because a file that is closed is removed from any
+        # position.
         self._files: OrderedDict[NativeFile, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def lend(self, file: NativeFile, descriptor: _Descriptor, mapping: memoryview | None = None) -> None:
-        """Register what `file` just opened, after closing other files above the capacity."""
+        """Register what `file` has just opened, after closing other files if there are too many."""
         with self._lock:
             if not file.pooled:
                 self._make_room()
@@ -127,7 +135,7 @@ class NativeFile:
         self.used = False
 
     def reach(self, *, create: bool = False) -> None:
-        """Open the file now, with `create` also if it is missing. Raises OSError."""
+        """Open the file now; with `create`, make it if it is missing. Raises OSError."""
         self._open(os.O_CREAT if create else 0)
 
     def size(self) -> int:
@@ -143,7 +151,7 @@ class NativeFile:
             descriptor = self._own()
         self.used = True
         try:
-            # One call writes everything, unless the disk is full or a signal interrupts it.
+            # One call writes all bytes, unless the disk is full or a signal interrupts it.
             written = os.pwrite(descriptor.number, data, position)
             if written != len(data):
                 self._pwrite_rest(descriptor.number, memoryview(data), position, written)
@@ -165,7 +173,7 @@ class NativeFile:
         return data
 
     def open_file(self) -> HeldFile:
-        """Return the open file, which may be renamed, replaced or unlinked while somebody reads it."""
+        """Return the open file; it stays readable even if the file is renamed, replaced or unlinked meanwhile."""
         return self._open()
 
     def map(self, length: int) -> memoryview:
@@ -195,14 +203,14 @@ class NativeFile:
         self._pool.take_back(self)
 
     def hold(self, descriptor: _Descriptor, mapping: memoryview | None) -> None:
-        """Keep what was opened. Only for the pool, like `release`."""
-        # A reader may have opened a shared file just before its copy replaced it.
+        """Keep a descriptor and a mapping that were opened. Only for the pool, like `release`."""
+        # A reader may have opened the shared file just before its copy replaced it.
         if not descriptor.shared or self._descriptor in (None, descriptor):
             self._descriptor = descriptor
             self._mapping = mapping or self._mapping
 
     def release(self) -> None:
-        """Drop descriptor and mapping; the next use opens the file again."""
+        """Drop the descriptor and the mapping; the next use opens the file again."""
         self._descriptor = None
         self._mapping = None
 
@@ -223,11 +231,14 @@ class NativeFile:
         return _Descriptor(number, shared=found.st_nlink > 1 and self._flags == os.O_RDWR)
 
     def _own(self) -> _Descriptor:
-        """Replace a file that has other hard links by a copy; on disk on return, all or nothing. Raises OSError."""
+        """Replace a file that has other hard links by a copy, all or nothing; on return the copy is on disk.
+
+        Raises OSError.
+        """
         descriptor = self._open_again()
         if descriptor.shared:
-            # An interruption may leave the copy in a partition; a broker and this engine remove files of that
-            # name.
+            # An interruption may leave the copy in the partition; a broker and this engine remove files with
+            # its suffix.
             copy = self.path.with_name(self.path.name + names.OWN_COPY_SUFFIX)
             import shutil
 
@@ -245,7 +256,7 @@ class NativeFile:
         return descriptor
 
     def _map(self, length: int) -> memoryview:
-        """Map the whole file, so that a caller of a growing file need not map it again and again."""
+        """Map the whole file, so that the caller need not map it again each time it grows."""
         if length == 0:
             return memoryview(b"")
         descriptor = self._open()
@@ -259,13 +270,13 @@ class NativeFile:
             try:
                 mapping = _mapped(number, size)
             except ValueError:
-                # The file was cut meanwhile, but not the part that the caller may read.
+                # The file was cut meanwhile, but the part that the caller may read was not.
                 mapping = _mapped(number, length)
         self._pool.lend(self, descriptor, mapping)
         return mapping
 
     def _may_be_cut(self, number: int, size: int) -> bool:
-        """Return whether its owner may trim the file: a read past its end would kill this process (SIGBUS)."""
+        """Return whether the file's owner may trim it: a read past its end would kill this process (SIGBUS)."""
         if self._flags & os.O_ACCMODE != os.O_RDONLY or size > _MAX_COPIED_BYTES:
             return False
         return not any(os.pread(number, _TAIL_BYTES, max(0, size - _TAIL_BYTES)))
@@ -275,7 +286,7 @@ class NativeFile:
             while written < len(data):
                 written += os.pwrite(number, data[written:], position + written)
         except OSError:
-            # If the file now ends with the bytes written so far, there is nothing after `position` to lose.
+            # If the file ends with the bytes written here, cutting it at `position` loses nothing else.
             if os.fstat(number).st_size == position + written:
                 os.ftruncate(number, position)
             raise
@@ -291,9 +302,9 @@ def _sync_path(path: Path) -> None:
 
 
 def _mapped(number: int, size: int) -> memoryview:
-    """Map a file for reading.
+    """Map a file for reading. Raises ValueError, OSError.
 
-    The mapping is private if the file system has no shared ones, as in a topicfs mount. Raises ValueError, OSError.
+    The mapping is private if the file system has no shared mappings, such as a mount of topicfs.
     """
     try:
         return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
@@ -304,11 +315,11 @@ def _mapped(number: int, size: int) -> memoryview:
 
 
 def _copied(number: int, size: int) -> memoryview:
-    """Return the file's bytes up to its first hole, then zeros, which take no memory while they are only read."""
+    """Return the file's bytes up to its first hole, and then zeros, which take no memory if they are only read."""
     copied = mmap.mmap(-1, size)
     try:
         end = os.lseek(number, 0, os.SEEK_HOLE)
-    except OSError:  # The file was cut to nothing meanwhile, or its file system does not report holes.
+    except OSError:  # The file was cut to zero bytes meanwhile, or its file system does not report holes.
         end = size
     data = os.pread(number, min(end, size), 0)
     copied[: len(data)] = data
@@ -316,7 +327,7 @@ def _copied(number: int, size: int) -> memoryview:
 
 
 class NativeFileSystem:
-    """The machine's disk; `read_only` for directories that belong to someone else."""
+    """The disk of this machine; `read_only` for directories that belong to another user or process."""
 
     def __init__(self, *, read_only: bool = False, max_open_files: int | None = None) -> None:
         self.read_only = read_only
@@ -378,10 +389,10 @@ class NativeFileSystem:
             return file.read(_MAX_SMALL_FILE_BYTES)
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        path = f"{directory}/{name}"  # Making a Path takes as long as the rest.
+        path = f"{directory}/{name}"  # Making a Path takes as long as all other work here.
         descriptor, found = open_known(path, os.O_RDONLY)
         try:
-            # Most indexes are not larger than a page: one read returns both ends.
+            # Most indexes have at most one page, so one read returns both ends.
             with naming(path):
                 size = found.st_size
                 first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
@@ -443,7 +454,7 @@ def _default_capacity() -> int:
 
 
 def _sync_disk(descriptor: int, path: Path) -> None:
-    """Flush the disk of an open directory with syncfs(2), instead of two calls for each of many files.
+    """Flush the disk of an open directory with one syncfs(2), instead of two calls for each of many files.
 
     Raises OSError.
     """

@@ -21,16 +21,19 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open as os.open does, but without waiting; all users may read a new file. Raises NotAPlainFileError, OSError."""
+    """Open like os.open, but never wait; all users may read a file that this makes.
+
+    Raises NotAPlainFileError, OSError.
+    """
     return open_known(path, flags)[0]
 
 
 def open_known(path: Path | str, flags: int) -> tuple[int, os.stat_result]:
-    """Do what `open_plain` does; return the descriptor, and the result of fstat(2)."""
+    """Do the same as `open_plain`; return the descriptor, and the result of fstat(2)."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _MODE)
     except OSError as error:
-        # Errors of links, sockets, directories, and of FIFOs and devices without a peer.
+        # Errors of opening links, sockets and directories, and FIFOs and devices without a peer.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
             check_plain(path, os.lstat(path).st_mode)
         raise
@@ -44,6 +47,6 @@ def open_known(path: Path | str, flags: int) -> tuple[int, os.stat_result]:
 
 
 def check_plain(path: Path | str, mode: int) -> None:
-    """Raise NotAPlainFileError unless `mode`, as stat returns it, is that of a plain file."""
+    """Raise NotAPlainFileError unless `mode`, as returned by stat(2), is the mode of a plain file."""
     if not stat.S_ISREG(mode):
         raise NotAPlainFileError(Path(path), _KINDS.get(stat.S_IFMT(mode), "special file"))

@@ -1,4 +1,5 @@
 """Duties: the periodic work of the owner of data directories.
 
-`schedule` says when each is due, `log_cleaner` compacts, `staged_writes` appends submitted writes, `plan` previews.
+`schedule` decides when each duty is due, `log_cleaner` compacts, `staged_writes` appends submitted writes, and `plan`
+shows what would be done.
 """

@@ -8,24 +8,24 @@ from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason
 
 
 def roll_if_due(log: Log, now: Timestamp) -> None:
-    """Roll if the active segment has been open as long as it may. Raises OSError."""
+    """Roll the log if its active segment has been open as long as it may be. Raises OSError."""
     reason = roll_due(log, now)
     if reason is not None:
         log.appender.roll(reason.value)
 
 
 def roll_due(log: Log, now: Timestamp) -> RollReason | None:
-    """Return why any record written now, however small, would roll the log; None if it would not."""
+    """Return why a record written now, however small, would roll the log; None if it would not."""
     return roll_reason(roll_parameters(log, now)) if log.chain.active.size else None
 
 
 def roll_parameters(log: Log, now: Timestamp) -> RollParameters:
-    """Return the values that decide about a roll, for a record written now."""
+    """Return the values that decide whether a record written now rolls the log."""
     return log.parts.roll_parameters(0, log.log_end_offset, now, now)
 
 
 def flush_if_due(log: Log, now: Timestamp) -> None:
-    """Flush if flush.ms requires it. A failed flush takes the log offline by itself."""
-    # If the clock was set back, the flush is due.
+    """Flush the log if flush.ms requires it. A failed flush also takes the log offline."""
+    # Flush if the clock was set back.
     if log.parts.unflushed_records and not 0 <= now - log.parts.progress.last_flush_ms < log.config.flush_ms:
         log.appender.flush()

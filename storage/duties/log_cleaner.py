@@ -1,7 +1,8 @@
 """The cleaner: the duty that compacts logs, the dirtiest first (kafka-storage.md#cleaning-choice, Kafka's LogCleaner).
 
-It works beside appends, reads and other duties; code that removes segments claims the log first. After each round it
-applies retention to the compacted logs. A log with a damaged batch is not cleaned until it is loaded again.
+Appends, reads and other duties continue during its passes. Code that removes segments first claims the log. After
+each round the cleaner applies retention to the compacted logs. A log with a damaged batch is not cleaned until it is
+loaded again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class RunWithReserve(Protocol):
-    """Does work that frees space in a log's data directory, if possible even on a full disk."""
+    """Runs work that frees space in a log's data directory, if possible even on a full disk."""
 
     def __call__(self, log: Log, action: Callable[[], T], /) -> T: ...
 
@@ -51,7 +52,7 @@ class LogCleaner:
         write_checkpoints: Callable[[], None],
         lend: RunWithReserve,
     ) -> None:
-        """Make the cleaner; `write_checkpoints` writes changed first dirty offsets to disk."""
+        """Make the cleaner; `write_checkpoints` writes the first dirty offsets that have changed to disk."""
         self._settings = settings
         self._logs = logs
         self._clock = clock
@@ -67,11 +68,14 @@ class LogCleaner:
         self._paused: frozenset[TopicPartition] = frozenset()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Skip these partitions, also in the cleaner's retention, until the next call names others."""
+        """Skip these partitions, in retention too, until the next call names others."""
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
-        """Clean what is due, then apply retention, unless another thread is. Failures become warnings. Blocks."""
+        """Clean the logs that are due, then apply retention; do nothing if another thread is doing it. Blocks.
+
+        Failures become warnings.
+        """
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -86,7 +90,7 @@ class LogCleaner:
             self._running.release()
 
     def stop(self) -> None:
-        """Stop a running pass, which leaves each log as it was or cleaned, and begin no other. Blocks."""
+        """Stop a running pass, which leaves each log as it was or cleaned, and start no other pass. Blocks."""
         self._stopping.set()
         with self._running:
             pass
@@ -95,7 +99,7 @@ class LogCleaner:
         return self._settings.config.cleaner_enable and log.config.compacts
 
     def retain(self, log: Log, now: Timestamp) -> None:
-        """Apply retention; if the log is being cleaned, leave it to the next time. Blocks. Raises OSError."""
+        """Apply retention to `log`; if it is being cleaned, leave this to the next call. Blocks. Raises OSError."""
         with self._claim(log) as claimed:
             if claimed:
                 self._lend(log, partial(_retain, log, now))
@@ -110,7 +114,7 @@ class LogCleaner:
             if not self._attempt(log, "compaction", lambda: self._clean(log, due, now)):  # noqa: B023 (called at once)
                 failed.add(log)
         else:
-            return  # The close writes the checkpoints.
+            return  # The close of the engine writes the checkpoints.
         self._attempt_checkpoints()
 
     def _dirtiest(self, now: Timestamp, failed: set[Log]) -> tuple[Log, CleaningPlan] | None:
@@ -142,14 +146,14 @@ class LogCleaner:
         self._attempt_checkpoints()
 
     def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
-        """Clean a log in one pass. After a failure it no longer gets the reserve's space. Blocks."""
+        """Clean a log in one pass. After a failure, later passes over it do not get the reserve's space. Blocks."""
 
         def run() -> Cleaned:
             return clean(
                 log,
                 plan_cleaning(
                     log, now
-                ),  # Planned again: a pass that found the disk full may have replaced some segments.
+                ),  # Plan again, because a pass that found the disk full may have replaced some segments.
                 now=now,
                 map_bytes=map_bytes,
                 proceed=lambda: self._may_go_on(log),
@@ -164,7 +168,7 @@ class LogCleaner:
         return log.parts.partition in self._paused
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
-        """Return whether `act` succeeded. The same error is reported once, and that of a deleted log never."""
+        """Return whether `act` succeeded. The same error is reported only once, and errors of a deleted log never."""
         try:
             act()
         except CorruptionError as error:
@@ -203,7 +207,7 @@ class LogCleaner:
 
     @contextmanager
     def _claim(self, log: Log) -> Iterator[bool]:
-        """Claim the removal of the log's segments; yield False if another thread has claimed it."""
+        """Claim the right to remove the log's segments; yield False if another thread has claimed it."""
         with self._guard:
             mine = log not in self._claimed
             self._claimed.add(log)
@@ -217,7 +221,7 @@ class LogCleaner:
 
 def _retain(log: Log, now: Timestamp) -> None:
     apply_retention(log, now)
-    # The epoch file follows the log start; no caller waits for this.
+    # The file of leader epochs follows the log start; no caller waits for this.
     log.epochs.flush()
 
 
@@ -242,7 +246,7 @@ def _log_pass(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:
 
 
 def _names(base_offsets: tuple[Offset, ...]) -> str:
-    """Return the base offsets of the first and the last segment, and the number of segments."""
+    """Return text with the base offsets of the first and the last segment, and the number of segments."""
     if len(base_offsets) < 2:
         return ", ".join(f"{base:020}" for base in base_offsets)
     return f"{base_offsets[0]:020} to {base_offsets[-1]:020} ({len(base_offsets)})"

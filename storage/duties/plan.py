@@ -1,7 +1,7 @@
 """The plan of maintenance as values: which segments would roll or be deleted, what would be compacted, and why.
 
-It asks the functions that decide. A segment whose time has passed counts as rolled, because the next record would
-roll it.
+It calls the same functions that decide when the work is done. A segment whose time is over counts as rolled, because
+the next record would roll it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class PlannedDeletion:
     reason: Reason
     age_ms: int
     excess_bytes: int
-    """Bytes of the partition above retention.bytes before this segment is deleted; negative: it is below."""
+    """Bytes by which the partition exceeds retention.bytes before this segment is deleted; negative if it does not."""
     limit: int
-    """The value of the setting that is the reason, or the log start offset."""
+    """The value of the setting that is the reason; the log start offset if the reason is no setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def _planned_roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
 
 
 def _planned_deletions(log: Log, now: Timestamp, *, rolled: bool) -> tuple[list[PlannedDeletion], bool]:
-    """Return what retention would delete, and whether the log must roll first because all of it is deleted."""
+    """Return what retention would delete, and whether the log must roll first because all segments are deleted."""
     offsets, config = log.offsets(), log.config
     segments = _after_roll(log.segments()) if rolled else log.segments()
     decision = decide_retention(

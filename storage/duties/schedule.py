@@ -1,4 +1,4 @@
-"""The schedule of duties: each is due one period after it was last done, or if the clock was set back."""
+"""The schedule of duties: a duty is due one period after it was last done, or if the clock was set back."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ REMOVAL_PERIOD_MS = 1_000
 
 
 STAGED_WRITES_PERIOD_MS = 500
-"""Period of the check for writes that other processes submitted, if no bell rings (`storage.staging.bell`)."""
+"""Period of the check for submitted writes of other processes, if no bell rings (`storage.staging.bell`)."""
 
 SCRUB_PERIOD_MS, SCRUB_DELAY_MS = 60_000, 600_000
-"""Time between two checks whether a scrub is due, and from the opening to the first: a start has other work."""
+"""Time between two checks whether a scrub is due, and time from the opening to the first check, because a start has
+other work.
+"""
 
 UNOPENED_PERIOD_MS = 500
-"""Time between two examinations of some of the unopened partitions."""
+"""Time between two checks of unopened partitions; each check covers some of them."""
 
 
 class Duty(Enum):
@@ -41,7 +43,7 @@ class Duty(Enum):
 
 
 _LEADERS = {Duty.STAGED_WRITES, Duty.UNOPENED, Duty.RETENTION, Duty.CLEAN, Duty.POSITIONS}
-"""The duties that change records: a follower leaves them to its leader."""
+"""The duties that change records. Followers do not do them, because their leader does."""
 
 
 class Plan(NamedTuple):
@@ -91,7 +93,10 @@ class Schedule(NamedTuple):
         return Schedule(self.plans, due_at)
 
     def replanned(self, plans: Mapping[Duty, Plan], now: Timestamp) -> Schedule:
-        """Return the schedule with other plans: each duty is due as before, but within a new period from `now`."""
+        """Return the schedule with other plans.
+
+        Each duty stays due at its time, but at most one new period from `now`.
+        """
         due_at = {}
         for duty, plan in plans.items():
             soonest = now + plan.period_ms

@@ -1,4 +1,4 @@
-"""The duty that appends writes which other processes submitted to a data directory (`storage.staging`)."""
+"""The duty that appends writes that other processes submitted to a data directory (`storage.staging`)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.record import CommitRecord
 
 STABLE_MTIME_MS = 1000
-"""Within this time a directory may change again without a new modification time; later it may not."""
+"""Milliseconds after a change of a directory in which another change may not change its modification time."""
 
 
 class _Empty(NamedTuple):
-    """A data directory without files of writes."""
+    """A data directory that has no files of writes."""
 
     changed: Timestamp
     """Time of the directory's last change, by the disk's clock."""
     first: Timestamp
-    """Time at which it was first seen like this, by this process's clock."""
+    """Time at which the directory was first found in this state, by this process's clock."""
     last: Timestamp
-    """Time at which it was last listed."""
+    """Time at which the directory was last listed."""
 
 
 class StagedWrites:
-    """Commits the writes of all data directories. Safe from any thread."""
+    """Commits the submitted writes in all data directories. Safe from any thread."""
 
     def __init__(
         self,
@@ -45,7 +45,10 @@ class StagedWrites:
         warn: ReportLine,
         record: CommitRecord | None = None,
     ) -> None:
-        """Prepare the duty; `record`: a commit record shared with engines whose directories have copies."""
+        """Prepare the duty.
+
+        `record`: a commit record that is shared with engines whose directories have copies.
+        """
         self._directories = directories
         self._engine = engine
         self._warn = warn
@@ -53,7 +56,8 @@ class StagedWrites:
         self._record = record or CommitRecord(
             directories.files, lambda: [one.data.path for one in directories.online]
         )
-        # Engines of one set have copies of each other's writes, and must not append one at the same time.
+        # Engines of a set have copies of each other's writes, and must not append the same write at the same
+        # time.
         self._running = self._record.committing
         self._stopping = Event()
         self._empty: dict[Path, _Empty] = {}
@@ -61,7 +65,7 @@ class StagedWrites:
         self._has_listened = False
 
     def run_where_changed(self) -> None:
-        """Commit waiting writes of directories that changed. The first call also begins to listen. Blocks."""
+        """Commit waiting writes in directories that changed. The first call also starts the bell. Blocks."""
         if not self._has_listened and not self._stopping.is_set():
             self._has_listened = True
             with suppress(OSError, ValueError):
@@ -72,7 +76,7 @@ class StagedWrites:
         self._run(self._list_again)
 
     def run(self) -> None:
-        """Commit waiting writes, unless another thread does. A failure becomes a warning. Blocks."""
+        """Commit waiting writes, unless another thread is committing them. A failure becomes a warning. Blocks."""
         self._run(lambda _: True)
 
     def _run(self, may_hold: Callable[[DataDirectory], bool], *, waits: bool = False) -> None:
@@ -89,7 +93,7 @@ class StagedWrites:
             self._running.release()
 
     def stop(self) -> None:
-        """Finish the write that is being appended, and begin no other. Blocks."""
+        """Finish the write that is being appended, and start no other write. Blocks."""
         self._stopping.set()
         if self._bell is not None:
             self._bell.close()
@@ -97,7 +101,10 @@ class StagedWrites:
             pass
 
     def _list_again(self, data: DataDirectory) -> bool:
-        """Return whether there may be files of writes; also True on an error, which the listing then reports."""
+        """Return whether there may be files of writes.
+
+        Also return True after an error, which the listing then reports.
+        """
         try:
             now, changed = self._directories.clock(), data.files.modified_time_ms(data.path)
             known = self._empty.get(data.path)

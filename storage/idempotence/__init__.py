@@ -1,1 +1,4 @@
-"""Named producers: their progress survives crashes, so that nothing is appended twice. `registry` stores it."""
+"""Named producers: their progress survives crashes, so that no record is appended twice.
+
+`registry` stores the progress.
+"""

@@ -1,7 +1,7 @@
-"""Appends a file as a named producer: each of its lines once, whatever crashes and however often it is run.
+"""Appends a file as a named producer: each line is appended once, despite crashes and repeated runs.
 
-Every run takes the next epoch, which fences earlier runs. Sequence numbers in the log show what was appended but is
-not in the registry yet. A file that has grown is continued where it ended.
+Every run takes the next epoch, which fences earlier runs. Sequence numbers in the log show which appended records are
+not in the registry yet. If the file has grown, a run continues where the last run ended.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.entry import next_run
 
 TAIL_BYTES = 65_536
-"""Bytes before the position that are compared before a run continues."""
+"""Bytes before the position that are compared with the earlier run before a run continues."""
 
 SAVE_EVERY_BYTES = 16 << 20
-"""Bytes of input between two flushes of the log and of the registry."""
+"""Bytes of input after which the log and the registry are flushed."""
 
 
 class InputChangedError(StorageError):
@@ -39,16 +39,22 @@ class LineEncoder(Protocol):
     """Converts lines to records; the caller knows the form and the partitioner."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
-        """Return whole LF-ended lines as v2 batches at base offset 0. Raises an error for a line that does not fit."""
+        """Return whole lines, each ending in LF, as v2 batches at base offset 0.
+
+        Raises an error for an invalid line.
+        """
 
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
-        """Return the partition of each line, the same in every run; `first_record` numbers the first of `lines`."""
+        """Return the partition of each line, the same in every run.
+
+        The first of `lines` is record number `first_record`.
+        """
 
 
 class AppendOutcome(NamedTuple):
     appended: int
     passed_over: int
-    """Records that a run which did not end had appended already."""
+    """Number of records that earlier, interrupted runs had appended already."""
     producer_id: ProducerId
     epoch: int
     position: int
@@ -60,7 +66,7 @@ class NamedProducer:
     def __init__(
         self, registry: ProducerRegistry, name: str, input_name: str, partitions: Mapping[int, Partition]
     ) -> None:
-        """Begin a run, with its epoch on disk. Blocks. Raises ProgressLostError, CorruptionError, OSError."""
+        """Begin a run, and store its epoch on disk. Blocks. Raises ProgressLostError, CorruptionError, OSError."""
         self._registry = registry
         self._name = name
         self._input_name = input_name
@@ -69,11 +75,11 @@ class NamedProducer:
         producer_id, epoch = next_run((known.producer_id, known.epoch) if known else None)
         earlier = known or InputProgress(producer_id, epoch)
         for partition in partitions.values():
-            # What a killed run left must not vanish in a crash after it was noted as appended.
+            # Flush what a killed run left: records that are noted as appended must not vanish in a crash.
             partition.sync()
         caught_up = {number: catch_up(partition, number, earlier) for number, partition in partitions.items()}
         if any(each.ahead for each in caught_up.values()):
-            # Partitions added since then would change which lines are to be skipped.
+            # Partitions added since then would change which lines must be skipped.
             caught_up = {number: each for number, each in caught_up.items() if number in earlier.partitions}
             self._partitions = {number: partitions[number] for number in caught_up}
         self._progress = replace(
@@ -87,10 +93,9 @@ class NamedProducer:
     def append_file(
         self, stream: IO[bytes], lines: LineEncoder, blocks: Callable[[IO[bytes]], Iterable[bytes]]
     ) -> AppendOutcome:
-        """Append what the log does not have yet of the file. `blocks` cuts a stream into whole lines.
+        """Append the part of the file that the log does not have yet. `blocks` cuts a stream into whole lines. Blocks.
 
-        Raises InputChangedError, and the errors of `Partition.append` and of the lines; the next run continues.
-        Blocks.
+        Raises InputChangedError, and the errors of `Partition.append` and of the lines. The next run continues.
         """
         self._check_same_file(stream)
         position = saved = self._progress.position
@@ -103,7 +108,7 @@ class NamedProducer:
             if position - saved >= SAVE_EVERY_BYTES:
                 self._save(position, records, tail)
                 saved = position
-        # If the last line has no line end, `blocks` added one, so take the position from the stream.
+        # If the last line has no line end, `blocks` added one, so the position is taken from the stream.
         end = stream.tell()
         self._save(end, records, self._tail(stream, end))
         return AppendOutcome(
@@ -123,7 +128,7 @@ class NamedProducer:
         return len(each)
 
     def _encoded(self, share: list[bytes], number: int, lines: LineEncoder) -> list[bytearray]:
-        """Return the batches of one partition's lines, without the lines that the log already has."""
+        """Return the batches of a partition's lines, leaving out lines that the log already has."""
         skipped = min(self._ahead[number], len(share))
         self._ahead[number] -= skipped
         self._passed_over += skipped
@@ -131,7 +136,7 @@ class NamedProducer:
         return lines.encode(b"".join(fresh), self._partitions[number]) if fresh else []
 
     def _append_batches(self, batches: bytearray, number: int) -> None:
-        """Append adjacent batches in one call, with sequence numbers that continue from the last ones."""
+        """Append adjacent batches in one call, with sequence numbers that continue those of the earlier batches."""
         sequence, records = self._sequences[number], 0
         for header in scan(batches):
             set_producer(
@@ -147,7 +152,7 @@ class NamedProducer:
         self._appended += records
 
     def _save(self, position: int, records: int, tail: bytes) -> None:
-        """Flush the logs, then the registry, which says what the logs have."""
+        """Flush the logs, and then write the registry, which must not claim more than the logs have."""
         for partition in self._partitions.values():
             partition.sync()
         partitions = {
@@ -178,14 +183,14 @@ class NamedProducer:
         stream.seek(position)
 
     def _tail(self, stream: IO[bytes], position: int) -> bytes:
-        """Return the bytes before `position`, at most TAIL_BYTES; afterwards the stream is at `position`."""
+        """Return at most TAIL_BYTES bytes before `position`, and leave the stream at `position`."""
         start = max(0, position - TAIL_BYTES)
         stream.seek(start)
         return stream.read(position - start)
 
 
 def whole_lines(stream: IO[bytes], block_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """Yield a stream's lines in blocks; if the last line has no end, add one."""
+    """Yield a stream's lines in blocks; if the last line has no line end, add one."""
     rest = b""
     while data := stream.read(block_bytes):
         lines, newline, rest_of_data = (rest + data).rpartition(b"\n")

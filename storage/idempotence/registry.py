@@ -5,11 +5,11 @@
         "partitions": {NUMBER: {"end_offset": …, "ahead": …, "sequence": …}}}}}}
 
 INPUT names a file and a target, `FILE > TOPIC/…@TOPIC_ID`: a topic that is created again is another target. Each
-input has its own producer ID. `position` is a byte of the file up to which everything is in the log and on disk,
-`records` the number of records up to there. Of each partition, `ahead` records beyond the position are in the log
-too, all below `end_offset`, where the run's next sequence number was `sequence`. Sequence numbers show what was
-appended after the file was last written (`storage.producers.progress`). If copies of an entry differ, the one with
-most runs counts. A broker ignores the file.
+input has its own producer ID. Everything before the byte `position` of the file is in the log and on disk; `records`
+is the number of records in it. A partition may have further records: `ahead` is their number. They are below
+`end_offset`, at which the run's next sequence number was `sequence`. Sequence numbers show what was appended after
+the file was last written (`storage.producers.progress`). If copies of an entry differ, the copy with the most runs
+counts. A broker ignores the file.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from topicfs.storage.producers.progress import ProgressLostError, last_batch
 _REMEDY = "append the lines that are missing under another --producer name"
 
 _BITS = {"epoch": 15, "sequence": 31, "tail_checksum": 32}
-"""Bits of a field's largest number; fields that are not listed have 63."""
+"""Bits of a field's largest number; fields that are not listed have 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
     end_offset: int = 0
-    """The log end at that time: records of this producer at or above it are not in `ahead`."""
+    """The log end when the entry was written: records of this producer at or above it are not counted in `ahead`."""
     ahead: int = 0
-    """Records after the input's position that this partition already has."""
+    """Number of records after the input's position that this partition already has."""
     sequence: int = 0
-    """The last run's next sequence number at that time."""
+    """The last run's next sequence number when the entry was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ class InputProgress:
 
     producer_id: ProducerId
     epoch: int
-    """Epoch of the last run; the next run takes the next epoch, which fences the rest of this one."""
+    """Epoch of the last run. The next run takes the next epoch, which fences whatever is left of the last run."""
     position: int = 0
     records: int = 0
     tail_checksum: int = 0
-    """CRC-32C of the last bytes before the position; it shows whether this is still the same file."""
+    """CRC-32C of the last bytes before the position, which shows whether the file is still the same."""
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     runs: int = 0
-    """Number of runs so far, which also grows when epochs begin again at 0 with another producer ID."""
+    """Number of runs so far. It also grows when epochs begin again at 0 with another producer ID."""
 
 
 class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
-    """The file and its copies, with entries by name and INPUT. Its writer owns the data directories."""
+    """The file and its copies, with entries by name and INPUT. Only the owner of the data directories writes it."""
 
     file_name, version, meaning, age = (
         names.PRODUCERS,
@@ -71,17 +71,17 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
     remedy = f"; remove the file, and {_REMEDY}"
 
     def get(self, name: str, source: str) -> InputProgress | None:
-        """Return the progress of a producer's input; None if it is new. Raises CorruptionError, OSError."""
+        """Return the progress of a producer's input; None if the input is new. Raises CorruptionError, OSError."""
         return self.read().get((name, source))
 
     def put(self, name: str, source: str, progress: InputProgress) -> None:
-        """Store the progress of an input; on return it is on disk in every serving directory.
+        """Store the progress of an input; on return it is on disk in every serving directory. Blocks.
 
-        Raises CorruptionError, OSError. Blocks.
+        Raises CorruptionError, OSError.
         """
         target = source.rpartition("@")[0]
         with self._lock:
-            # Progress in a deleted topic of this name is of no more use.
+            # A deleted topic's progress is useless for a new topic of this name.
             others = {
                 key: one
                 for key, one in self.read().items()
@@ -101,7 +101,7 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
 
 
 def entry_line(name: str, source: str, progress: InputProgress) -> bytes:
-    """Return the progress of an input as a line for the process that owns the data directories."""
+    """Return the progress of an input as a line, to be sent to the owner of the data directories."""
     return json.dumps({"name": name, "input": source, **asdict(progress)}).encode() + b"\n"
 
 
@@ -126,7 +126,10 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress with later appends; a new partition begins at its end. Blocks. Raises ProgressLostError."""
+    """Return the progress with later appends added; a new partition begins at its end. Blocks.
+
+    Raises ProgressLostError.
+    """
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))
     if end_offset < known.end_offset:

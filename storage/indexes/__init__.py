@@ -1,1 +1,1 @@
-"""The sparse index files of a segment, which lead to positions in its log (kafka-storage.md#segments)."""
+"""The sparse index files of a segment, which give positions in its log (kafka-storage.md#segments)."""

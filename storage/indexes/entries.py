@@ -1,7 +1,8 @@
-"""Checks index entries: each must lead to the batch that it names, and together they must ascend.
+"""Checks index entries: each must point to the batch that it names, and their order must be ascending.
 
-Each entry is compared when the chunk with its batch is read, so memory stays flat. An entry of a broker up to 3.9 may
-have the last offset of an append's *last* batch and the position of its first: lookups are right with both.
+An entry is compared when the chunk with its batch is read, so memory stays flat. Brokers up to 3.9 wrote entries with
+the last offset of an append's *last* batch and the position of its first batch; lookups are right with such entries
+too.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from topicfs.storage.model import Offset, Position
 
 
 class ChunkColumns:
-    """One chunk's batches, in the form that the checks of the indexes use."""
+    """The batches of one chunk, in the form that the checks of the indexes use."""
 
     def __init__(self, batches: Batches, latest_before: int, position: int = 0) -> None:
-        """Take adjacent batches; their positions count from `position` in the file."""
+        """Store adjacent batches; their positions count from `position` in the file."""
         self.positions: Sequence[int] = [position + at for at in batches.column("position").tolist()]
         self.last_offsets: Sequence[int] = batches.column("last_offset").tolist()
         self.max_timestamps: Sequence[int] = batches.column("max_timestamp").tolist()
         self.latest_timestamps = list(accumulate(self.max_timestamps, max, initial=latest_before))[1:]
-        """The largest timestamp up to and including each batch."""
+        """For each batch, the largest timestamp up to and including it."""
         self.end_position = position + batches.stop
 
     def ending_at(self, offset: int) -> int | None:
-        """Return the index of the batch whose last offset is `offset`; None if there is none."""
+        """Return the index of the batch whose last offset is `offset`; None if there is no such batch."""
         index = bisect_left(self.last_offsets, offset)
         return index if index < len(self.last_offsets) and self.last_offsets[index] == offset else None
 
     def starting_at(self, position: int) -> int | None:
-        """Return the index of the batch that begins at `position`; None if there is none."""
+        """Return the index of the batch that begins at `position`; None if there is no such batch."""
         index = bisect_left(self.positions, position)
         return index if index < len(self.positions) and self.positions[index] == position else None
 
 
 class Slots:
-    """An index file's used slots, and the number of unused ones (zeros) after them."""
+    """The used slots of an index file, and the number of unused slots (zeros) after them."""
 
     def __init__(self, file: Path, data: bytes, slot: Struct) -> None:
         self._file = file
@@ -62,12 +63,12 @@ class Slots:
         return Finding(self._file, Position(slot * self._slot.size), cause)
 
     def shape(self, *, trimmed: bool) -> Iterator[Finding]:
-        """Check the file's size; if `trimmed`, it must have no preallocated space left."""
+        """Check the file's size; if `trimmed`, the file must have no preallocated space left."""
         if self.stray_bytes:
             size = len(self._data)
             yield self.finding(self.used + self.unused, f"size {size} is not a multiple of {self._slot.size}")
         if trimmed and self._slot is time_index.SLOT and (self.used, self.unused) == (0, 1):
-            # A valid entry: the largest timestamp is 0, at the first offset.
+            # A valid entry if the largest timestamp is 0, at the first offset.
             self.used, self.unused = 1, 0
         if trimmed and self.unused:
             cause = f"{self.unused} unused slots, which a broker takes for entries"
@@ -75,7 +76,7 @@ class Slots:
 
 
 class OffsetEntries:
-    """The entries of an `.index`, each compared when its batch is read."""
+    """The entries of an `.index` file; each is compared when its batch is read."""
 
     def __init__(self, file: Path, data: bytes, base_offset: Offset) -> None:
         self.slots = Slots(file, data, offset_index.SLOT)
@@ -91,7 +92,7 @@ class OffsetEntries:
                 yield self.slots.finding(slot, cause)
 
     def compare(self, chunk: ChunkColumns) -> Iterator[Finding]:
-        """Compare the entries that lead into `chunk`, by position and by offset."""
+        """Compare the entries that point into `chunk`, by position and by offset."""
         while self._by_position < self.slots.used:
             relative, position = self.slots[self._by_position]
             if position >= chunk.end_position:
@@ -115,7 +116,7 @@ class OffsetEntries:
             self._by_offset += 1
 
     def finish(self) -> Iterator[Finding]:
-        """Report the entries that lead beyond the last batch."""
+        """Report the entries that point beyond the last batch."""
         for slot in range(min(self._by_position, self._by_offset), self.slots.used):
             relative, position = self.slots[slot]
             cause = f"offset {self._base_offset + relative} at {position} leads beyond the last batch"
@@ -123,7 +124,7 @@ class OffsetEntries:
 
 
 class TimeEntries:
-    """The entries of a `.timeindex`, each compared when the batch that ends at its offset is read."""
+    """The entries of a `.timeindex` file; each is compared when the batch that ends at its offset is read."""
 
     def __init__(self, file: Path, data: bytes, base_offset: Offset) -> None:
         self.slots = Slots(file, data, time_index.SLOT)
@@ -154,7 +155,7 @@ class TimeEntries:
             self._next += 1
 
     def finish(self) -> Iterator[Finding]:
-        """Report the entries that lead beyond the last batch."""
+        """Report the entries that point beyond the last batch."""
         for slot in range(self._next, self.slots.used):
             timestamp, relative = self.slots[slot]
             cause = (
@@ -164,7 +165,10 @@ class TimeEntries:
 
 
 def check_transactions(files: FileSystem, path: Path, base_offset: Offset) -> Iterator[Finding]:
-    """Check a `.txnindex`: entries ascend by their markers, which are in the segment. Raises FileNotFoundError."""
+    """Check a `.txnindex` file: its entries ascend by their markers, which are in the segment.
+
+    Raises FileNotFoundError.
+    """
     try:
         spans = transaction_index.decode(files.read_bytes(path), path)
     except CorruptionError as error:

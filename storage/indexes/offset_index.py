@@ -1,9 +1,9 @@
-"""The offset index: from an offset to the position of a batch at or before it.
+"""The offset index: maps an offset to the position of a batch at or before it.
 
     slot (8 bytes):  int32 offset - base offset | int32 position in the .log        big-endian
 
-Offsets ascend strictly. An entry has a batch's *last* offset and that batch's *start* position: a batch with a
-smaller last offset cannot contain the target, so the forward scan begins at an entry's position
+Offsets ascend strictly. An entry has the *last* offset of a batch and the *start* position of the same batch. A batch
+with a last offset below the target cannot contain the target, so the forward scan begins at the position of an entry
 (kafka-storage.md#offset-index).
 """
 
@@ -24,23 +24,23 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class OffsetPosition(NamedTuple):
-    """An index entry with its absolute offset."""
+    """An index entry; its offset is absolute."""
 
     offset: Offset
     position: Position
 
 
 class OffsetIndex:
-    """A segment's `.index`. Changed under the log's lock, read by any thread."""
+    """A segment's `.index` file. Changed under the log's lock; any thread may read it."""
 
     __slots__ = ("_base_offset", "last_offset", "slots")
 
     def __init__(self, file: File, base_offset: Offset, *, new_bytes: int | None = None) -> None:
-        """Open `file` as it is or, with `new_bytes`, as a new index preallocated to that size."""
+        """Open `file` as it is; with `new_bytes`, make a new index preallocated to that size."""
         self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
         self._base_offset = base_offset
         self.last_offset = self._last_offset()
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if there is no entry."""
 
     @property
     def entries(self) -> int:
@@ -51,7 +51,7 @@ class OffsetIndex:
         return self.slots.entries >= self.slots.capacity
 
     def entry(self, slot: int) -> OffsetPosition:
-        """Return one entry; IndexError if that slot is not in use."""
+        """Return one entry. Raises IndexError if the slot is not used."""
         if not 0 <= slot < self.slots.entries:
             raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
         return self._read(slot, self.slots.used()[0])
@@ -60,7 +60,7 @@ class OffsetIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, offset: Offset, position: Position) -> None:
-        """Add an entry. Raises ValueError if the index is full or `offset` is not above the last entry's."""
+        """Add an entry. Raises ValueError if the index is full, or if `offset` is not above that of the last entry."""
         if self.full:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and offset <= self.last_offset:
@@ -73,14 +73,14 @@ class OffsetIndex:
         return self.slots.capacity - self.slots.entries
 
     def extend(self, entries: Sequence[tuple[int, int]]) -> None:
-        """Add entries (last offset, position) that ascend and fit, to rebuild an index."""
+        """Add entries (last offset, position) that ascend and fit into the index, for a rebuild."""
         base_offset = self._base_offset
         self.slots.extend([(offset - base_offset, position) for offset, position in entries])
         if entries:
             self.last_offset = Offset(entries[-1][0])
 
     def lookup(self, offset: Offset, probes: MutableSequence[int] | None = None) -> OffsetPosition:
-        """Return the last entry not above `offset`; (base offset, 0) if there is none."""
+        """Return the last entry not above `offset`; (base offset, 0) if there is no such entry."""
         mapping, _ = self.slots.used()
         relative_offset = offset - self._base_offset
         slot = find_floor(mapping, _OFFSET, relative_offset, warm_entries=WARM_ENTRIES, probes=probes)
@@ -89,7 +89,7 @@ class OffsetIndex:
         )
 
     def last_batch_up_to(self, position: int) -> OffsetPosition | None:
-        """Return the entry of the last batch that begins at `position` or before; None without one."""
+        """Return the entry of the last batch that begins at `position` or before; None if there is no such entry."""
         mapping, _ = self.slots.used()
         slot = find_floor(mapping, _POSITION, position, warm_entries=WARM_ENTRIES)
         return self._read(slot, mapping) if slot != NO_SLOT else None
@@ -126,7 +126,7 @@ class OffsetIndex:
 
 
 def may_end(ends: FileEnds, log_bytes: int) -> bool:
-    """Return whether an inactive segment's index may have this size and last slot; position 0 has no entry."""
+    """Return whether an inactive segment's index may have this size and last slot. No entry has position 0."""
     if not ends.size or ends.size % SLOT.size:
         return not ends.size
     relative_offset, position = SLOT.unpack(ends.last)

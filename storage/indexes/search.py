@@ -1,6 +1,6 @@
 """The binary search through sorted slots: a pure function, which reports its steps on request.
 
-The last slots of an index are looked up most, and a plain binary search over the whole file would touch pages in its
+Most lookups are in the last slots of an index. A plain binary search over the whole file would touch pages in its
 middle that nothing else keeps in memory. So a target in the *warm* section, the last 8 KiB and one slot, is searched
 only there (Kafka's AbstractIndex; kafka-storage.md#index-lookup).
 
@@ -29,9 +29,9 @@ class Key(NamedTuple):
 
     slot_bytes: int
     position: int
-    """Position of its first byte in the slot."""
+    """Position in the slot of the key's first byte."""
     size: int
-    """Its size in bytes."""
+    """Size of the key in bytes."""
 
 
 def find_floor(
@@ -42,9 +42,9 @@ def find_floor(
     warm_entries: cython.Py_ssize_t,
     probes: MutableSequence[int] | None = None,
 ) -> int:
-    """Return the number of the last slot whose key is not above `target`; NO_SLOT if there is none.
+    """Return the number of the last slot whose key is not above `target`; NO_SLOT if there is no such slot.
 
-    The keys must ascend. `probes`, if given, gets the number of each slot that is read, in order.
+    The keys must ascend. The number of each slot that is read is appended to `probes`, if given.
     """
     slot_bytes: cython.Py_ssize_t = key.slot_bytes
     entries: cython.Py_ssize_t = len(slots) // slot_bytes

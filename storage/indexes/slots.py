@@ -1,12 +1,12 @@
-"""A file of equal slots, of which the first ones are used (kafka-storage.md#index-files).
+"""A file of slots of equal size, of which the first ones are used (kafka-storage.md#index-files).
 
     | slot 0 | slot 1 | … | slot n-1 | zeros up to the preallocated size |
 
-The file has its full size while its segment is active, so that its mapping never moves; after a clean start only from
-the next entry on. When the segment becomes inactive, the file is trimmed. The file does not store how many slots are
-used: when it is opened, all count as used.
+While its segment is active, the file has its full size, so that its mapping never moves. (After a clean start it gets
+this size with the next entry.) When the segment becomes inactive, the file is trimmed. The file does not store how
+many slots are used: when it is opened, all slots count as used.
 
-Slots are written with write(2) and read through the mapping: a store through the mapping would kill the process on a
+Slots are written with write(2) and read through the mapping. A write through the mapping would kill the process on a
 full disk.
 """
 
@@ -22,12 +22,15 @@ from topicfs.storage.model import Position
 
 
 class SlotFile:
-    """`entries` used slots out of `capacity`. Changed under the log's lock, read by any thread."""
+    """A file with `entries` used slots out of `capacity`. Changed under the log's lock; any thread may read it."""
 
     __slots__ = ("_file", "_reserved", "_slot", "_slot_bytes", "capacity", "entries")
 
     def __init__(self, file: File, slot: Struct, *, new_bytes: int | None = None) -> None:
-        """Open `file` with every slot used or, with `new_bytes`, as a new, empty file preallocated to that size."""
+        """Open `file`, in which every slot counts as used.
+
+        With `new_bytes`, make an empty file preallocated to that size.
+        """
         self._file = file
         self._slot = slot
         self._slot_bytes = slot.size
@@ -50,15 +53,18 @@ class SlotFile:
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
-        """Return one slot's fields, used or not, without the mapping: a hole on a full tmpfs would kill the process."""
+        """Return the fields of a slot, used or not.
+
+        The mapping is not used: a hole on a full tmpfs would kill the process.
+        """
         data = self._file.pread(self._slot_bytes, Position(slot * self._slot_bytes))
         fields: tuple[int, ...] = self._slot.unpack(data)
         return fields
 
     def used(self) -> tuple[memoryview, int]:
-        """Return the used slots and their number; call it for each lookup, as files are trimmed.
+        """Return the used slots and their number. Raises CorruptionError.
 
-        Raises CorruptionError.
+        Call this for each lookup, because the file may be trimmed in between.
         """
         entries = self.entries
         try:
@@ -69,7 +75,7 @@ class SlotFile:
             ) from error
 
     def append(self, *fields: int) -> None:
-        """Use one more slot; the caller has checked that there is one."""
+        """Write `fields` into the next slot. The caller has checked that a slot is free."""
         assert self.entries < self.capacity, f"{self.path}: no slot left of {self.capacity}"
         if self._reserved:
             self.resize(self.capacity * self._slot_bytes)
@@ -77,7 +83,7 @@ class SlotFile:
         self.entries += 1
 
     def extend(self, rows: Sequence[tuple[int, ...]]) -> None:
-        """Use one more slot for each row; the caller has checked that there are enough."""
+        """Write each row into a further slot. The caller has checked that enough slots are free."""
         if rows:
             assert self.entries + len(rows) <= self.capacity, f"{self.path}: only {self.capacity} slots"
             data = b"".join([self._slot.pack(*row) for row in rows])
@@ -87,18 +93,18 @@ class SlotFile:
             self.entries += len(rows)
 
     def truncate(self, entries: int) -> None:
-        """Use only the first `entries` slots from now on."""
+        """Keep only the first `entries` slots in use."""
         self.entries = min(self.entries, entries)
 
     def resize(self, size: int) -> None:
-        """Resize the file to as many whole slots as `size` bytes hold, but keep the used ones."""
+        """Resize the file to as many whole slots as fit into `size` bytes, but keep the used slots."""
         target = max(self._whole(size), self.used_bytes)
         if target != self._file.size():
             self._file.truncate(target)
         self.capacity, self._reserved = target // self._slot_bytes, False
 
     def reserve(self, size: int) -> None:
-        """Do what `resize` does, but only when the next slot is used; until then the file stays as it is."""
+        """Do what `resize` does, but only when the next slot is written; until then the file does not change."""
         self.capacity = max(self._whole(size), self.used_bytes) // self._slot_bytes
         self._reserved = True
 

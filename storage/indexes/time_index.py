@@ -1,10 +1,10 @@
-"""The time index: from a timestamp to an offset at or before the first record that late.
+"""The time index: maps a timestamp to an offset that is not after the first record with that timestamp or a later one.
 
     slot (12 bytes):  int64 timestamp | int32 offset - base offset                  big-endian
 
-Timestamps ascend strictly, offsets never descend. An entry means: up to and including this offset (the last one of
-its batch) this is the largest timestamp. The last slot is reserved for the entry that every segment gets when it
-becomes inactive, so the index counts as full one entry early (kafka-storage.md#time-index).
+Timestamps ascend strictly, offsets never descend. An entry gives the largest timestamp of all records up to and
+including its offset, which is the last offset of a batch. The last slot is reserved for the entry that every segment
+gets when it becomes inactive, so the index counts as full one entry early (kafka-storage.md#time-index).
 """
 
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
@@ -24,7 +24,7 @@ _TIMESTAMP, _OFFSET = Key(SLOT.size, 0, 8), Key(SLOT.size, 8, 4)
 
 
 class TimeEntry(NamedTuple):
-    """An index entry with its absolute offset."""
+    """An index entry; its offset is absolute."""
 
     timestamp: Timestamp
     offset: Offset
@@ -35,16 +35,16 @@ UNUSED = TimeEntry(Timestamp(0), Offset(0))
 
 
 class TimeIndex:
-    """A segment's `.timeindex`. Changed under the log's lock, read by any thread."""
+    """A segment's `.timeindex` file. Changed under the log's lock; any thread may read it."""
 
     __slots__ = ("_base_offset", "last", "slots")
 
     def __init__(self, file: File, base_offset: Offset, *, new_bytes: int | None = None) -> None:
-        """Open `file` as it is or, with `new_bytes`, as a new index preallocated to that size."""
+        """Open `file` as it is; with `new_bytes`, make a new index preallocated to that size."""
         self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
         self._base_offset = base_offset
         self.last = self._last()
-        """The last entry; (-1, base offset) if there is none."""
+        """The last entry; (-1, base offset) if there is no entry."""
 
     @property
     def entries(self) -> int:
@@ -52,11 +52,11 @@ class TimeIndex:
 
     @property
     def full(self) -> bool:
-        """True if only the slot reserved for the final entry is left."""
+        """True if only the slot for the final entry is left."""
         return self.slots.entries >= self.slots.capacity - 1
 
     def entry(self, slot: int) -> TimeEntry:
-        """Return one entry; IndexError if that slot is not in use."""
+        """Return one entry. Raises IndexError if the slot is not used."""
         if not 0 <= slot < self.slots.entries:
             raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
         return self._read(slot, self.slots.used()[0])
@@ -65,7 +65,10 @@ class TimeIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, timestamp: Timestamp, offset: Offset, *, final: bool = False) -> None:
-        """Add an entry if it is later than the last; only a `final` one may take the last slot. Raises ValueError."""
+        """Add an entry if its timestamp is above that of the last entry. Raises ValueError if the index is full.
+
+        Only a `final` entry may take the last slot.
+        """
         if self.full and not final:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and (offset < self.last.offset or timestamp < self.last.timestamp):
@@ -78,27 +81,28 @@ class TimeIndex:
 
     @property
     def room(self) -> int:
-        """Number of entries that still fit, not counting the final one."""
+        """Number of entries that still fit, except the final entry."""
         return max(0, self.slots.capacity - 1 - self.slots.entries)
 
     def extend(self, entries: Sequence[TimeEntry]) -> None:
-        """Add rising entries that fit, to rebuild an index."""
+        """Add ascending entries that fit into the index, for a rebuild."""
         base_offset = self._base_offset
         self.slots.extend([(timestamp, offset - base_offset) for timestamp, offset in entries])
         if entries:
             self.last = entries[-1]
 
     def lookup(self, timestamp: Timestamp, probes: MutableSequence[int] | None = None) -> TimeEntry:
-        """Return the last entry not above `timestamp`; (-1, base offset) if there is none."""
+        """Return the last entry not above `timestamp`; (-1, base offset) if there is no such entry."""
         mapping, _ = self.slots.used()
         slot = find_floor(mapping, _TIMESTAMP, timestamp, warm_entries=WARM_ENTRIES, probes=probes)
         return self._read(slot, mapping) if slot != NO_SLOT else TimeEntry(NO_TIMESTAMP, self._base_offset)
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop all entries with offsets at or above `offset`, whatever their timestamps."""
+        """Drop all entries with offsets at or above `offset`, whatever their timestamps are."""
         mapping, _ = self.slots.used()
         slot = find_floor(mapping, _OFFSET, offset - 1 - self._base_offset, warm_entries=WARM_ENTRIES)
-        # Entries may share an offset, because only timestamps ascend strictly: take the last of them.
+        # Several entries may have the same offset, because only timestamps ascend strictly: take the last of
+        # them.
         while slot != NO_SLOT and slot + 1 < self.entries and self.entry(slot + 1).offset < offset:
             slot += 1
         self.slots.truncate(slot + 1)
@@ -139,8 +143,8 @@ def may_end(ends: FileEnds, first_batch: Callable[[], TimeEntry], *, has_later: 
 
     `first_batch` reads the largest timestamp and the last offset, relative to the base offset, of the segment's first
     batch; `has_later` looks for a later timestamp in the other batches. An index is empty only if no batch has a
-    timestamp. An unused slot is not an entry, unless the first batch makes exactly this entry and no other batch
-    makes one.
+    timestamp. A slot of zeros is an entry only if the first batch makes exactly this entry and no other batch makes
+    an entry.
     """
     if not ends.size:
         return first_batch().timestamp < 0 and not has_later()

@@ -3,9 +3,9 @@
     slot (34 bytes):  int16 version 0 | int64 producer id | int64 first offset | int64 last offset
                       | int64 last stable offset                                           big-endian
 
-The last offset is the abort marker's; last offsets ascend strictly. The last stable offset is its value after this
-abort: once it reaches a reader's upper bound, no later entry concerns that reader. The file exists only if it has an
-entry (kafka-storage.md#transaction-index).
+The last offset is that of the abort marker; last offsets ascend strictly. The last stable offset is the log's value
+after this abort. Once it reaches the end of a reader's range, later entries do not concern that reader. The file
+exists only if it has an entry (kafka-storage.md#transaction-index).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ VERSION = 0
 
 
 class AbortedSpan(NamedTuple):
-    """An aborted transaction: records of `producer_id` in [first_offset, last_offset] do not count."""
+    """An aborted transaction: readers skip records of `producer_id` in [first_offset, last_offset]."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -49,7 +49,7 @@ def decode(data: bytes, path: Path | str) -> list[AbortedSpan]:
 
 
 class TransactionIndex:
-    """A segment's `.txnindex`. Changed under the log's lock; readers use `spans`, which is replaced as a whole."""
+    """A segment's `.txnindex` file. Changed under the log's lock; readers use `spans`, which is replaced as a whole."""
 
     __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
 
@@ -79,7 +79,10 @@ class TransactionIndex:
                 )
 
     def append(self, span: AbortedSpan) -> None:
-        """Add an entry; the first makes the file. Raises ValueError unless its last offset is above the last entry's."""
+        """Add an entry; the first entry makes the file.
+
+        Raises ValueError unless the entry's last offset is above that of the last entry.
+        """
         if self.spans and span.last_offset <= self.spans[-1].last_offset:
             raise ValueError(
                 f"{self.path}: last offset {span.last_offset} is not above {self.spans[-1].last_offset}"

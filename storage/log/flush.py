@@ -1,7 +1,7 @@
 """A log's flush and its recovery point (kafka-storage.md#flushing).
 
 One thread per data directory flushes the segments that rolls close. Closing the thread drops pending flushes: each
-log flushes the rest when it is closed.
+log flushes what is left when it is closed.
 """
 
 import logging
@@ -17,7 +17,7 @@ from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.segment import Segment
 
 FlushTarget: TypeAlias = Callable[[], tuple[Chain, Offset]]
-"""Returns the segments to flush, and the end offset to reach."""
+"""Returns the segments to flush, and the end offset that is reached then."""
 
 Flush: TypeAlias = Callable[[], None]
 """Flushes what is not on disk yet, and handles errors. Blocks."""
@@ -31,16 +31,16 @@ class _Sealed(NamedTuple):
     segment: Segment
     end_offset: Offset
     holds: bool
-    """True if the recovery point stays inside this segment until the next flush."""
+    """True if the recovery point stays in this segment until the next flush."""
 
 
 class FlushProgress:
-    """Keeps the recovery point, below which everything is flushed. One flush at a time; waiting threads share it.
+    """Keeps the recovery point, below which everything is flushed. Threads that need a flush share it.
 
-    A roll changes the segment that it closes: it adds index entries and trims. Until the next flush the recovery
-    point stays inside that segment, because recovery rebuilds indexes only from there on. If the segment was flushed
-    completely before, a checkpoint may have a later recovery point; loading then recognizes untrimmed indexes by
-    their ends.
+    Only one flush runs at a time. A roll changes the segment that it closes: it adds index entries and trims. Until
+    the next flush the recovery point stays in that segment, because recovery rebuilds indexes only from the recovery
+    point on. If the segment was completely flushed before, a checkpoint may have a later recovery point; loading then
+    recognizes untrimmed indexes by their ends.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class FlushProgress:
     @property
     def recovery_point(self) -> Offset:
         sealed_ones, flushed = self._sealed, self._flushed
-        if not sealed_ones:  # The usual case, and the engine asks each log often.
+        if not sealed_ones:  # The usual case; the engine asks each log often.
             return flushed
         held_from = (sealed.end_offset - 1 for sealed in sealed_ones if sealed.holds)
         return Offset(min(flushed, next(held_from, flushed)))
 
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
-        """Note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
+        """Note that a roll closed `segment`, which ends at `end_offset`; called under the log's lock. Blocks.
 
-        Flush a preallocated segment again even if it was flushed before: the trimmed bytes could come back. Blocks.
-        Raises OSError.
+        Raises OSError. A preallocated segment is flushed again even if it was flushed before, because the trimmed
+        bytes could come back.
         """
         with self._guard:
             holds = self._flushed < end_offset
@@ -75,7 +75,10 @@ class FlushProgress:
             segment.sync()
 
     def flush(self, directory: Path, target: FlushTarget, needed: Offset, now: Timestamp) -> None:
-        """Flush everything below `needed`; call `target` once no other flush runs. OSError: data may be lost."""
+        """Flush everything below `needed`; once no other flush runs, call `target`.
+
+        Raises OSError: data may be lost.
+        """
         with self._flushing:
             start = self.recovery_point
             if needed <= start and not any(sealed.end_offset <= needed for sealed in self._sealed):
@@ -87,7 +90,7 @@ class FlushProgress:
                 for segment in dict.fromkeys((*(sealed.segment for sealed in done), *segments)):
                     _sync(segment)
                 if not segments or segments[-1].base_offset >= start:
-                    # The segment is newer than the last flush: its name must be on disk too.
+                    # The segment was made after the last flush, so its name must be flushed too.
                     self._files.sync_directory(directory)
             with self._guard:
                 self._sealed = tuple(sealed for sealed in self._sealed if sealed not in done)
@@ -95,7 +98,7 @@ class FlushProgress:
             self.last_flush_ms = now
 
     def flush_all(self, directory: Path, chain: Chain, end_offset: Offset, now: Timestamp) -> None:
-        """Flush the active segment even if it is unchanged, and all file names, for a clean close."""
+        """Flush the active segment, even if it is unchanged, and all file names, for a clean close."""
         self.flush(directory, lambda: (chain, end_offset), end_offset, now)
         _sync(chain.active)
         self._files.sync_directory(directory)
@@ -107,7 +110,7 @@ class FlushProgress:
             self._sealed = tuple(sealed for sealed in self._sealed if sealed.end_offset <= end_offset)
 
     def restart_at(self, offset: Offset) -> None:
-        """Set the recovery point of a log that was emptied and begins again at `offset`."""
+        """Set the recovery point of a log that was emptied and now begins at `offset`."""
         with self._flushing, self._guard:
             self._flushed = offset
             self._sealed = ()
@@ -119,7 +122,7 @@ def _sync(segment: Segment) -> None:
     try:
         segment.sync()
     except FileNotFoundError:
-        # If retention removed the segment meanwhile, nothing is left to flush.
+        # If retention has removed the segment, nothing is left to flush.
         if not segment.removed:
             raise
 
@@ -128,14 +131,17 @@ class Flusher(Protocol):
     """Runs flushes later, like an executor."""
 
     def submit(self, flush: Flush) -> None:
-        """Run `flush` later; equal pending flushes run once. Called under a log's lock, so it does not block."""
+        """Run `flush` later; equal pending flushes run once.
+
+        Does not block, because it is called under a log's lock.
+        """
 
     def close(self) -> None:
-        """Wait for the running flush, and start no other. Idempotent."""
+        """Wait for the running flush, and start no other flush. Idempotent."""
 
 
 class NoFlusher:
-    """Leaves closed segments to the log's next flush; for logs without an engine."""
+    """Leaves closed segments to the log's next flush. For logs that have no engine."""
 
     def submit(self, flush: Flush) -> None:
         """Do nothing."""
@@ -145,7 +151,7 @@ class NoFlusher:
 
 
 class BackgroundFlusher:
-    """Runs flushes one by one in a thread, from the first flush until `close`; at most one per log is pending."""
+    """Runs flushes one by one in a thread, from the first flush until `close`; at most one flush per log is pending."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -163,11 +169,12 @@ class BackgroundFlusher:
             self._changed.notify()
 
     def _start(self) -> None:
-        # A daemon: a process that ends without closing counts as crashed, and waits for no flush.
+        # A daemon thread: a process that ends without a close counts as crashed, and does not wait for
+        # flushes.
         thread = threading.Thread(target=self._run, name="flush-log", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # The system has no thread left: the next `submit` tries again.
+        except RuntimeError as error:  # The system can start no more threads: the next `submit` tries again.
             _LOGGER.warning("cannot start flushing in the background: %s", error)
         else:
             self._thread = thread
@@ -176,11 +183,11 @@ class BackgroundFlusher:
         while (flush := self._next()) is not None:
             try:
                 flush()
-            except Exception:  # The other logs must still be flushed.
+            except Exception:  # Continue, because the other logs must still be flushed.
                 _LOGGER.exception("a flush in the background failed")
 
     def _next(self) -> Flush | None:
-        """Return the flush that has waited longest, waiting for one if needed; None ends the thread."""
+        """Return the flush that has waited longest; wait for one if there is none. None ends the thread."""
         with self._changed:
             while not self._waiting:
                 if self._closed:

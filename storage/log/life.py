@@ -7,10 +7,10 @@
     DELETED     its topic is deleted and its files are closed
     SUPERSEDED  closed, and another log serves its partition; reads fail too, as that log may change the files
 
-`TRANSITIONS` has all allowed changes. The roles, after Kafka's Partition.makeLeader and makeFollower
+`TRANSITIONS` has all allowed changes. The roles follow Kafka's Partition.makeLeader and makeFollower
 (kafka-storage.md#replication):
 
-    ALONE     accepts appends, which are visible at once. The role of a log that was just loaded.
+    ALONE     accepts appends, which are visible immediately. The role of a log that was just loaded.
     LEADER    accepts appends in its epoch; the high watermark makes them visible
     FOLLOWER  accepts only its leader's batches; its high watermark is its leader's
 """
@@ -40,7 +40,7 @@ class Life(Enum):
 
     @property
     def is_final(self) -> bool:
-        """True if this log never serves again: its partition was deleted, or another log object serves it."""
+        """True if this log never serves again, because its partition was deleted or another log object serves it."""
         return self in (Life.DELETING, Life.DELETED, Life.SUPERSEDED)
 
 
@@ -68,7 +68,7 @@ TRANSITIONS: Mapping[Event, Mapping[Life, Life | None]] = MappingProxyType(
         Event.SUPERSEDE: _row(None, None, None, Life.SUPERSEDED, Life.SUPERSEDED, Life.SUPERSEDED),
     }
 )
-"""The next life, by event and present life; None if the event is not allowed in that life."""
+"""The next state, by event and present state; None if the event is not allowed in that state."""
 
 
 class Role(Enum):
@@ -80,7 +80,7 @@ class Role(Enum):
 
 
 class LogLife:
-    """The life and the role of one log. All methods are safe from any thread."""
+    """The state and the role of one log. All methods are safe from any thread."""
 
     __slots__ = (
         "_changing",
@@ -99,14 +99,17 @@ class LogLife:
         self._changing = threading.Lock()
         self.now, self.role = Life.SERVING, Role.ALONE
         self.reason: str | None = None
-        """Why the log accepts no writes: the first reason given; None: none was given."""
+        """The first reason given why the log accepts no writes; None if no reason was given."""
         self.takes_appends = not read_only
         """True if clients may append to the log."""
         self.takes_copies = False
         """True if the log may append copies of its leader's batches."""
 
     def note(self, event: Event, reason: str | None = None) -> Life:
-        """Enter the life that follows `event`; return the life before. Raises ValueError if `event` is not allowed now."""
+        """Enter the state that follows `event`; return the previous state.
+
+        Raises ValueError if `event` is not allowed now.
+        """
         with self._changing:
             before = self.now
             after = TRANSITIONS[event][before]
@@ -117,7 +120,10 @@ class LogLife:
         return before
 
     def take(self, role: Role) -> None:
-        """Change the role. A log that cannot be written can only follow; otherwise raise as `check_writable` does."""
+        """Change the role. A log that cannot be written may only become a follower.
+
+        For other roles, raises what `check_writable` raises.
+        """
         with self._changing:
             if role is not Role.FOLLOWER:
                 self.check_writable()
@@ -129,7 +135,7 @@ class LogLife:
         self.takes_appends, self.takes_copies = writable and not follows, writable and follows
 
     def check_writable(self) -> None:
-        """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError if the log cannot be changed."""
+        """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError if the log must not be changed."""
         if self.now is not Life.SERVING:
             kind = PartitionGoneError if self.now.is_final else PartitionOfflineError
             raise kind(f"{self._partition}: {self.reason or 'closed'}")

@@ -4,8 +4,9 @@
 * log start <= high watermark <= log end, and recovery point <= log end.
 * The last segment of the chain is active; the others are trimmed and do not change until they are removed.
 
-A log reads; its `appender`, `replacer` and `roles` change its `parts` under one lock. Their modules are imported with
-the first log that is not read-only. Readers hold no lock: they use one immutable value (`storage.log.state`).
+A log reads; its `appender`, `replacer` and `roles` change its `parts` under the same lock. The modules of these three
+are imported for the first log that is not read-only. Readers hold no lock: they use one immutable value
+(`storage.log.state`).
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ class Log(LogReader):
         super().__init__(parts, loaded.hidden)
         self.topic, self.number = parts.partition
         self.append = self._refuse if parts.files.read_only else self.appender.append
-        """The appender's own method: a wrapper would cost two percent of a small append."""
+        """The appender's own method, because a wrapper would take two percent of the time of a small append."""
         self.holes = loaded.holes
-        """Offset ranges that a power loss may have removed, to be compared with another copy if there is one."""
+        """Offset ranges that a power loss may have removed. They are compared with another copy of the log, if there
+        is one.
+        """
         self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
-        """Writes recovery points to disk; set by the engine."""
+        """Writes recovery points to disk. The engine sets it."""
 
     @cached_property
     def appender(self) -> LogAppender:
@@ -119,7 +122,7 @@ class Log(LogReader):
 
     @property
     def offline_reason(self) -> str | None:
-        """Why the log accepts no writes; None while it accepts them."""
+        """Why the log accepts no writes; None if it accepts them."""
         return self.parts.life.reason
 
     @property
@@ -128,13 +131,13 @@ class Log(LogReader):
         return self.parts.rewrites
 
     def find_bounds(self) -> None:
-        """Do nothing: the bounds of a local log are always known."""
+        """Do nothing, because the bounds of a local log are always known."""
 
     def available_end(self, offset: Offset) -> Offset:
         return max(offset, self.parts.state.end_offset)
 
     def check_in_sync(self) -> None:
-        """Do nothing: the only replica is in sync, and no topic requires more replicas than it has."""
+        """Do nothing: the only replica is in sync, and no topic may require more replicas than it has."""
 
     def producers(self) -> list[ProducerEntry]:
         with self.parts.lock:
@@ -150,21 +153,21 @@ class Log(LogReader):
         return self.parts.listeners.add(listener)
 
     def update_config(self, config: TopicConfig) -> None:
-        """Apply new settings; those that are fixed per segment take effect with the next segment."""
+        """Apply new settings; settings that are fixed for a segment take effect with the next segment."""
         with self.parts.lock:
             self.parts.configure(config)
-            self.chain.active.bytes_until_due = 0  # A roll may now be due earlier.
+            self.chain.active.bytes_until_due = 0  # With the new settings, a roll may be due earlier.
 
     def flush_epochs(self) -> None:
         """Write the leader-epoch file if it is out of date, unless another log may own its path. Blocks."""
         parts = self.parts
         with parts.lock:
             if parts.life.now in (Life.SERVING, Life.OFFLINE):
-                with suppress(OSError):  # On a full disk, the next epoch or the close tries again.
+                with suppress(OSError):  # If the disk is full, the next epoch or the close writes the file.
                     parts.epochs.flush()
 
     def rename(self, directory: Path) -> None:
-        """Rename the partition's directory, and use the new path from now on."""
+        """Rename the partition's directory, and use its new path from now on."""
         parts = self.parts
         with parts.lock:
             parts.files.rename(parts.directory, directory)
@@ -175,7 +178,10 @@ class Log(LogReader):
             parts.producers.moved(directory)
 
     def close(self) -> None:
-        """Trim, flush and close every file. Idempotent. OSError: the close was not clean. Blocks."""
+        """Trim, flush and close every file. Blocks. Idempotent.
+
+        Raises OSError if the close was not clean.
+        """
         parts = self.parts
         with parts.lock:
             before = parts.life.note(Event.CLOSE)
@@ -188,7 +194,7 @@ class Log(LogReader):
                 self.close_files()
 
     def close_files(self) -> None:
-        """Free all descriptors and mappings, also those that readers opened after the close."""
+        """Close all descriptors and mappings, including those that readers opened after the close."""
         for segment in self.parts.state.chain.segments:
             segment.close()
         self.parts.removal.close()
@@ -196,7 +202,7 @@ class Log(LogReader):
     def _close_in_order(self) -> None:
         parts, state = self.parts, self.parts.state
         if state is parts.as_closed and not (parts.epochs.dirty or parts.producers.unsynced):
-            return  # Nothing changed since the last clean close: flushing thousands of idle logs again takes minutes.
+            return  # Nothing has changed since the last clean close, and flushing thousands of idle logs again takes minutes.
         state.chain.active.deactivate()
         parts.producers.take(state.end_offset)
         parts.producers.sync()

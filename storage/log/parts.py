@@ -39,11 +39,11 @@ class LogContext(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets between two segments that neither contains: compaction removed them, or a power loss did."""
+    """Offsets that are in neither of two adjacent segments: compaction or a power loss removed them."""
 
     start: Offset
     stop: Offset
-    """Exclusive."""
+    """The exclusive end of the missing offsets."""
 
 
 class LoadedLog(NamedTuple):
@@ -54,13 +54,13 @@ class LoadedLog(NamedTuple):
     start_offset: Offset
     recovery_point: Offset
     high_watermark: Offset | None
-    """None if there is one replica: the high watermark is then always the log end."""
+    """None if there is one replica: the high watermark is then always equal to the log end."""
     as_closed: bool = False
     """True if the last owner closed the log cleanly and loading changed no file: everything is on disk."""
     holes: tuple[Hole, ...] = ()
     """Holes between segments that were not flushed."""
     hidden: str | None = None
-    """Why a read-only log ends before its files do; None if it does not."""
+    """Why a read-only log ends before its files end; None if it shows all of them."""
 
 
 class SmallFiles(NamedTuple):
@@ -70,24 +70,24 @@ class SmallFiles(NamedTuple):
 
 
 class AppendGate:
-    """The flag by which a data directory's reserve blocks appends to all of its logs."""
+    """A flag with which a data directory's reserve stops appends to all logs of the directory."""
 
     __slots__ = ("closed",)
 
     def __init__(self) -> None:
         self.closed = False
-        """True if the remaining disk space is reserved for operations that free space, so that appends are refused."""
+        """True if the remaining disk space is reserved for operations that free space. Appends are then refused."""
 
     @staticmethod
     def refusal(directory: Path) -> OSError:
-        """Return the error of an append while `reserved` is set."""
+        """Return the error of an append while `closed` is True."""
         return OSError(
             errno.ENOSPC, "the disk is full; records are accepted again once there is space", str(directory)
         )
 
 
 class LogParts:
-    """The parts of a log and its published state. Changed under `lock`; `state` may be read without it."""
+    """The parts of a log, and its published state. Changed under `lock`; any thread may read `state` without it."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class LogParts:
         small_files: SmallFiles,
     ) -> None:
         self.lock = threading.Lock()
-        """Held while the log is changed; a reader takes it only if files were renamed during its read."""
+        """Held while the log is changed. A reader takes it only if files were renamed during its read."""
         self.directory = directory
         self.partition, self.files, self.clock, self.random, self.flusher, counts = context
-        # At most thirty attributes: with more, Python looks each of them up in a dictionary.
+        # At most thirty attributes: for more, Python looks up each attribute in a dictionary.
         self.counts = counts.topic(self.partition.topic)
         """Counters of the log's topic and of its engine."""
         self.epochs, self.producers, self.removal = small_files
@@ -113,12 +113,12 @@ class LogParts:
         self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock(), counts.flushes)
         self.listeners = Listeners()
         self.append_gate = AppendGate()
-        """Blocks appends when the disk is low; the engine sets the data directory's."""
+        """Refuses appends while the disk is low on space. The engine sets the gate of the data directory."""
         self.life = LogLife(self.partition, read_only=self.files.read_only)
         self.first_dirty_offset: Offset | None = None
         """The first offset that compaction has not cleaned; None before the first cleaning."""
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
-        """Returns how much compaction has left to do; set by the log's cleaner."""
+        """Returns how much compaction still has to do. The log's cleaner sets it."""
         self.rewrites = 0
         self.state = self.with_first_unstable(
             LogState(
@@ -134,14 +134,14 @@ class LogParts:
         )
         """The state that readers use: one immutable value."""
         self.as_closed = self.state if loaded.as_closed else None
-        """State at the last clean close; None once a load or a roll has changed a file."""
+        """State at the last clean close; None if a load or a roll has changed a file since."""
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
         self.rules = AppendRules.of(config)
 
     def with_first_unstable(self, state: LogState) -> LogState:
-        """Return `state` with the start of the first undecided transaction updated after one of its bounds moved."""
+        """Return `state` with its first unstable offset updated, after a bound of that offset has moved."""
         producers = self.producers.state
         producers.high_watermark_moved(state.high_watermark)
         first = producers.first_unstable_offset
@@ -158,7 +158,7 @@ class LogParts:
         return latest.epoch if latest else NO_LEADER_EPOCH
 
     def create_segment(self, base_offset: Offset) -> Segment:
-        """Make an empty segment, after removing files that an unfinished roll left."""
+        """Make an empty segment, after removing files that an unfinished roll left behind."""
         for kind in SegmentFileKind:
             path = self.directory / segment_file(base_offset, kind)
             if kind is not SegmentFileKind.SNAPSHOT and self.files.exists(path):
@@ -186,7 +186,7 @@ class LogParts:
         )
 
     def check_leads(self) -> None:
-        """Raise NotLeaderError in a follower, or what `LogLife.check_writable` raises."""
+        """Raise NotLeaderError if the log is a follower; otherwise raise what `LogLife.check_writable` raises."""
         self.life.check_writable()
         if not self.life.takes_appends:
             raise NotLeaderError(
@@ -194,6 +194,6 @@ class LogParts:
             )
 
     def mark_offline(self, reason: str) -> None:
-        """Accept no more writes until the partition is loaded again; reads go on. The first reason is kept."""
+        """Accept no more writes until the partition is loaded again; reads continue. The first reason given is kept."""
         self.life.note(Event.FAIL, reason)
         _LOGGER.error("%s: offline: %s", self.partition, reason)

@@ -1,9 +1,9 @@
-"""A log's producers and their snapshot files, stored beside the segments.
+"""A log's producers, and their snapshot files beside the segments.
 
-A snapshot is written at every roll and at a clean close; its name is the offset up to which it is complete. It is
-written in place, so a crash may tear it: loading then deletes it, takes an older one, and reads the log after that
-one again (kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producers). On a read-only disk nothing is
-written or deleted.
+A snapshot is written at every roll and at a clean close. Its name is the offset up to which it is complete. It is
+written in place, so a crash may tear it. Loading then deletes it, takes an older snapshot, and reads the log after
+the older snapshot again (kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producers). On a read-only disk
+nothing is written or deleted.
 """
 
 import logging
@@ -45,18 +45,18 @@ _REPLAY_WINDOW_BYTES = 1 << 20
 
 class ProducerRules(NamedTuple):
     expiration_ms: int = DEFAULT_EXPIRATION_MS
-    """Milliseconds after which a silent producer is forgotten."""
+    """Milliseconds after which a producer that appends nothing is forgotten."""
     verify_transactions: bool = False
     """True if a client's batch that opens a transaction needs the guard of a verification."""
 
 
 class Pending(NamedTuple):
-    """Batches that passed all checks; the producers' state changes only once the batches are in the log."""
+    """Batches that passed all checks. The producers' state changes once the batches are in the log."""
 
     appends: tuple[ProducerAppend, ...] = ()
     completed: tuple[CompletedTransaction, ...] = ()
     repeats: Mapping[int, SequencedBatch] = MappingProxyType({})
-    """Batches that are already in the log, with their offsets, by their positions in the append's buffer."""
+    """The batches that are already in the log, with their offsets, by position in the append's buffer."""
 
 
 NOTHING_PENDING = Pending()
@@ -79,9 +79,11 @@ class LogProducers:
         self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
         self._snapshots = set(snapshots)
         self._newest = max(self._snapshots, default=Offset(0))
-        """Offset of the newest snapshot, at or below which none is written; without snapshots, the log start."""
+        """Offset of the newest snapshot; no snapshot is written at or below it. If there is no snapshot, the log
+        start.
+        """
         self._saved = Offset(-1)
-        """Offset of the last snapshot that was written of the state in memory; -1: none."""
+        """Offset of the last snapshot written of the state in memory; -1 if there is none."""
         self._unsynced: tuple[Offset, ...] = ()
 
     # Appending.
@@ -96,7 +98,7 @@ class LogProducers:
         end_offset: Offset,
         append_time: Timestamp | None,
     ) -> Pending:
-        """Check batches that get offsets from `end_offset` on and, if given, `append_time` (as `ProducerAppend` does).
+        """Check batches that will get offsets from `end_offset` on and, if given, `append_time`.
 
         A client's batch that its producer appended before is a repeat, and gets no offset.
         """
@@ -116,14 +118,14 @@ class LogProducers:
         return check.pending()
 
     def check_as_follower(self, data: Buffer, incoming: Iterable[Incoming]) -> Pending:
-        """Check batches with final offsets, copied from a leader or replayed from the log; none is refused."""
+        """Check batches that have their final offsets, from a leader or from the log itself; no batch is refused."""
         check = _Check(self, Origin.REPLICATION, None)
         for batch in incoming:
             check.add(data, batch)
         return check.pending()
 
     def is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
-        """Return whether a batch may open a transaction: the coordinator confirmed it, or need not be asked."""
+        """Return whether a batch may open a transaction: the coordinator confirmed it, or need not confirm it."""
         asks = self._rules.verify_transactions and origin is not Origin.REPLICATION
         return not asks or self.state.verifications.answered(producer_id, guard)
 
@@ -132,7 +134,10 @@ class LogProducers:
         self.state.end_offset = end_offset
 
     def apply(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
-        """Note that `pending` was appended; the log now ends at `end_offset`. Return its transaction index entries."""
+        """Note that `pending` was appended, and that the log now ends at `end_offset`.
+
+        Return its transaction index entries.
+        """
         self.state.end_offset = end_offset
         for append in pending.appends:
             self.state.finish(append)
@@ -147,7 +152,7 @@ class LogProducers:
     # Snapshots.
 
     def take(self, offset: Offset) -> None:
-        """Write a snapshot of the state, which is at `offset`, unless there is one at `offset` or above."""
+        """Write a snapshot of the state at `offset`, unless there is a snapshot at `offset` or above."""
         assert self.state.end_offset == offset, f"at {self.state.end_offset}, not {offset}"
         if offset <= self._newest:
             return
@@ -158,10 +163,14 @@ class LogProducers:
         self._newest = self._saved = offset
 
     def load(self, log_start_offset: Offset) -> Offset:
-        """Load the newest valid snapshot, without expired producers; return its offset, or the log start if none."""
+        """Load the newest valid snapshot, leaving out expired producers; return its offset.
+
+        If there is no valid snapshot, return the log start.
+        """
         newest = max(self._snapshots, default=Offset(0))
         if newest <= self._saved == self.state.end_offset:
-            # The state has more than the snapshot: several recent batches per producer instead of one.
+            # The state in memory has more than the snapshot: several recent batches per producer instead of
+            # one.
             self.state.remove_expired(self._clock())
             return self._saved
         for offset in sorted(self._snapshots, reverse=True):
@@ -179,16 +188,16 @@ class LogProducers:
         return log_start_offset
 
     def forget_all(self) -> None:
-        """Forget every producer; the next `take` writes a snapshot at any offset."""
+        """Forget every producer. The next `take` then writes a snapshot at any offset."""
         self.state.clear(Offset(0))
         self._newest = Offset(0)
 
     def start_moved(self, log_start_offset: Offset) -> None:
-        """Note that the log start was raised; without snapshots, none is needed there."""
+        """Note that the log start has moved up. If there is no snapshot, none is needed at the new start."""
         self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:
-        """Delete the snapshots at no segment's base offset, except the newest one if it is above all of them."""
+        """Delete the snapshots that are not at a segment's base offset; keep the newest if it is above all of them."""
         bases = set(segment_base_offsets)
         strays = sorted(self._snapshots - bases)
         if strays and strays[-1] > max(bases, default=Offset(-1)):
@@ -203,7 +212,7 @@ class LogProducers:
             self._saved = Offset(-1)
 
     def removed(self, offsets: Iterable[Offset]) -> None:
-        """Note that snapshot files were removed with their segments."""
+        """Note that the snapshot files at these offsets were removed with their segments."""
         self._snapshots -= set(offsets)
 
     @property
@@ -212,11 +221,11 @@ class LogProducers:
 
     @property
     def unsynced(self) -> bool:
-        """True if a snapshot was written that may not be on disk yet."""
+        """True if a written snapshot may not be on disk yet."""
         return bool(self._unsynced)
 
     def sync(self) -> None:
-        """Flush the snapshots that were written; not at each roll, because appends wait for a roll. Blocks."""
+        """Flush the snapshots that were written. Blocks. Not done at each roll, because appends wait for a roll."""
         unsynced, self._unsynced = self._unsynced, ()
         for offset in unsynced:
             with suppress(FileNotFoundError):
@@ -238,7 +247,7 @@ class LogProducers:
 
 
 class _Check:
-    """Checks the batches of one append, each as if the batches before it were in the log."""
+    """Checks the batches of one append; each is checked as if the batches before it were in the log."""
 
     def __init__(self, producers: LogProducers, origin: Origin, guard: VerificationGuard | None) -> None:
         self._producers = producers
@@ -249,7 +258,10 @@ class _Check:
         self.repeats: dict[int, SequencedBatch] = {}
 
     def repeat_of(self, batch: Incoming) -> SequencedBatch | None:
-        """Return the batch, in the log or earlier in this append, that this one repeats exactly; None if new."""
+        """Return the batch, in the log or earlier in this append, that `batch` repeats exactly.
+
+        None if there is none.
+        """
         if batch.producer_id == NO_PRODUCER_ID:
             return None
         delta = batch.last_offset - batch.base_offset
@@ -320,7 +332,7 @@ def rebuild_producers(
 ) -> None:
     """Rebuild the state at `end_offset` from the newest snapshot and the batches after it, and write a snapshot.
 
-    Also write a snapshot at each offset of `snapshots_at` that begins a segment; none is written at the log start.
+    Also write a snapshot at each offset of `snapshots_at` at which a segment begins, except at the log start.
     """
     producers.truncate_to(log_start_offset, end_offset)
     start_offset = producers.load(log_start_offset)
@@ -368,7 +380,10 @@ def replay_window(
     start_offset: int = 0,
     end_offset: int = 2**63 - 1,
 ) -> list[AbortedSpan]:
-    """Apply those of the first `good` batches of a window that are in [start, end); return their aborts."""
+    """Apply those of the first `good` batches of a window that are in [start_offset, end_offset).
+
+    Return the transactions that they abort.
+    """
     if not good or window.batches.largest("producer_id", good) == NO_PRODUCER_ID:
         return []
     spans = []

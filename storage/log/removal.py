@@ -1,7 +1,7 @@
-"""Removal of a log's files: renamed first, unlinked after file.delete.delay.ms (kafka-storage.md#deleted-files).
+"""Removal of a log's files: they are renamed, and unlinked after file.delete.delay.ms (kafka-storage.md#deleted-files).
 
-Readers that began earlier can read on until then. If the disk has no room for the new name, a file is unlinked at
-once. Unlinked files are closed, because an open descriptor or a mapping would keep their disk space.
+Until then, readers that began earlier can continue. If the disk has no room for a new name, the file is unlinked
+immediately. Unlinked files are closed, because an open descriptor or a mapping would keep their disk space.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Retired(NamedTuple):
-    """A segment that was removed from its log and whose files are not unlinked yet."""
+    """A segment that was removed from its log, and whose files are not unlinked yet."""
 
     segment: Segment
     names: tuple[str, ...]
     due: Timestamp
     replaced: bool
-    """True if another segment has its base offset."""
+    """True if another segment has the same base offset."""
 
     def without(self, names: Collection[str]) -> _Retired:
-        """Return this entry without the files that a later one of the same base offset has replaced."""
+        """Return this entry without the files whose names a later segment with the same base offset has taken."""
         return self._replace(names=tuple(name for name in self.names if name not in names))
 
 
 class Removal:
-    """The removed segments of one partition whose files are not unlinked yet. Guarded by the log's lock."""
+    """The removed segments of a partition whose files are not unlinked yet. Guarded by the log's lock."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
         self._retired: list[_Retired] = []
         self._waiting: set[str] = set()
-        """Names of all files that wait to be unlinked."""
+        """Names of all files that will be unlinked."""
         self._unlinked: list[Segment] = []
-        """Segments that the last pass unlinked; closed again later, as a reader may have opened a file just before."""
+        """Segments that the last pass unlinked. They are closed again later, because a reader may have opened a file
+        just before.
+        """
 
     @property
     def pending(self) -> bool:
@@ -52,10 +54,10 @@ class Removal:
     def retire(
         self, segment: Segment, directory: Path, due: Timestamp, *, keep_snapshot: bool = False
     ) -> list[str]:
-        """Rename a segment's files to `.deleted`, to be unlinked at `due`; return their names before.
+        """Rename a segment's files to `.deleted`, to be unlinked at the time `due`; return their former names.
 
-        The view file that a mount keeps is removed at once. `keep_snapshot`: another segment gets the same base
-        offset. OSError: the segment is `removed` only if its `.log`, the first of its files, was renamed.
+        The view file that a mount made is unlinked immediately. `keep_snapshot`: another segment gets the same base
+        offset. Raises OSError: the segment is then `removed` only if its `.log`, the first file, was renamed.
         """
         segment.end_activity()
         kept = SegmentFileKind.SNAPSHOT.value if keep_snapshot else "\0"
@@ -78,7 +80,7 @@ class Removal:
         return names
 
     def _rename(self, path: Path, new_path: Path) -> bool:
-        """Rename a file; if a full disk has no room for a longer name, unlink the file and return False."""
+        """Rename a file. If a full disk has no room for a longer name, unlink the file and return False."""
         try:
             self._files.rename(path, new_path)
         except OSError as error:
@@ -89,7 +91,10 @@ class Removal:
         return True
 
     def remove_due(self, directory: Path, now: Timestamp, delay_ms: int) -> list[str]:
-        """Unlink and close what is due, within `delay_ms` even if the clock was set back; return the names."""
+        """Unlink and close the files that are due; return their names.
+
+        Even if the clock was set back, a file is due within `delay_ms`.
+        """
         self._close_unlinked()
         latest = Timestamp(now + delay_ms)
         self._retired = [each._replace(due=min(each.due, latest)) for each in self._retired]
@@ -118,7 +123,7 @@ class Removal:
         if self._files.exists(path):
             with suppress(
                 OSError
-            ):  # A view file only saves time, and one that stays is recognized as another log's.
+            ):  # A view file that stays does no harm: it only saves time, and is recognized as another log's file.
                 self._files.unlink(path)
 
     def _close_unlinked(self) -> None:

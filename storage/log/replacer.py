@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogReplacer:
-    """Removes segments from a log, replaces them, and truncates the log."""
+    """Removes a log's segments, replaces them, and truncates the log."""
 
     def __init__(self, parts: LogParts, appender: LogAppender) -> None:
         self._parts = parts
@@ -45,7 +45,7 @@ class LogReplacer:
         return start
 
     def follow_start(self, offset: Offset) -> None:
-        """Move the log start to the leader's; delete segments below.
+        """Move the log start to the leader's, and delete the segments below it.
 
         Raises PartitionOfflineError, ReadOnlyError, OSError.
         """
@@ -58,15 +58,17 @@ class LogReplacer:
         parts.listeners.notify()
         if below:
             self.delete_oldest_segments(below, "below the leader's log start")
-            # Without this, the removed segments would look lost after a kill (`storage.log.soundness`).
+            # Otherwise, after a kill, the removed segments would look as if they were lost
+            # (`storage.log.soundness`).
             with suppress(OSError):
                 parts.epochs.flush()
 
     def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
-        """Move the log start past the first `count` segments and remove them; return the names their files had.
+        """Move the log start past the first `count` segments and remove them; return the names that their files had.
 
-        If no segment would be left, a new one is rolled first. On return the files are `.deleted` on disk, until
-        `remove_deleted_files` unlinks them. OSError: segments that were not renamed stay for the next call.
+        If no segment would be left, a roll adds one first. On return the files are `.deleted` on disk, until
+        `remove_deleted_files` unlinks them. Raises OSError: segments whose files were not renamed stay for the next
+        call.
         """
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
@@ -84,13 +86,13 @@ class LogReplacer:
             try:
                 names = self._retire(deleted)
             except OSError:
-                # Keep them in the chain: otherwise no pass would remove them, and they would come back at the
-                # next start.
+                # Keep these segments in the chain: otherwise no pass would remove them, and they would come
+                # back at the next start.
                 kept = tuple(segment for segment in segments if not segment.removed)
                 parts.state = parts.state.with_segments(Chain.of(kept))
                 raise
-        # Otherwise the segments and the old log start could come back after a power loss: checkpoints omit a
-        # log start that is the first segment's base offset.
+        # Otherwise the segments and the old log start could come back after a power loss: checkpoints leave
+        # out a log start that equals the first segment's base offset.
         parts.files.sync_directory(parts.directory)
         _LOGGER.info(
             "%s: deleted %s: %s; %d -> %d bytes (%d ms)",
@@ -112,11 +114,12 @@ class LogReplacer:
         return Segment.create(directory, base_offset, settings, SegmentFileState.CLEANED)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Replace `old`, inactive neighbors, by `new`, a closed and flushed `.cleaned` segment; False if one is gone.
+        """Replace `old`, adjacent inactive segments, by `new`, a closed and flushed `.cleaned` segment.
 
-        The new files become `.swap`, which recovery would complete; the old ones become `.deleted`; then the new ones
-        lose `.swap`. OSError: the old segments are in place, discard `new`. PartitionOfflineError: leave `new` to the
-        next load, which completes the replacement.
+        Return False if a segment of `old` is gone. First the new files become `.swap`, which recovery would complete;
+        then the old files become `.deleted`; then the new files lose `.swap`. Raises OSError: the old segments are
+        still in place, so discard `new`. Raises PartitionOfflineError: leave `new` to the next load, which completes
+        the replacement.
         """
         parts = self._parts
         with parts.lock:
@@ -124,7 +127,8 @@ class LogReplacer:
             segments = parts.state.chain.segments
             if not set(old) <= set(segments[:-1]):
                 return False
-            # Before any rename, because this reads indexes: an error here leaves the old segments in place.
+            # Before any rename, because it reads indexes: after an error here the old segments are still in
+            # place.
             chain = Chain.of([new, *(s for s in segments if s not in set(old))])
             aborted = aborted_spans(chain.segments, parts.state.start_offset)
             self._rename_segment(new, SegmentFileState.SWAP)
@@ -150,7 +154,7 @@ class LogReplacer:
         parts.files.sync_directory(parts.directory)
 
     def discard_segment(self, cleaned: Segment) -> None:
-        """Delete a `.cleaned` segment that will not be used; some of its files may be `.swap` already."""
+        """Delete a `.cleaned` segment that will not be used. Some of its files may be `.swap` already."""
         cleaned.close()
         for name in cleaned.file_names():
             stem = name.removesuffix(cleaned.state.value)
@@ -172,7 +176,7 @@ class LogReplacer:
             return parts.removal.remove_due(parts.directory, now, parts.config.file_delete_delay_ms)
 
     def truncate_to(self, offset: Offset, reason: str = "asked for") -> None:
-        """Drop the batch with `offset` and all after it; end the log at `offset` (kafka-storage.md#truncation)."""
+        """Drop the batch with `offset` and all later batches; end the log at `offset` (kafka-storage.md#truncation)."""
 
         def truncate() -> None:
             parts = self._parts
@@ -186,7 +190,7 @@ class LogReplacer:
         self._truncate(offset, truncate, reason)
 
     def truncate_fully_and_start_at(self, offset: Offset, reason: str = "asked for") -> None:
-        """Drop all batches; the empty log begins and ends at `offset`."""
+        """Drop all batches. The empty log begins and ends at `offset`."""
 
         def truncate() -> None:
             self._parts.epochs.clear()
@@ -204,7 +208,7 @@ class LogReplacer:
             try:
                 truncate()
             except BaseException as error:
-                # Truncation is half done: an append would now follow records that the log no longer has.
+                # The truncation is half done: an append would now follow records that the log no longer has.
                 parts.mark_offline(f"truncating to offset {offset} failed: {error}")
                 raise
             after, bytes_after = parts.state.end_offset, parts.state.log_bytes()
@@ -221,7 +225,10 @@ class LogReplacer:
         parts.listeners.notify()
 
     def drop_empty_segment(self, reason: str = "asked for") -> None:
-        """Remove the active segment if it is empty and not the only one; appends continue in the one before."""
+        """Remove the active segment if it is empty and not the only segment.
+
+        Appends continue in the previous segment.
+        """
         segments = self._parts.state.chain.segments
         if len(segments) > 1 and not segments[-1].size:
             end = self._parts.state.end_offset
@@ -235,7 +242,7 @@ class LogReplacer:
         active = chain.active
         batch = active.find_batch(offset, state.end.bytes_of(active))
         position = active.size if batch is None else int(batch.position)
-        # Publish first: no reader may read past the new end of the file.
+        # Publish first, so that no reader reads beyond the new end of the file.
         parts.state = state.cut_at(Bound(offset, active, position), chain, min(state.start_offset, offset))
         self._retire_for_good(state.chain.segments[kept:])
         active.truncate_to(offset)
@@ -264,7 +271,7 @@ class LogReplacer:
         parts.state = parts.with_first_unstable(state.without_aborts_from(state.end_offset))
 
     def _retire_for_good(self, segments: Sequence[Segment]) -> None:
-        """Retire segments whose offsets will be used again, also on disk, newest first: a crash leaves no gap."""
+        """Retire segments whose offsets will be used again, newest first, also on disk; so a crash leaves no gap."""
         if segments:
             self._retire(segments[::-1])
             self._parts.files.sync_directory(self._parts.directory)

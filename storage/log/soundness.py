@@ -1,6 +1,7 @@
 """Signs that files of a log were lost or changed: offsets that no segment has, and leader epochs that no batch has.
 
-Only the ends of segments and the bounds of epochs are checked; a whole segment is read if they do not fit.
+Only the ends of segments and the first offsets of epochs are checked. A whole segment is read only if they do not
+fit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class TornSegment(NamedTuple):
     path: Path
     base_offset: Offset
     end_offset: Offset
-    """One past the last offset of its valid, ascending batches."""
+    """One more than the last offset of its valid, ascending batches."""
     next_offset: Offset
 
     @property
@@ -44,15 +45,15 @@ class TornSegment(NamedTuple):
 
 
 def is_compacted(log: Log) -> bool:
-    """Return whether compaction removes offsets from a log, or once did."""
+    """Return whether compaction removes offsets from a log, or has removed offsets before."""
     return log.config.compacts or log.parts.first_dirty_offset is not None
 
 
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
-    """Return the segments that lack offsets or have other bytes after their batches.
+    """Return the segments that lack offsets, or have bytes after their batches. Raises CorruptionError, OSError.
 
-    A compacted log has none. Offsets missing before the first segment count as a torn segment. Raises
-    CorruptionError, OSError.
+    A compacted log has no torn segments. If offsets are missing before the first segment, that counts as a torn
+    segment.
     """
     if is_compacted(log):
         return ()
@@ -69,22 +70,25 @@ def torn_segments(log: Log) -> tuple[TornSegment, ...]:
 
 
 def true_start(log: Log) -> Offset:
-    """Return the log start, or the start before first segments were lost: deleting records also trims leader epochs."""
+    """Return the log start, or the earlier start if the first segments were lost.
+
+    Leader epochs show the earlier start, because deleting records also trims them.
+    """
     earliest, start = log.epochs.earliest, log.parts.state.start_offset
     return start if earliest is None else min(earliest.start_offset, start)
 
 
 def _ends_at(segment: Segment, stop: Offset) -> bool:
-    """Return whether the batch that the index finds before `stop` ends at `stop` and at the end of the file."""
+    """Return whether the batch that the index finds before `stop` ends at `stop`, and at the end of the file."""
     try:
         last = segment.find_batch(stop - 1, segment.size)
-    except CorruptionError:  # Its index is cut short.
+    except CorruptionError:  # The index is cut short.
         return False
     return last is not None and (last.end_offset, last.end_position) == (stop, segment.size)
 
 
 def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
-    """Return the end of the leading batches that ascend below `stop`: one past their last offset, and the position."""
+    """Return where the leading batches that ascend below `stop` end: the offset after them, and the position."""
     end, position = segment.base_offset, 0
     for window in windows(segment.log, 0, segment.size, window_bytes=SCAN_WINDOW_BYTES):
         good = window.batches.count_ascending(end, stop - 1)
@@ -97,7 +101,7 @@ def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
 
 
 def true_epochs(log: Log) -> Entries | None:
-    """Return the epochs of a log's batches; None if the log has the same. Raises CorruptionError, OSError."""
+    """Return the epochs of a log's batches; None if the log's epochs are the same. Raises CorruptionError, OSError."""
     return None if _fit_at_bounds(log) else _carried(log)
 
 
@@ -112,7 +116,7 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """Copy to `log` the epochs below its start that `other` still has, if both begin at the same offset.
+    """Copy to `log` the epochs below its start that `other` still has, if both logs begin at the same offset.
 
     Raises OSError.
     """
@@ -127,7 +131,7 @@ def keep_lost_start(log: Log, other: Log) -> None:
 
 
 def _fit_at_bounds(log: Log) -> bool:
-    """Return whether the first and last batch, and those around each epoch's start, carry the epoch of `log.epochs`."""
+    """Return whether the first and last batch, and those around each epoch's start, have the epoch of `log.epochs`."""
     state, entries = log.parts.state, log.epochs.entries
     bounds = [state.start_offset, state.end_offset, *(entry.start_offset for entry in entries)]
     for offset in {one + step for one in bounds for step in (-1, 0)}:
@@ -143,7 +147,7 @@ def _fit_at_bounds(log: Log) -> bool:
 
 def _carried(log: Log) -> Entries | None:
     state, known = log.parts.state, log.epochs.entries
-    runs: list[list[int]] = []  # Each: epoch, first offset, number of batches.
+    runs: list[list[int]] = []  # Each item: epoch, first offset, number of batches.
     count = wrong = 0
     for batch in _batches(log):
         epoch, base = batch.leader_epoch, Offset(max(batch.base_offset, state.start_offset))
@@ -162,7 +166,7 @@ def _carried(log: Log) -> Entries | None:
         found = assign(found, EpochEntry(epoch, Offset(first if found else runs[0][1])))
     for entry in known:
         if entry.start_offset >= state.end_offset and (not found or entry.epoch > found[-1].epoch):
-            found = assign(found, entry)  # No record of this epoch is written yet.
+            found = assign(found, entry)  # No record was written in this epoch yet.
     return truncate_from_start(found, state.start_offset)
 
 

@@ -14,11 +14,11 @@ from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.segment import Segment
 
 Places: TypeAlias = dict[int, tuple[Offset, int]]
-"""Where readers will continue: by next offset, the base offset of its segment and the position in it."""
+"""Where readers will continue: from a reader's next offset to the base offset of its segment and the position in it."""
 
 
 class Bound(NamedTuple):
-    """An exclusive end for readers: `offset`, and the `position` in `segment` where it begins."""
+    """An exclusive end for readers: `offset`, and the `position` in `segment` at which it begins."""
 
     offset: Offset
     segment: Segment
@@ -38,13 +38,13 @@ class LogState(NamedTuple):
     """Size of the batches in the active segment."""
     start_offset: Offset
     replicated: Offset | None
-    """The high watermark; None if there is one replica: it is then always the log end."""
+    """The high watermark; None if there is one replica, because it is then always the log end."""
     first_unstable: Offset | None
-    """First offset of the first undecided transaction; None if there is none."""
+    """First offset of the first undecided transaction; None if there is no such transaction."""
     aborted: tuple[AbortedSpan, ...]
     """The aborted transactions that end at or above the log start, by ascending last offset."""
     places: Places
-    """Filled by the readers of this value; a new dict after segments were removed, replaced or cut."""
+    """Filled by the readers of this value. After segments were removed, replaced or cut, a new value has a new dict."""
 
     @property
     def end(self) -> Bound:
@@ -61,14 +61,14 @@ class LogState(NamedTuple):
 
     def visible_end(self, isolation: Isolation) -> Offset:
         """Return the exclusive end of the offsets that readers of `isolation` see."""
-        if self.replicated is None and self.first_unstable is None:  # The usual case.
+        if self.replicated is None and self.first_unstable is None:  # This is the usual case.
             return self.end_offset
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     def bound(self, isolation: Isolation) -> Bound:
         """Return the end for readers of `isolation` (kafka-storage.md#isolation)."""
         end = _new_bound(Bound, (self.end_offset, self.chain.segments[-1], self.end_position))
-        if self.replicated is None and self.first_unstable is None:  # The usual case.
+        if self.replicated is None and self.first_unstable is None:  # This is the usual case.
             return end
         visible_end = self.visible_end(isolation)
         if visible_end >= end.offset:
@@ -82,17 +82,23 @@ class LogState(NamedTuple):
         return sum(segment.size for segment in self.chain.segments[:-1]) + self.end_position
 
     def extended(self, end_offset: Offset, end_position: int, replicated: Offset | None) -> LogState:
-        """Return the state after an append to the active segment; `replicated` must be within its bounds."""
+        """Return the state after an append to the active segment; `replicated` must be within the log's bounds."""
         chain, _, _, start_offset, _, first_unstable, aborted, places = self
         fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
         return _new_state(LogState, fields)
 
     def replicated_up_to(self, offset: Offset) -> LogState:
-        """Return the state with high watermark `offset`, within its bounds; no transaction may be undecided."""
+        """Return the state with high watermark `offset`, which is within the log's bounds.
+
+        No transaction may be undecided.
+        """
         return self.extended(self.end_offset, self.end_position, offset)
 
     def rolled(self, segment: Segment) -> LogState:
-        """Return the state after a roll: `segment` is new, empty and active; the log ends there, even after a gap."""
+        """Return the state after a roll. `segment` is new, empty and active.
+
+        The log ends at its start, even after a gap.
+        """
         chain = self.chain.with_active(segment)
         return self._replace(chain=chain, end_offset=segment.base_offset, end_position=0)
 
@@ -101,13 +107,14 @@ class LogState(NamedTuple):
         return self._replace(start_offset=offset, aborted=aborted)
 
     def with_segments(self, chain: Chain) -> LogState:
-        """Return the state after segments were removed or replaced; remembered positions are dropped."""
+        """Return the state after segments were removed or replaced; the remembered positions are dropped."""
         return self._replace(chain=chain, places={})
 
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
         """Return the state after a truncation to `chain`; the next append is at `end`.
 
-        Aborted transactions that were cut off stay until it is known where they, now undecided again, begin.
+        Aborted transactions whose markers were cut off are undecided again. They stay in the state until it is known
+        where they begin.
         """
         offset, replicated = end.offset, self.replicated
         if replicated is not None:
@@ -129,6 +136,6 @@ StateFields: TypeAlias = tuple[
 ]
 """The types of the fields of `LogState`, in their order."""
 
-# `tuple.__new__` takes half the time of a class call; every append and every read makes one of each.
+# `tuple.__new__` takes half the time of a call of the class; every append and every read makes these values.
 _new_bound: Callable[[type[Bound], tuple[Offset, Segment, int]], Bound] = tuple.__new__
 _new_state: Callable[[type[LogState], StateFields], LogState] = tuple.__new__

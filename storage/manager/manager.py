@@ -1,7 +1,7 @@
 """The log engine: topics over data directories, the operations on them, and their duties.
 
 Readers see immutable snapshots and take no lock. `_lock` is held while topics change and during the close,
-`_duty_lock` while duties are done; neither is held while listeners are called.
+`_duty_lock` while duties are done. Neither lock is held while listeners are called.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ T = TypeVar("T")
 
 
 class LogManager:
-    """Implements storage.engine.LogEngine over data directories. Made by `startup.open_logs`."""
+    """Implements storage.engine.LogEngine over data directories. `startup.open_logs` makes it."""
 
     one_of_many: ClassVar[bool] = False
-    """True if other engines' data directories have other partitions of the topics: none then counts as missing."""
+    """True if other engines' data directories have further partitions of the same topics; no partition then counts as
+    missing.
+    """
     remote = False
 
     def __init__(
@@ -77,16 +79,16 @@ class LogManager:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about problems that made no call fail: the last hundred, oldest first."""
+        """Warnings about problems for which no call failed: the last hundred, oldest first."""
         return self._warnings.lines
 
     @property
     def doing(self) -> str | None:
-        """The progress of a change of topics that takes long, as a line; None if there is none."""
+        """A line with the progress of a change of topics that takes long; None if there is no such change."""
         return self._changes.progress.line
 
     def _make_services(self) -> Services:
-        """Make the services. A reader needs none, and importing them takes longer than most reads."""
+        """Make the services. A read-only engine needs none, and importing them takes longer than most reads."""
         from topicfs.storage.manager.services import Services
 
         return Services(
@@ -202,7 +204,7 @@ class LogManager:
         return self.partition(topic, number)
 
     def _failed_directories(self, partition: Partition) -> tuple[OpenDirectory, ...]:
-        """Return the directories that must serve again first: the failed ones that have, or may have, the partition."""
+        """Return the directories that must serve before the partition can: failed ones that have it, or may have it."""
         directory = self._directories.by_partition.get(name_of(partition))
         if directory is None:
             return self._directories.failed
@@ -228,14 +230,14 @@ class LogManager:
         self._do(now, self._schedule.due)
 
     def maintain_now(self, now: Timestamp) -> None:
-        """Do every duty, due or not, and what `plan_maintenance` lists. Blocks."""
+        """Do every duty, due or not, including all steps that `plan_maintenance` returns. Blocks."""
         self._open_all()
         if not self.read_only:
             self._for_each_log("roll", lambda log: roll_if_due(log, now))
         self._do(now, lambda _: tuple(self._schedule.plans))
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
-        """Return what `maintain_now` would roll, delete and compact; nothing is changed."""
+        """Return the steps by which `maintain_now` would roll, delete and compact, without changing anything."""
         from topicfs.storage.duties.plan import plan_log
 
         self._open_all()
@@ -256,11 +258,11 @@ class LogManager:
             self._services.staged.run_where_changed()
         self._do_above(due, now)
         if Duty.CLEAN in due:
-            # It may take long, and other duties must not wait for it.
+            # Compaction may take long, and the other duties must not wait for it.
             self._services.cleaner.run(now)
 
     def _do_above(self, due: tuple[Duty, ...], now: Timestamp) -> None:
-        """Do the duties of a subclass's parts above the logs; this class has none."""
+        """Do the duties of the parts that a subclass adds above the logs. This class has no such duties."""
 
     def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
@@ -299,7 +301,7 @@ class LogManager:
             self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
-        """Write the last checkpoints and the clean-shutdown markers; a failing directory does not stop the others."""
+        """Write the last checkpoints and the clean-shutdown markers. If a directory fails, continue with the others."""
         failures = []
         for directory in self._directories.online:
             try:
@@ -313,7 +315,10 @@ class LogManager:
             raise failures[0]
 
     def _close_logs(self) -> dict[OpenDirectory, bool]:
-        """Close every open log; return by directory whether all were closed cleanly and none was offline."""
+        """Close every open log.
+
+        Return, for each directory, whether all logs were closed cleanly and none was offline.
+        """
         in_order = dict.fromkeys(self._directories.all, True)
         for topic in self._topics.values():
             topic.open_no_more()
@@ -360,15 +365,15 @@ class LogManager:
             self._warnings.add(f"{duty.value}: {reason_of(error)}")
 
     def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
-        """Do a duty for every log that accepts writes; one that fails does not stop the others."""
+        """Do a duty for every log that accepts writes. If a log fails, continue with the others."""
         for log in self._logs():
             if log.offline_reason is not None:
                 continue
             try:
                 act(log)
             except Exception as error:  # noqa: BLE001 (whatever it is, the other logs have their duties too)
-                # Otherwise the topic was deleted, or the log went offline, meanwhile: that is reported
-                # elsewhere.
+                # Otherwise the topic was deleted, or the log went offline, in the meantime; another caller
+                # reports that.
                 if log.offline_reason is None:
                     self._warn(log, what, error)
 
@@ -381,7 +386,7 @@ class LogManager:
         return action() if directory is None else directory.reserve.lend(action)
 
     def _look_after_directories(self, now: Timestamp) -> None:
-        """Check which directories are still there, and remove what is due in them."""
+        """Check which directories still exist, and remove the files and directories that are due."""
         for directory in self._directories.online:
             try:
                 directory.data.check()
@@ -394,7 +399,10 @@ class LogManager:
             self._registry.update_copies()
 
     def _checkpoint(self, write: Callable[[CheckpointWriter, Iterable[Partition]], None]) -> None:
-        """Write a checkpoint, under the lock that deletions need; a directory that cannot be written fails."""
+        """Call `write` for each serving directory, under the lock that deletions need.
+
+        A directory whose write fails is marked failed.
+        """
         full: OSError | None = None
         with self._lock:
             for directory in self._directories.online:
@@ -421,7 +429,7 @@ class LogManager:
         return loaded_logs(self._partitions())
 
     def _partitions(self) -> Iterator[Partition]:
-        """Yield the partitions that are open or offline; in a large directory most are neither."""
+        """Yield the partitions that are open or offline. In a large directory, most partitions are neither."""
         for topic in self._topics.values():
             yield from topic.opened()
 
@@ -446,6 +454,6 @@ def by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
 
 
 def _wake(partitions: Iterable[Partition]) -> None:
-    """Wake the readers that wait for partitions that were removed or replaced."""
+    """Wake the readers that wait for new records in partitions that were removed or replaced."""
     for log in loaded_logs(partitions):
         log.parts.listeners.notify()

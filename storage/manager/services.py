@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """The services of one engine; none reads anything before it is used."""
+    """The services of one engine. They read nothing before they are used."""
 
     def __init__(
         self,
@@ -42,6 +42,6 @@ class Services:
         )
 
     def close(self) -> None:
-        """Stop all services, after the work in progress."""
+        """Stop all services once their present work is done."""
         self.staged.stop()
         self.cleaner.stop()

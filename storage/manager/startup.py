@@ -1,4 +1,4 @@
-"""The startup of an engine: it takes over its data directories, or only reads them."""
+"""The startup of an engine: it takes the ownership of its data directories, or only reads them."""
 
 import errno
 import logging
@@ -32,13 +32,13 @@ from topicfs.storage.topics.topic import LogTopic
 
 
 class Machine(NamedTuple):
-    """The machine that an engine runs on; a part that is None is that of this machine."""
+    """The machine on which an engine runs; for a part that is None, this machine's own is used."""
 
     files: FileSystem | None = None
-    """The disk. Disks other than the machine's own have no lock, and must match `read_only`."""
+    """The disk. Only the machine's own disk has locks; any other disk must match `read_only`."""
     clock: Clock | None = None
     flushers: Callable[[], Flusher] | None = None
-    """Makes each directory's flusher. None: a thread flushes closed segments, except on other disks."""
+    """Makes the flusher of a directory. None: a thread flushes closed segments, except on other disks."""
     failed_before: bool = False
     """True if the disk has failed since the machine was started."""
     counts: EngineCounts | None = None
@@ -59,17 +59,17 @@ def open_logs(
     machine: Machine | None = None,
     max_opened_at_start: int = MAX_OPENED_AT_START,
 ) -> M:
-    """Open one or more data directories as one engine, and make missing ones if their parent exists; blocking.
+    """Open one or more data directories as one engine, and make missing ones if their parent exists. Blocks.
 
     Call this after daemonizing, because it takes the directories' locks. With `read_only` it takes no lock and
-    changes nothing; next to a live broker it shows records below the checkpointed high watermarks, next to another
-    process of this engine everything on disk. Above `max_opened_at_start` partitions, those that were closed cleanly
-    are opened on first use. `kind` is the class of the engine. A partition that cannot be loaded, or whose directory
-    fails, is offline with the reason.
+    changes nothing. If another process of this engine owns the directories, a read-only engine shows everything on
+    disk; if a broker owns them, it shows the records below the checkpointed high watermarks. If there are more than
+    `max_opened_at_start` partitions, those that were closed cleanly are opened on first use. `kind` is the class of
+    the engine. A partition that cannot be loaded, or whose directory fails, is offline and has the reason.
 
     Raises DirectoryLockedError (with the owner's process ID), NotALogDirectoryError, DuplicatePartitionError,
     CorruptionError (a damaged meta.properties or settings file), StorageError (directories that do not belong
-    together), OSError. Nothing has changed then, except by recovery.
+    together), OSError. After an error, only recovery may have changed anything.
     """
     machine = machine or Machine()
     disk = machine.files if machine.files is not None else NativeFileSystem(read_only=read_only)
@@ -111,7 +111,7 @@ def _check_different(paths: Sequence[Path]) -> None:
     if not paths:
         raise ValueError("an engine needs a data directory")
     if len(paths) == 1:
-        return  # Resolving takes a system call per path component.
+        return  # Resolving a path takes a system call for each of its components.
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
@@ -120,7 +120,10 @@ def _check_different(paths: Sequence[Path]) -> None:
 
 
 def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
-    """Raise StorageError if directories with replicas would be written to without the others, or read as one."""
+    """Raise StorageError if directories with replicas would be opened as directories without replicas.
+
+    This is so if they would be written to without the other directories of their set, or be read as one engine.
+    """
     for path in paths if len(paths) > 1 or not files.read_only else ():
         with suppress(OSError):
             if has_replicas(files, path):
@@ -161,7 +164,7 @@ def _look_into(directories: Directories, warnings: WarningBook) -> _Opened:
         data = directory.data
         holder = find_holder(data.path) if isinstance(data.files, NativeFileSystem) else None
         directory.clean = holder is None and is_marked_clean(data.files, data.path)
-        # With one replica the high watermark is the log end.
+        # With a single replica, the high watermark is always the log end.
         directory.below_high_watermark = holder is not None and not holder.is_this_engine
         if holder is not None:
             owner = f"process {holder.pid}" if holder.pid else "another process"
@@ -170,7 +173,7 @@ def _look_into(directories: Directories, warnings: WarningBook) -> _Opened:
                 if holder.is_this_engine
                 else "only records below the checkpointed high watermarks are shown"
             )
-            # A command shows everything there is now; a mount will not show later records.
+            # A command shows all records that exist now; a mount will not show later records.
             level = logging.INFO if holder.is_this_engine else logging.WARNING
             warnings.add(f"{data.path}: {owner} is writing there; {shown}", level=level)
 
@@ -186,13 +189,13 @@ def _look_into(directories: Directories, warnings: WarningBook) -> _Opened:
 
 
 def _check_kind(directory: OpenDirectory) -> None:
-    """Refuse a directory that is not Kafka's, before any directory is changed. Raises NotALogDirectoryError."""
+    """Raise NotALogDirectoryError for a directory that is not Kafka's, before any directory is changed."""
     if directory.data.files.exists(directory.data.path):
         directory.data.contents()
 
 
 def _make(directory: OpenDirectory) -> None:
-    """Make the directory if it is missing."""
+    """Make the directory if it does not exist."""
     data = directory.data
     if not data.files.exists(data.path):
         try:
@@ -226,7 +229,7 @@ def _read_registry(directories: Directories) -> TopicRegistry:
 
 
 def _fail_unmounted(directories: Directories) -> None:
-    """Fail directories whose disks are not mounted: an empty mount point must not count as a new directory."""
+    """Mark directories with unmounted disks as failed: an empty mount point must not count as a new directory."""
     known: set[str] = set()
     for directory in directories.all:
         with suppress(OSError, CorruptionError):
@@ -241,7 +244,7 @@ def _fail_unmounted(directories: Directories) -> None:
 
 
 def _members(directories: Directories, copies: Iterable[RegistryCopy]) -> tuple[str, ...]:
-    """Return the directories to remember as serving together, without failed ones that never served."""
+    """Return the directories to remember as serving together, leaving out failed ones that never served."""
     if len(directories.all) == 1:
         return ()
     known = {path for copy in copies for path in copy.directories}
@@ -259,6 +262,6 @@ def _continues_without(directories: Directories, directory: OpenDirectory, error
 
 
 def _forget_missing(directories: Directories, directory: OpenDirectory) -> None:
-    """Drop lines of partitions that are not here: otherwise a later one of that name would count as flushed."""
+    """Drop the lines of partitions that are not here: later partitions of these names must not count as flushed."""
     here: set[TopicPartition] = {one for one, where in directories.by_partition.items() if where is directory}
     directory.writer.forget(directory.writer.partitions() - here)

@@ -1,4 +1,4 @@
 """The state of a log's producers: sequence numbers, open transactions, and snapshot files (kafka-storage.md#producers).
 
-`state` has all producers, `entry` one of them, `append` the checks of an append, `snapshot` the file.
+`state` has all producers, `entry` a single producer, `append` the checks of an append, and `snapshot` the file.
 """

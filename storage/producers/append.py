@@ -1,6 +1,7 @@
 """Checks an append against the state of its producer (kafka-storage.md#sequences, kafka-storage.md#transactions).
 
-`ProducerAppend` checks the batches of one append in order; the state takes its `entry` only when all have passed.
+`ProducerAppend` checks the batches of an append in order. Its `entry` becomes part of the state only when all batches
+have passed.
 """
 
 from enum import Enum
@@ -19,23 +20,25 @@ from topicfs.storage.producers.entry import (
 
 
 class VerificationGuard:
-    """Identifies one verification; it is equal only to itself."""
+    """Identifies a verification; a guard is equal only to itself."""
 
     __slots__ = ()
 
 
 class Verification(NamedTuple):
-    """One producer's verification, under way or answered."""
+    """A producer's verification, which is under way or was answered."""
 
     epoch: int
     lowest_sequence: int
-    """The lowest sequence number of the batches that asked: none above it may come first."""
+    """The lowest sequence number of the batches that waited for this verification; none with a higher number may be
+    appended first.
+    """
     bumps_epoch: bool
-    """True if the producer's transactions are of version 2, each with an epoch of its own."""
+    """True if the producer uses transactions of version 2, each of which has its own epoch."""
     guard: VerificationGuard
 
     def asked_again(self, *, epoch: int, sequence: int) -> Self:
-        """Return the verification after another batch asked, of a newer epoch or with a lower sequence."""
+        """Return the verification after another batch requested it, with a newer epoch or a lower sequence number."""
         if epoch > self.epoch:
             return self._replace(epoch=epoch, lowest_sequence=sequence)
         if epoch == self.epoch:
@@ -44,11 +47,11 @@ class Verification(NamedTuple):
 
 
 class Verifications:
-    """Verifications with coordinators that a producer's transaction includes this partition. Guarded by the log's lock.
+    """Verifications, by coordinators, that a producer's transaction includes this partition. Guarded by the log's lock.
 
-    Without this, a batch delayed on its way could open a transaction that never ends. The caller gets a guard, asks
-    the coordinator, and appends with the guard; a marker or an append in between makes the guard invalid. Rules:
-    kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
+    Without them, a batch that was delayed on its way could open a transaction that never ends. The caller gets a
+    guard, asks the coordinator, and appends with the guard. A marker or an append in between makes the guard invalid.
+    Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
     """
 
     def __init__(self) -> None:
@@ -60,7 +63,10 @@ class Verifications:
     def begin(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard:
-        """Return the guard that this producer's append must bring; all callers get the same one until it is removed."""
+        """Return the guard that this producer's append must present.
+
+        All callers get the same guard until it is removed.
+        """
         known = self._by_producer.get(producer_id)
         if known is None:
             asked = Verification(epoch, sequence, bumps_epoch, VerificationGuard())
@@ -70,26 +76,26 @@ class Verifications:
         return asked.guard
 
     def answered(self, producer_id: ProducerId, guard: VerificationGuard | None) -> bool:
-        """Return whether `guard` is that of the producer's verification."""
+        """Return whether `guard` belongs to the producer's present verification."""
         known = self._by_producer.get(producer_id)
         return known is not None and known.guard is guard
 
     def end(self, producer_id: ProducerId) -> None:
-        """Forget the guard, because a transactional batch or a marker is in the log."""
+        """Forget the guard, because a transactional batch or a marker is in the log now."""
         self._by_producer.pop(producer_id, None)
 
 
 class Origin(Enum):
-    """The origin of an append; only a client's sequences are checked."""
+    """The origin of an append. Only sequence numbers of clients are checked."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"
-    """Copied from a leader, or replayed from the log itself: accepted as it is."""
+    """Copied from a leader, or replayed from the log itself. Accepted as it is."""
 
 
 class EndMarker(NamedTuple):
-    """The end of a producer's transaction, from a control batch."""
+    """The end of a producer's transaction, read from a control batch."""
 
     commit: bool
     coordinator_epoch: int
@@ -106,7 +112,7 @@ class DataBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker was read; `last_offset` is the marker's."""
+    """A transaction whose marker was read; `last_offset` is the offset of the marker."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -115,7 +121,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerAppend:
-    """One producer's batches in one append, checked against the `entry` known before."""
+    """The batches of a producer in an append, checked against the producer's `entry` before it."""
 
     def __init__(
         self,
@@ -129,17 +135,17 @@ class ProducerAppend:
         self._known = entry
         self._verification = verification
         self.entry = entry
-        """The producer after the batches checked so far."""
+        """The state of the producer after the batches checked so far."""
         self.begun: list[Offset] = []
-        """First offsets of the transactions that these batches opened."""
+        """First offsets of the transactions that these batches open."""
         self.transactional = False
         """True if these batches include a transactional one or a marker."""
 
     def add_data(self, batch: DataBatch, *, verified: bool = True) -> None:
-        """Check and apply a data batch; `verified`: the coordinator knows the transaction that it would open.
+        """Check and apply a data batch; `verified`: the coordinator knows the transaction that the batch would open.
 
         Raises ProducerFencedError for an old epoch, OutOfOrderSequenceError, and InvalidTransactionStateError for
-        plain data inside a transaction or data that would open an unverified transaction.
+        other data inside a transaction or data that would open an unverified transaction.
         """
         self._check_epoch(batch.epoch)
         if batch.transactional and not verified and not self._is_in_transaction(batch.epoch):
@@ -174,10 +180,10 @@ class ProducerAppend:
         timestamp: Timestamp,
         bumps_epoch: bool = False,
     ) -> CompletedTransaction | None:
-        """Apply a marker at `offset`; return the transaction that it ends, if one was open.
+        """Apply a marker at `offset`; return the transaction that it ends; None if no transaction was open.
 
-        `bumps_epoch` (transactions v2): the epoch must be newer, unless no transaction is open or it is the largest
-        epoch. Raises ProducerFencedError.
+        `bumps_epoch` (transactions v2): the marker's epoch must be newer, unless no transaction is open or the epoch
+        is the largest one. Raises ProducerFencedError.
         """
         self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
         self._check_coordinator_epoch(marker.coordinator_epoch)
@@ -203,8 +209,8 @@ class ProducerAppend:
             )
 
     def _check_marker_epoch(self, epoch: int, *, bumps_epoch: bool) -> None:
-        # No epoch is newer than the largest one, and a producer must be able to end a transaction that it
-        # began with it.
+        # No epoch is newer than the largest epoch, and a producer must be able to end a transaction that it
+        # began with that epoch.
         passes = self.entry.transaction_first_offset is None or epoch == MAX_PRODUCER_EPOCH
         if (
             bumps_epoch
@@ -228,8 +234,8 @@ class ProducerAppend:
         entry, first = self.entry, batch.first_sequence
         self._check_verified_sequence(batch)
         if batch.epoch != entry.epoch:
-            # An unknown producer (its state may have expired) may continue anywhere; a known one begins an
-            # epoch at 0.
+            # An unknown producer, whose state may have expired, may continue anywhere. A known producer
+            # begins each epoch at 0.
             if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise self._out_of_order(batch, expected=0)
             return
@@ -244,7 +250,7 @@ class ProducerAppend:
         if asked.bumps_epoch and batch.first_sequence != 0 and not self._known.batches:
             raise self._out_of_order(batch, expected=0)
         if batch.first_sequence > asked.lowest_sequence:
-            # An earlier batch asked, and is still on its way.
+            # An earlier batch requested the verification, and is still on its way.
             raise self._out_of_order(batch, expected=asked.lowest_sequence)
 
     def _out_of_order(self, batch: DataBatch, *, expected: int) -> OutOfOrderSequenceError:

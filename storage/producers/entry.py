@@ -1,6 +1,6 @@
 """The state of one producer in one partition.
 
-Sequence numbers count a producer's records from 0 to 2^31 - 1 and then from 0 again.
+Sequence numbers count a producer's records from 0 to 2^31 - 1, and then from 0 again.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ NO_SEQUENCE = -1
 
 
 def follows(last_sequence: int, next_sequence: int) -> bool:
-    """Return whether `next_sequence` directly follows `last_sequence` (-1: there is none yet)."""
+    """Return whether `next_sequence` directly follows `last_sequence`, which is -1 before the first batch."""
     return next_sequence == last_sequence + 1 or (next_sequence == 0 and last_sequence == MAX_SEQUENCE)
 
 
 REMEMBERED_BATCHES = 5
-"""Number of batches remembered per producer: as many as an idempotent client may have in flight."""
+"""Number of batches remembered per producer: an idempotent client may have as many in flight."""
 
 NO_PRODUCER_EPOCH = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
-"""A producer with this epoch needs a new producer ID to continue."""
+"""A producer that has reached this epoch needs a new producer ID to continue."""
 NO_COORDINATOR_EPOCH = -1
 
 
 def next_run(known: tuple[ProducerId, int] | None) -> tuple[ProducerId, int]:
-    """Return ID and epoch of a producer's next run or write; it keeps its ID while that has epochs left."""
+    """Return ID and epoch of a producer's next run or write; the ID stays the same until its epochs are used up."""
     if known is None or known[1] >= MAX_PRODUCER_EPOCH:
-        # A broker counts IDs up from 0, so it never reaches these.
+        # A broker counts IDs up from 0, so it never reaches these numbers.
         return ProducerId(2**62 + (int.from_bytes(os.urandom(8)) >> 2)), 0
     return known[0], known[1] + 1
 
 
 class SequencedBatch(NamedTuple):
-    """A producer's data batch, with what is needed to recognize duplicates."""
+    """A producer's data batch, with the numbers that identify a duplicate of it."""
 
     last_sequence: int
     last_offset: Offset
@@ -54,17 +54,17 @@ class SequencedBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One producer. Immutable: an append makes a new entry, so a refused append changes nothing."""
+    """A producer. Immutable: an append makes a new entry, so a refused append changes nothing."""
 
     producer_id: ProducerId
     epoch: int = NO_PRODUCER_EPOCH
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     last_timestamp: Timestamp = NO_TIMESTAMP
-    """Timestamp of its newest batch or marker, from which expiry counts."""
+    """Timestamp of the producer's newest batch or marker, from which its expiry counts."""
     transaction_first_offset: Offset | None = None
-    """First offset of its open transaction; None if none is open."""
+    """First offset of the producer's open transaction; None if no transaction is open."""
     batches: tuple[SequencedBatch, ...] = ()
-    """At most the newest five, oldest first."""
+    """The newest batches, at most five, oldest first."""
 
     @property
     def last_sequence(self) -> int:
@@ -72,11 +72,11 @@ class ProducerEntry(NamedTuple):
 
     @property
     def last_data_offset(self) -> Offset:
-        """Last offset of its newest data batch; -1 if it has none."""
+        """Last offset of the producer's newest data batch; -1 if it has none."""
         return self.batches[-1].last_offset if self.batches else Offset(-1)
 
     def duplicate_of(self, *, epoch: int, first_sequence: int, last_sequence: int) -> SequencedBatch | None:
-        """Return the remembered batch with exactly these sequence numbers; None if there is none."""
+        """Return the remembered batch with exactly these sequence numbers; None if there is no such batch."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -85,12 +85,15 @@ class ProducerEntry(NamedTuple):
         return None
 
     def with_epoch(self, epoch: int) -> ProducerEntry:
-        """Return the entry with `epoch`; a different one drops the batches, because sequences begin again at 0."""
+        """Return the entry with `epoch`.
+
+        A new epoch drops the batches, because its sequence numbers begin at 0 again.
+        """
         return self if epoch == self.epoch else self._replace(epoch=epoch, batches=())
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:
         known = self.batches if epoch == self.epoch else ()
-        return ProducerEntry(  # Half the time of dataclasses.replace; every batch makes one.
+        return ProducerEntry(  # Takes half the time of dataclasses.replace, and is called for every batch.
             producer_id=self.producer_id,
             epoch=epoch,
             coordinator_epoch=self.coordinator_epoch,
@@ -102,6 +105,6 @@ class ProducerEntry(NamedTuple):
     def expired(self, now: Timestamp, expiration_ms: int) -> bool:
         """Return whether the producer may be forgotten: no open transaction, and no batch for `expiration_ms`.
 
-        See kafka-storage.md#producer-expiry.
+        Rules: kafka-storage.md#producer-expiry.
         """
         return self.transaction_first_offset is None and now - self.last_timestamp >= expiration_ms

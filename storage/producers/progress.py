@@ -1,7 +1,7 @@
 """How much of a producer's run is in a log, even after compaction, retention and a restart.
 
-The log's producer state knows each producer's last batch, whose header compaction keeps. For an expired producer the
-log is searched; the last batch found is its last one if nothing after it was removed.
+The log's producer state knows each producer's last batch, whose header compaction keeps. If the producer has expired,
+the log is searched instead. The last batch found is the producer's last batch if nothing after it was removed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _SCAN_BYTES = 1 << 20
 
 
 class ProgressLostError(StorageError):
-    """Records were removed that would show how far a producer got."""
+    """Records were removed that are needed to find how far a producer got."""
 
 
 class OwnPartition(Protocol):
-    """What a partition in a data directory of this process can do, in addition to every `Partition`."""
+    """The operations that only a partition in a data directory of this process has, besides those of `Partition`."""
 
     def producers(self) -> list[ProducerEntry]:
-        """Return a snapshot of the producers that wrote here and are remembered."""
+        """Return the producers that wrote to this partition and are still remembered; a snapshot."""
 
     def append(self, batches: bytearray, *, accepted: bool) -> Appended:
-        """Append like `Partition.append`; with `accepted`, no limit of the topic's settings refuses the batches."""
+        """Append like `Partition.append`; if `accepted`, no limit of the topic's settings refuses the batches."""
 
 
 class LastBatch(NamedTuple):
@@ -40,7 +40,7 @@ class LastBatch(NamedTuple):
 
 
 def own(partition: Partition) -> OwnPartition:
-    """Return a partition that must be in a data directory of this process, with that type."""
+    """Return `partition`, which must be in a data directory of this process, as an `OwnPartition`."""
     return cast("OwnPartition", partition)
 
 
@@ -52,10 +52,9 @@ def newest_epoch(partition: Partition, producer_id: ProducerId) -> int:
 def last_batch(
     partition: Partition, producer_id: ProducerId, epoch: int, *, since: Offset, remedy: str
 ) -> LastBatch | None:
-    """Return a producer's last batch of `epoch` at or above the offset `since`; None if there is none.
+    """Return a producer's last batch of `epoch` at or above the offset `since`; None if there is no such batch. Blocks.
 
     Raises ProgressLostError, with the `remedy`, if the producer has expired and its last batch may have been removed.
-    Blocks.
     """
     for entry in own(partition).producers():
         if entry.producer_id == producer_id and entry.epoch <= epoch:
@@ -79,7 +78,7 @@ def last_batch(
 
 
 def _batches_from(partition: Partition, offset: Offset) -> Iterator[BatchHeader]:
-    """Yield the headers of the batches from the one with `offset` to the log end, open transactions included."""
+    """Yield the headers of the batches from the one with `offset` to the log end, including open transactions."""
     while True:
         fetched = partition.read(offset, max_bytes=_SCAN_BYTES, isolation=Isolation.READ_UNCOMMITTED)
         if not fetched.data:

@@ -8,8 +8,8 @@
                  producer id int64 · epoch int16 · last sequence int32 · last offset int64 · offset delta int32 ·
                  timestamp int64 · coordinator epoch int32 · first offset of the open transaction int64 (-1 none)
 
-Of each producer only the newest batch is stored. Kafka writes the entries in the order of a Java HashMap, which
-readers ignore; `encode` reproduces it, so that equal states give equal bytes. Source:
+Only the newest batch of each producer is stored. Kafka writes the entries in the order of a Java HashMap, which
+readers ignore. `encode` writes the same order, so that equal states give equal bytes. Source:
 kafka-storage.md#producer-snapshots, Kafka's ProducerStateManager.
 """
 
@@ -29,7 +29,7 @@ ENTRY = struct.Struct(">qhiqiqiq")
 CRC_START = 6
 
 MIN_TABLE = 16
-"""Buckets of an empty Java HashMap, which doubles when it is three quarters full."""
+"""Number of buckets of an empty Java HashMap; it doubles when the map is three quarters full."""
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
@@ -39,7 +39,10 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode(data: bytes) -> list[ProducerEntry]:
-    """Return the producers of a snapshot file. CorruptBatchError, with position and cause, if it is invalid."""
+    """Return the producers of a snapshot file.
+
+    Raises CorruptBatchError, with position and cause, if the file is invalid.
+    """
     if len(data) < HEADER.size:
         raise CorruptBatchError(len(data), f"a snapshot has at least {HEADER.size} bytes")
     version, crc, count = HEADER.unpack_from(data)
@@ -53,7 +56,7 @@ def decode(data: bytes) -> list[ProducerEntry]:
 
 
 def in_hash_order(entries: list[ProducerEntry]) -> list[ProducerEntry]:
-    """Return the entries in the order in which Java's HashMap, keyed by producer ID, iterates over them."""
+    """Return the entries in the order in which a Java HashMap with producer IDs as keys iterates over them."""
     table = MIN_TABLE
     while len(entries) > table * 3 // 4:
         table *= 2

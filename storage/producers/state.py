@@ -1,4 +1,4 @@
-"""The producers of one log, in memory, guarded by the log's lock. Covers all batches below `end_offset`."""
+"""The producers of one log, in memory. The state covers all batches below `end_offset`. Guarded by the log's lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.storage.producers.append import (
 from topicfs.storage.producers.entry import ProducerEntry
 
 DEFAULT_EXPIRATION_MS = 86_400_000
-"""producer.id.expiration.ms: how long a silent producer is remembered."""
+"""Default of producer.id.expiration.ms: how long a producer that appends nothing is remembered."""
 
 
 class ProducerState:
@@ -43,7 +43,10 @@ class ProducerState:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Return the guard for a transaction's first append, None if it is open. Raises ProducerFencedError for an old epoch."""
+        """Return the guard for the first append of a transaction; None if the transaction is already open.
+
+        Raises ProducerFencedError for an old epoch.
+        """
         known = self._entries.get(producer_id)
         if known is not None:
             if epoch < known.epoch:
@@ -55,12 +58,12 @@ class ProducerState:
         return self.verifications.begin(producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch)
 
     def begin(self, producer_id: ProducerId, origin: Origin) -> ProducerAppend:
-        """Begin to check an append; `finish` applies it."""
+        """Begin to check an append, which `finish` then applies."""
         known = self._entries.get(producer_id) or ProducerEntry(producer_id=producer_id)
         return ProducerAppend(self._partition, known, origin, self.verifications.get(producer_id))
 
     def finish(self, append: ProducerAppend) -> None:
-        """Apply an append whose batches have all passed and are in the log."""
+        """Apply an append whose batches have all passed their checks and are in the log."""
         self._entries[append.entry.producer_id] = append.entry
         for first_offset in append.begun:
             self._open[first_offset] = append.entry.producer_id
@@ -68,17 +71,20 @@ class ProducerState:
             self.verifications.end(append.entry.producer_id)
 
     def stable_offset_at(self, completed: CompletedTransaction) -> Offset:
-        """Return the last stable offset after an abort: the first of other open transactions, or the abort's end."""
+        """Return the last stable offset after an abort: the start of the first open transaction, or the abort's end."""
         others = [first for first in self._open if first != completed.first_offset]
         return min(others, default=Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Note that a transaction's marker is in the log; it stays unstable until it is below the high watermark."""
+        """Note that a transaction's marker is in the log.
+
+        The transaction stays unstable until the marker is below the high watermark.
+        """
         self._open.pop(completed.first_offset, None)
         self._completed[completed.first_offset] = completed
 
     def high_watermark_moved(self, high_watermark: Offset) -> None:
-        """Forget completed transactions whose markers are below the high watermark."""
+        """Forget completed transactions whose markers are below the high watermark now."""
         if not self._completed:
             return
         done = [first for first, txn in self._completed.items() if txn.last_offset < high_watermark]
@@ -89,20 +95,20 @@ class ProducerState:
     def first_unstable_offset(self) -> Offset | None:
         """First offset of the earliest transaction that is open, or whose marker is not replicated yet.
 
-        See kafka-storage.md#last-stable-offset.
+        Rules: kafka-storage.md#last-stable-offset.
         """
         if not self._open and not self._completed:
-            return None  # The usual case; each append asks.
+            return None  # The usual case, and every append reads this property.
         return min([*self._open, *self._completed], default=None)
 
     def remove_expired(self, now: Timestamp) -> None:
-        """Forget producers that have been silent too long and have no open transaction."""
+        """Forget producers that have appended nothing for too long and have no open transaction."""
         for entry in list(self._entries.values()):
             if entry.expired(now, self._expiration_ms):
                 del self._entries[entry.producer_id]
 
     def load(self, entries: Iterable[ProducerEntry], *, end_offset: Offset, now: Timestamp) -> None:
-        """Set the state to a snapshot at `end_offset`, without producers that expired by `now`."""
+        """Set the state to that of a snapshot at `end_offset`, without producers that have expired by `now`."""
         self.clear(end_offset)
         for entry in entries:
             if entry.expired(now, self._expiration_ms):
@@ -112,7 +118,7 @@ class ProducerState:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def put_newest_first(self, known: int) -> None:
-        """Reverse all but the first `known` producers: a broker's snapshots have replayed producers in that order."""
+        """Reverse the producers after the first `known` ones, because a broker's snapshots have them in that order."""
         for producer_id in reversed([*self._entries][known:]):
             self._entries[producer_id] = self._entries.pop(producer_id)
 

@@ -1,7 +1,7 @@
-"""Follows a log that another process writes to: each look reads only what was added, into memory.
+"""Follows a log to which another process writes: each look reads only the bytes that were added, into memory.
 
-Loading such a log reads its whole active segment, perhaps a GiB. While its files only grow, roll or are removed at
-the front (`grew_only`), and the last known batch is unchanged, only the bytes after that batch are read.
+Loading such a log reads its whole active segment, which may have a GiB. As long as its files only grow, roll or are
+removed at the front (`grew_only`), and the last known batch is unchanged, only the bytes after that batch are read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FileStamp(NamedTuple):
 
 
 def grew_only(before: Iterable[FileStamp], now: Iterable[FileStamp]) -> bool:
-    """Return whether a log's segments were only appended to, rolled, and removed at the front since `before`."""
+    """Return whether a log's segments only grew, rolled, and were removed at the front since `before`."""
     known, present = _logs(before), {stamp.name: stamp for stamp in _logs(now)}
     left = [stamp for stamp in known if stamp.name in present]
     if not left or left != known[-len(left) :] or any(map(_is_swap, present)):
@@ -48,7 +48,7 @@ def grew_only(before: Iterable[FileStamp], now: Iterable[FileStamp]) -> bool:
 
 
 def _logs(stamps: Iterable[FileStamp]) -> list[FileStamp]:
-    """Return the stamps of `.log` files by base offset, including those that a compaction is about to put in place."""
+    """Return the stamps of `.log` files by base offset, including files that a compaction is about to put in place."""
     found = []
     for stamp in stamps:
         file = parse_segment_file(stamp.name)
@@ -90,9 +90,9 @@ class FollowedLog:
         self._last_batch = self._read_last_batch()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Read what was added to files that `grew_only`; False if the log must be loaded again.
+        """Read the bytes that were added to files that `grew_only`. Blocks. Raises OSError.
 
-        Blocks. Raises OSError.
+        Return False if the log must be loaded again.
         """
         try:
             if not self._is_as_known():
@@ -113,7 +113,7 @@ class FollowedLog:
         return True
 
     def close(self) -> None:
-        """Close the open files, without the writes of a clean close."""
+        """Close the open files, without writing what a clean close writes."""
         for segment in self.log.chain.segments:
             segment.close()
 
@@ -138,7 +138,10 @@ class FollowedLog:
         return Chain.of(segments), end_offset
 
     def _extend(self, segment: Segment, end_offset: Offset, *, sealed: bool) -> Offset:
-        """Read the batches after the last known one; those of a sealed segment must reach the end of its file."""
+        """Read the batches after the last known one.
+
+        If the segment is `sealed`, they must reach the end of its file.
+        """
         file_bytes = segment.log.size()
         if file_bytes < segment.size:
             raise CorruptionError(segment.log.path, file_bytes, f"was {segment.size} bytes before")
@@ -153,7 +156,7 @@ class FollowedLog:
         return taken.end_offset
 
     def _open(self, base_offset: Offset) -> Segment:
-        """Return a segment that is new here, as yet without batches; its indexes are made in memory."""
+        """Return a segment that was not known yet, without batches; its indexes are made in memory."""
         log = self._place.files.open(self._place.path / segment_file(base_offset, SegmentFileKind.LOG))
         settings = segment_settings(self._config, self._context.random)
         segment = Segment(self._place, base_offset, settings, log=log)
@@ -166,7 +169,7 @@ class FollowedLog:
     # The last known batch.
 
     def _read_last_batch(self) -> _LastBatch | None:
-        """Return the last batch; None if no batch is left."""
+        """Return the last batch; None if there is no batch."""
         end_offset = self.log.log_end_offset
         for segment in reversed(self.log.chain.segments):
             batch = segment.find_batch(end_offset - 1, segment.size) if segment.size else None
@@ -187,7 +190,7 @@ class FollowedLog:
 
 
 def _make_room(segment: Segment, more_bytes: int) -> None:
-    """Enlarge the indexes in memory for `more_bytes` of batches, and for as many again: enlarging copies them."""
+    """Enlarge the indexes in memory for twice `more_bytes` of batches: enlarging copies them, so it must be rare."""
     more = more_bytes // max(1, segment.settings.index_interval_bytes) + 2
     for index in (segment.offset_index, segment.time_index):
         slots = index.slots

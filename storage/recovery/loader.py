@@ -1,4 +1,4 @@
-"""Loading a partition's directory: Kafka's steps in Kafka's order (kafka-storage.md#loading-order)."""
+"""Loads a partition's directory: Kafka's steps in Kafka's order (kafka-storage.md#loading-order)."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def load_log(
 ) -> Log:
     """Load the log in a directory named after its partition; an empty directory becomes an empty log.
 
-    `clean`: its last owner closed it cleanly, so nothing is checked. Otherwise segments from the checkpointed
-    recovery point on are checked, cut after the last valid batch and indexed again, on a read-only disk only in
+    `clean`: the last owner closed the log cleanly, so it is not checked. Otherwise segments from the checkpointed
+    recovery point on are checked, cut after the last valid batch, and indexed again; on a read-only disk only in
     memory. Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
     return LogLoader(place, _partition_of(place.path), config, options).load(clean=clean)
@@ -78,7 +78,10 @@ def _partition_of(directory: Path) -> TopicPartition:
 
 
 def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
-    """Return the greatest base offset not above `offset`, or else the first one; None without segments."""
+    """Return the greatest base offset not above `offset`, or else the first base offset.
+
+    None if there are no segments.
+    """
     base_offsets = sorted(logs)
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
 
@@ -104,7 +107,7 @@ class LogLoader:
         self._present: AbstractSet[str] = frozenset()
         self._may_split = False
         self._changed = False
-        """True if a file may differ from its state after a clean close."""
+        """True if a file may differ from what a clean close leaves."""
         self._begin()
 
     def _begin(self) -> None:
@@ -115,7 +118,7 @@ class LogLoader:
         self._holes: list[Hole] = []
         self._hidden: str | None = None
         self._unindexed: set[Offset] = set()
-        """Base offsets of the segments to recover whose offset index is missing."""
+        """Base offsets of the segments to be recovered that have no offset index."""
         self._epochs = LeaderEpochs.open(self._directory, self._files)
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
@@ -127,8 +130,8 @@ class LogLoader:
         self._removal = Removal(self._files)
 
     def load(self, *, clean: bool) -> Log:
-        """Load the log; if a segment's offsets are too far apart, split the segment and begin again."""
-        # Offsets of a dense log are never that far apart; and a read-only log ends where its indexes do.
+        """Load the log. If a segment's offsets are too far apart, split the segment and begin again."""
+        # Offsets of a dense log are never that far apart, and a read-only log ends where its indexes end.
         self._may_split = not self._options.dense and not self._files.read_only
         self._changed = self._changed or not clean
         self._latest_on_disk = self._epochs.latest
@@ -176,7 +179,7 @@ class LogLoader:
         log = Log(self._directory, loaded, self.context, config=self._config, small_files=self.small_files)
         if (
             self._epochs.dirty and not self._files.read_only
-        ):  # A broker also writes the file soon after a load.
+        ):  # A broker, too, writes the file soon after a load.
             self.context.flusher.submit(log.flush_epochs)
         return log
 
@@ -187,13 +190,16 @@ class LogLoader:
     # Leftovers of earlier work.
 
     def _complete_interrupted_work(self) -> dict[Offset, str]:
-        """Complete or undo interrupted work; return `.log` names (read-only: or `.swap`) by base offset."""
+        """Complete or undo interrupted work; return the names of the `.log` files by base offset.
+
+        On a read-only disk, these may be `.swap` files.
+        """
         names = [
             entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
         ]
         temporary = sort_temporary_files(names)
         swaps = {segment_file(*swap): segment_file(*swap[:2]) for swap in temporary.swaps}
-        # In this order: while a `.cleaned` is left, a `.swap` of the same work does not count.
+        # In this order: as long as a `.cleaned` file is left, `.swap` files of the same work do not count.
         gone = [*temporary.remove, *self._replaced_by(list(swaps), names)]
         present = {swaps.get(name, name): name for name in names if name not in gone}
         self._follow_deleted(parse_names(temporary.remove), min(base_offsets(present), default=_FIRST))
@@ -209,7 +215,7 @@ class LogLoader:
         }
 
     def _follow_deleted(self, files: Iterable[SegmentFileName], start: Offset) -> None:
-        """Move the leader epochs' start past first segments that were deleted just before the stop, so not lost."""
+        """Move the leader epochs' start past first segments that were deleted, and not lost, just before the stop."""
         earliest = self._epochs.earliest
         deleted = [
             file
@@ -225,7 +231,7 @@ class LogLoader:
             self._epochs.flush()
 
     def _replaced_by(self, swaps: list[str], names: list[str]) -> list[str]:
-        """Return the files that complete new segments replace: in [lowest base offset, highest end offset)."""
+        """Return the files that complete new segments replace: those in [lowest base offset, highest end offset)."""
         logs = [file for file in parse_names(swaps) if file.kind is SegmentFileKind.LOG]
         if not logs:
             return []
@@ -261,7 +267,7 @@ class LogLoader:
     # Segments.
 
     def _open_segments(self, logs: dict[Offset, str], unflushed_from: Offset | None) -> list[Segment]:
-        """Open all segments; below `unflushed_from`, recover at once those without a valid offset index."""
+        """Open all segments. Below `unflushed_from`, immediately recover segments without a valid offset index."""
         segments: list[Segment] = []
         for base_offset, name in logs.items():
             segment = self._open_segment(base_offset, self._files.open(self._directory / name))
@@ -290,7 +296,7 @@ class LogLoader:
         The transaction index is checked as a whole.
         """
         name = segment_file(segment.base_offset, SegmentFileKind.TRANSACTION_INDEX)
-        # Hardly one of a thousand segments has aborted transactions; the listing shows which.
+        # Hardly one in a thousand segments has aborted transactions; the listing shows which of them do.
         segment.may_have_aborted = self._files.read_only or name in self._present
         try:
             if segment.may_have_aborted:
@@ -300,12 +306,12 @@ class LogLoader:
         return indexes_fit(segment, self._directory, self._files)
 
     def _recover_from(self, segments: list[Segment], unflushed_from: Offset) -> list[Segment]:
-        """Recover the segments from `unflushed_from` on; remove those that follow lost records."""
+        """Recover the segments from `unflushed_from` on; remove segments that follow lost records."""
         first = Chain.of(segments).floor(unflushed_from)
         newest_bases = [segment.base_offset for segment in segments[-2:]]
         for index in range(first, len(segments)):
             following = segments[index + 1 :]
-            # A broker makes a missing index before it recovers what was not flushed, and keeps the segments
+            # A broker makes a missing index before it recovers the unflushed segments, and keeps the segments
             # after it.
             lost = [] if segments[index].base_offset in self._unindexed else following
             before_cut = partial(self._before_cut, segments[index], following, lost)
@@ -318,7 +324,7 @@ class LogLoader:
                 elif (point := following[0].base_offset) > self._options.checkpointed.recovery_point:
                     self._retire(following)
                     return segments[: index + 1]
-                else:  # No power loss made this gap: later recoveries begin after it.
+                else:  # A power loss did not make this gap: later recoveries begin after it.
                     self._checkpointed = self._checkpointed._replace(recovery_point=point)
         return segments
 
@@ -355,11 +361,11 @@ class LogLoader:
         before_cut: Callable[[Recovered], None] | None = None,
         snapshots_at: Sequence[Offset] = (),
     ) -> Recovered:
-        """Recover one segment, with the producers as of its base offset, and snapshots at both its ends.
+        """Recover one segment, with the producers as of its base offset; write snapshots at both of its ends.
 
-        Snapshots after its base offset are deleted, because they may never have been flushed. Others are written at
-        `snapshots_at` (default: the base offsets of the last two segments before). `before_cut` is called before
-        anything is cut off.
+        Snapshots after its base offset are deleted, because they may never have been flushed. Further snapshots are
+        written at `snapshots_at` (default: the base offsets of the last two segments before this one). `before_cut`
+        is called before anything is cut off.
         """
         self._changed = True
         rebuild_producers(
@@ -381,7 +387,7 @@ class LogLoader:
             else:
                 _LOGGER.warning("%s; cut %d bytes", fault, cut_bytes)
         if cut_bytes and not self._files.read_only:
-            # Otherwise the bytes cut off could be back after another crash, among records written meanwhile.
+            # Otherwise the bytes cut off could come back after another crash, among records written since.
             segment.log.sync()
         if self._options.failed_before and not self._files.read_only:
             _write_again(segment.log)
@@ -399,15 +405,15 @@ class LogLoader:
         if not following and recovered.end_offset < flushed > self._end_of(
             segment.log.path, segment.base_offset
         ):
-            # Nobody knows what was flushed, so recover from the first segment on.
+            # It is not known what was flushed, so recover from the first segment on.
             self._checkpointed = self._checkpointed._replace(recovery_point=_FIRST)
             raise HeadersRepairedError
         if recovered.cut_bytes:
-            # Now: after the cut, a start after a crash would find this segment valid.
+            # Before the cut: after it, a start that follows a crash would find this segment valid.
             self._retire(lost)
 
     def _repair(self, segment: Segment) -> bool:
-        """Correct flipped bits outside the checksums; return whether any was corrected."""
+        """Correct flipped bits that no checksum covers; return whether any was corrected."""
         if self._files.read_only:
             return False
         next_base = min((base for base in self._logs if base > segment.base_offset), default=None)
@@ -421,13 +427,13 @@ class LogLoader:
     ) -> None:
         """Rebuild the producers at the log end (kafka-storage.md#loaded-producers).
 
-        Write snapshots there and at the last two base offsets.
+        Write snapshots at the log end and at the last two base offsets.
         """
         producers = self._producers
         producers.keep_only(chain.base_offsets)
         at = [*chain.base_offsets[-2:], end_offset]
         if clean and not producers.snapshots:
-            # A log that a broker closed cleanly without a snapshot never had a producer.
+            # A log that a broker closed cleanly and that has no snapshot never had a producer.
             producers.forget_all()
             for offset in at:
                 producers.state.end_offset = offset
@@ -446,8 +452,8 @@ class LogLoader:
         times = segment.time_index
         if position == segment.size and (not times.entries or times.last.offset < end_offset):
             return end_offset
-        # The clean-shutdown marker was wrong: recover the segment rather than append after a torn batch, or
-        # use times of records that never existed.
+        # The clean-shutdown marker was wrong. Recover the segment: otherwise appends would follow a torn
+        # batch, or times of records that never existed would be used.
         before_cut = partial(self._before_cut, segment, [], [])
         return self._recover(segment, before, before_cut).end_offset
 
@@ -469,5 +475,5 @@ class LogLoader:
                 self._removal.retire(segment, self._directory, due)
             segment.close()
         if segments and not self._files.read_only:
-            # Otherwise the segments could be back after another crash, after records written meanwhile.
+            # Otherwise the segments could come back after another crash, after records written since.
             self._files.sync_directory(self._directory)

@@ -1,18 +1,18 @@
-"""Repairs a batch's header after one flipped bit that no checksum covers.
+"""Repairs a batch's header after a single flipped bit that no checksum covers.
 
 A batch's checksum does not cover its base offset, length, leader epoch and magic. A broker's recovery ignores the
-base offset and accepts any magic above 1, so it keeps such a batch and all that follow; here offsets always ascend,
-so a batch that does not fit would end the log. Therefore a batch whose checksum is right gets the only value that
-fits its neighbors:
+base offset and accepts any magic above 1, so it keeps a batch with such a bit and all batches after it. Here offsets
+always ascend, so a batch that does not fit would end the log. Therefore a batch whose checksum is right gets the only
+value that fits its neighbors:
 
     magic          2, because the checksum is that of format v2
     length         the one that is one bit away and makes the checksum right
     base offset    the end of the batch before, if the next batch begins just after this one; else, as after a
                    compaction, the only offset between both that is one bit away
 
-The next batch may be the first of the next segment. Without one, at the end of the log, a base offset becomes the end
-of the batch before only if that is one bit away and the stored one is impossible: a larger one within the segment's
-range may be right.
+The next batch may be the first batch of the next segment. At the end of the log, where there is no next batch, a base
+offset becomes the end of the batch before only if that is one bit away and the stored base offset is impossible. A
+larger base offset within the segment's range may be right.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ _ALL_BITS = 2**32 - 1
 
 
 class HeadersRepairedError(Exception):
-    """A segment's file was repaired, so loading has to begin again."""
+    """A segment's file was repaired, so that loading has to begin again."""
 
 
 class Repair(NamedTuple):
@@ -60,18 +60,21 @@ class _Bounds(NamedTuple):
     start_offset: Offset
     next_base: Offset | None
     last_possible: int
-    """The largest offset that the segment's indexes can hold."""
+    """The largest offset that the segment's indexes can store."""
     certain: bool
-    """True if all batches before are known to have right offsets."""
+    """True if all batches before this one are known to have right offsets."""
 
 
 def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:
-    """Repair a segment's log where that is certain; `next_base`: the next segment's. Blocks. Raises OSError."""
+    """Repair the headers in a segment's log where the right value is certain. Blocks. Raises OSError.
+
+    `next_base`: the base offset of the next segment.
+    """
     return [*_repair_shapes(log), *_repair_offsets(log, base_offset, next_base)]
 
 
 def _repair_shapes(log: File) -> Iterator[Repair]:
-    """Correct the length and magic of each batch, and the sign of its base offset, so that it can be read."""
+    """Correct the length and magic of each batch, and the sign of its base offset, so that the batch can be read."""
     end, position = log.size(), 0
     while position < end:
         for window in windows(log, position, end, check_crc=True):
@@ -81,7 +84,7 @@ def _repair_shapes(log: File) -> Iterator[Repair]:
             return
         length = _LENGTH.unpack_from(header, LENGTH_POSITION)[0]
         if not _is_sound(log, position, end, length):
-            # The zeros after the batches of a preallocated file are no batch either: checking them would read
+            # The zeros after the batches of a preallocated file are not a batch: checking them would read
             # much in vain.
             true = (
                 _true_length(log, position, end, length) if header[MAGIC_POSITION] == CURRENT_MAGIC else None
@@ -110,7 +113,7 @@ def _repair_offsets(log: File, base_offset: Offset, next_base: Offset | None) ->
         if base is None:
             if batch.base_offset < end_offset:
                 return
-            # Perhaps the next batch is wrong.
+            # The next batch may be the wrong one.
             base = batch.base_offset
             certain = certain and base == end_offset
         elif base != batch.base_offset:
@@ -120,7 +123,10 @@ def _repair_offsets(log: File, base_offset: Offset, next_base: Offset | None) ->
 
 
 def _with_following(log: File, next_base: Offset | None) -> Iterator[tuple[BatchHeader, Offset | None]]:
-    """Yield each batch with the next one's base offset; None if the next has an old format and so stores none."""
+    """Yield each batch with the base offset of the next batch.
+
+    None: the next batch has an old format, which does not store its base offset.
+    """
     before: BatchHeader | None = None
     for window in windows(log, 0, log.size(), check_crc=True):
         for batch in window.batches:
@@ -141,10 +147,10 @@ def _fits(batch: BatchHeader, bounds: _Bounds) -> bool:
 
 
 def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
-    """Return the base offset as it was written; None if it is not certain."""
+    """Return the base offset as it was written; None if that is not certain."""
     start_offset, next_base, last_possible, certain = bounds
     if next_base is None:
-        # The log's last batch: compaction never reached it, so it began where the one before ended.
+        # The last batch of the log: compaction never reached it, so it began where the batch before it ended.
         is_near = (batch.base_offset ^ start_offset).bit_count() == 1
         return start_offset if certain and is_near else None
     # If the next batch is out of range too, the segment has to be split.
@@ -159,14 +165,17 @@ def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
 
 
 def _true_length(log: File, position: int, end: int, length: int) -> int | None:
-    """Return the length, one bit away, with which the batch's checksum is right; None if there is none."""
+    """Return the length, one bit away from the stored one, with which the batch's checksum is right.
+
+    None if there is none.
+    """
     near = [_LENGTH.unpack(((length & _ALL_BITS) ^ 1 << bit).to_bytes(4, "big"))[0] for bit in range(32)]
     possible = (one for one in near if one + LOG_OVERHEAD <= MAX_CONTENT_BYTES)
     return next((one for one in possible if _is_sound(log, position, end, one)), None)
 
 
 def _is_sound(log: File, position: int, end: int, length: int) -> bool:
-    """Return whether the bytes at `position` are a v2 batch of this length, ignoring magic and base offset."""
+    """Return whether the bytes at `position` are a valid v2 batch of this length, ignoring magic and base offset."""
     size = LOG_OVERHEAD + length
     if not HEADER_SIZE <= size <= end - position:
         return False

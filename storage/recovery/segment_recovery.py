@@ -23,11 +23,11 @@ from topicfs.storage.segment.segment import Segment
 
 class Recovered(NamedTuple):
     end_offset: Offset
-    """One past the last offset of the last valid batch; the base offset if there is none."""
+    """The offset after the last valid batch; the base offset if there is no valid batch."""
     cut_bytes: int
     """Number of bytes after the last valid batch."""
     cause: str
-    """The fault of the first bad batch; empty if all are valid."""
+    """The fault of the first invalid batch; empty if all batches are valid."""
     overlaps: bool
     """True if a valid batch begins before its predecessor ends: its base offset is wrong."""
 
@@ -43,8 +43,8 @@ def recover_segment(
     """Rebuild a segment's indexes, leader epochs and producers; cut its log after the last valid batch.
 
     A batch is valid if it is whole, of a known format, with a right checksum and possible offsets. `producers` is
-    their state at the base offset. `before_cut` may raise. With `may_split`, a batch too far above the base offset
-    raises SegmentOverflowError.
+    their state at the base offset. `before_cut` may raise an exception. With `may_split`, a batch too far above the
+    base offset raises SegmentOverflowError.
     """
     file_bytes = segment.size
     segment.begin_rebuild()
@@ -66,10 +66,13 @@ def take_batches(
     file_bytes: int,
     may_split: bool = False,
 ) -> Recovered:
-    """Add the valid batches between the segment's size and `file_bytes`; so far it ends at `end_offset`."""
+    """Add the valid batches between the segment's size and `file_bytes`.
+
+    The segment ends at `end_offset` until then.
+    """
     cause, overlaps = "", False
     for window in windows(segment.log, segment.size, file_bytes, check_crc=True):
-        # The checksum does not cover the base offset, so it is checked here.
+        # The checksum does not cover the base offset, so the base offset is checked here.
         good = window.batches.count_ascending(end_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
         if good:
             overlaps = overlaps or window.batches.overlap(end_offset, good)
@@ -90,7 +93,7 @@ def take_batches(
 def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
     """Return whether a batch is too far above the base offset for this segment.
 
-    A last offset above that of the next batch counts as a flipped bit, not as too far.
+    A last offset above that of the next batch counts as a flipped bit, and not as too far.
     """
     offsets = batches.column("last_offset")[index : index + 2].tolist()
     return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and (len(offsets) == 1 or offsets[0] < offsets[1])
@@ -106,7 +109,7 @@ def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, pro
 
 
 def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
-    """Start each epoch that is newer than the latest at its first batch."""
+    """Begin each epoch that is newer than the latest epoch at its first batch."""
     latest = epochs.latest.epoch if epochs.latest else -1
     newest = batches.largest("leader_epoch", good)
     if newest <= latest:
@@ -134,9 +137,10 @@ def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, e
 
 @contextmanager
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
-    """In this block, rebuild a segment below the recovery point; `.index` appears when all is on disk.
+    """In this block, rebuild a segment below the recovery point. Raises OSError.
 
-    A start rebuilds segments without `.index`. On a read-only disk all is in memory. Raises OSError.
+    `.index` gets its name last, when all is on disk, because a start rebuilds segments without `.index`. On a
+    read-only disk all files are in memory.
     """
     if files.read_only:
         yield
@@ -149,7 +153,7 @@ def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator
     try:
         yield
     except Exception:
-        # The split that follows makes files of that name.
+        # The split that follows makes files with the same names.
         files.unlink(directory / aside)
         raise
     segment.sync()
@@ -165,7 +169,7 @@ _SLOTS = (
 
 
 def read_end(segment: Segment) -> tuple[Offset, int]:
-    """Return a segment's end offset and end position by its batch headers, from the last index entry on."""
+    """Return a segment's end offset and end position, read from its batch headers from the last index entry on."""
     start = segment.offset_index.lookup(segment.offset_index.last_offset).position
     end_offset, position = segment.base_offset, 0
     for window in windows(segment.log, start, segment.size, window_bytes=SCAN_WINDOW_BYTES):
@@ -178,8 +182,9 @@ def read_end(segment: Segment) -> tuple[Offset, int]:
 def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
     """Return whether both index files of an inactive segment exist and have ends that fit its log.
 
-    A process that ended inside a roll left unused slots below the recovery point, where recovery does not look. Read
-    as entries, they date the segment's newest record to 1970 (kafka-storage.md#load-checks).
+    A process that ended during a roll may have left unused slots below the recovery point, which recovery does not
+    check. If they were read as entries, the segment's newest record would be from 1970
+    (kafka-storage.md#load-checks).
     """
     try:
         offsets, times = (
@@ -194,7 +199,7 @@ def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
 
 
 def _first_entry(segment: Segment) -> TimeEntry:
-    """Return the first batch's largest timestamp and last offset, the latter relative to the base offset."""
+    """Return the first batch's largest timestamp, and its last offset relative to the base offset."""
     first = segment.read_first_batch()
     if first is None:
         return TimeEntry(NO_TIMESTAMP, Offset(0))
@@ -202,7 +207,7 @@ def _first_entry(segment: Segment) -> TimeEntry:
 
 
 def _has_later(segment: Segment) -> bool:
-    """Return whether a batch has a later timestamp than the first one; reads headers until one is found."""
+    """Return whether a batch has a later timestamp than the first batch; read headers until such a batch is found."""
     first = _first_entry(segment).timestamp
     return any(
         len(window.batches) and window.batches.largest("max_timestamp", len(window.batches)) > first

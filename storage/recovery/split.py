@@ -1,7 +1,8 @@
 """Splits a segment whose offsets are further apart than its indexes can store (kafka-storage.md#segment-splitting).
 
-Compactions of old brokers made such segments. Batches are copied into new segments, named `.cleaned` until all are
-flushed, then `.swap`, which loading puts in place. A crash leaves the old segment or the new ones.
+Compactions by old brokers made such segments. Batches are copied into new segments, which are named `.cleaned` until
+all are flushed, and then `.swap`. Loading puts `.swap` files in place. A crash leaves the old segment or the new
+ones.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,10 @@ from topicfs.storage.segment.sparse import PlacedBatch
 
 
 class SegmentOverflowError(Exception):
-    """Recovery found a valid batch whose offset its segment's indexes cannot hold; loading splits and begins again."""
+    """Recovery found a valid batch whose offset its segment's indexes cannot store.
+
+    Loading splits the segment and begins again.
+    """
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"{segment.log.path}: offsets more than {MAX_RELATIVE_OFFSET} above the base offset")
@@ -29,7 +33,7 @@ class SegmentOverflowError(Exception):
 
 
 class _BatchRange(NamedTuple):
-    """Adjacent batches of a window that go into one segment."""
+    """Adjacent batches of a window that go into the same new segment."""
 
     base_offset: Offset
     first: int
@@ -39,8 +43,8 @@ class _BatchRange(NamedTuple):
 def split_segment(segment: Segment, directory: SegmentDirectory, settings: SegmentSettings) -> list[Offset]:
     """Write the parts of a segment, complete and named `.swap`, beside it; return their base offsets.
 
-    The first may be empty; the last has the torn end, if any. OSError leaves `.cleaned` files, which the next load
-    removes.
+    The first part may be empty; the last part has the torn end, if there is one. Raises OSError, which leaves
+    `.cleaned` files that the next load removes.
     """
     modified_time = segment.modified_time
     parts: list[Segment] = []
@@ -75,7 +79,7 @@ def split_segment(segment: Segment, directory: SegmentDirectory, settings: Segme
 
 
 def _count_ascending(batches: Batches, end_offset: Offset) -> int:
-    """Return how many batches, from the first on, ascend from `end_offset`; all after them is damage."""
+    """Return how many batches, counted from the first, ascend from `end_offset`; the batches after them are damaged."""
     for index, batch in enumerate(batches):
         if batch.last_offset < end_offset:
             return index
@@ -86,9 +90,9 @@ def _count_ascending(batches: Batches, end_offset: Offset) -> int:
 def _batch_ranges(
     batches: Batches, count: int, base_offset: Offset, end_offset: Offset
 ) -> Iterator[_BatchRange]:
-    """Yield runs of the first `count` batches, one per segment.
+    """Yield runs of the first `count` batches, one run per new segment.
 
-    They follow `end_offset`, the end of the segment at `base_offset`, which the first range may extend.
+    The batches follow `end_offset`, the end of the segment at `base_offset`, which the first run may extend.
     """
     first = 0
     for index in range(count):
@@ -105,7 +109,7 @@ def _batch_ranges(
 def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
     """Return the base offset of a segment that begins with `batch`.
 
-    A compressed batch of an old format stores only its last offset.
+    If `batch` is a compressed batch of an old format, it stores only its last offset.
     """
     if batch.magic == CURRENT_MAGIC:
         return batch.base_offset
@@ -128,7 +132,7 @@ def _copy_rest(segment: Segment, start: int, end: int, part: Segment) -> None:
 
 
 def _rename(parts: list[Segment], directory: Path, files: FileSystem) -> None:
-    """Rename `.cleaned` to `.swap`, highest base offset first: while a `.cleaned` is left, no `.swap` counts."""
+    """Rename `.cleaned` to `.swap`, highest base offset first: as long as a `.cleaned` is left, no `.swap` counts."""
     files.sync_directory(directory)
     for part in reversed(parts):
         for name in part.file_names():

@@ -1,6 +1,7 @@
-"""Temporary files of interrupted deletions and compactions, sorted by name (kafka-storage.md#interrupted-work).
+"""Sorts temporary files of interrupted deletions and compactions by their names (kafka-storage.md#interrupted-work).
 
-While a `.cleaned` file exists, the old segments count; `.swap` files alone are complete and replace them.
+As long as a `.cleaned` file exists, the old segments count. If there are only `.swap` files, these are complete and
+replace the old segments.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,13 +25,13 @@ _DELETED = SegmentFileState.DELETED.value
 
 class TemporaryFiles(NamedTuple):
     remove: tuple[str, ...]
-    """Files that are no longer part of the log, or not yet."""
+    """Files that are no longer part of the log, or are not part of it yet."""
     swaps: tuple[SegmentFileName, ...]
     """Files of complete new segments that are not in place yet."""
 
 
 def sort_temporary_files(names: Iterable[str]) -> TemporaryFiles:
-    """Sort the directory's temporary files into those to remove and those to put in place."""
+    """Sort the directory's temporary files into files to remove and files to put in place."""
     files = parse_names(names)
     cleaned = [file for file in files if file.state is SegmentFileState.CLEANED]
     unfinished_from = min((file.base_offset for file in cleaned), default=None)
@@ -44,7 +45,7 @@ def sort_temporary_files(names: Iterable[str]) -> TemporaryFiles:
 
 
 def replaced(names: Iterable[str], start_offset: Offset, end_offset: Offset) -> list[str]:
-    """Return the log's live files, of any kind, whose base offset is in the range that new segments cover."""
+    """Return the log's live files of every kind whose base offset is in the range that new segments cover."""
     return [
         segment_file(*file)
         for file in parse_names(names)
@@ -62,7 +63,7 @@ def indexes_without_log(names: Sequence[str]) -> list[str]:
 
 
 def base_offsets(names: Iterable[str], kind: SegmentFileKind = SegmentFileKind.LOG) -> list[Offset]:
-    """Return the offsets in the names of live files of one kind, ascending; by default of segments."""
+    """Return the ascending offsets in the names of live files of one kind, by default those of `.log` files."""
     return sorted(
         file.base_offset
         for file in parse_names(names)

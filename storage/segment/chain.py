@@ -12,7 +12,7 @@ from topicfs.storage.segment.segment import Segment
 
 
 class Chain(NamedTuple):
-    """The segments of a log: at least one, base offsets ascending; the last one is active."""
+    """The segments of a log: at least one segment, by ascending base offset; the last one is active."""
 
     segments: tuple[Segment, ...]
     base_offsets: tuple[Offset, ...]
@@ -28,7 +28,10 @@ class Chain(NamedTuple):
         return self.segments[-1]
 
     def floor(self, offset: int) -> int:
-        """Return the index of the segment with the greatest base offset not above `offset`, or else of the first."""
+        """Return the index of the segment with the greatest base offset not above `offset`.
+
+        If there is none, return 0.
+        """
         return max(0, bisect_right(self.base_offsets, offset) - 1)
 
     def with_active(self, segment: Segment) -> Chain:
@@ -36,7 +39,7 @@ class Chain(NamedTuple):
         return Chain((*self.segments, segment), (*self.base_offsets, segment.base_offset))
 
     def end_offset(self, index: int, log_end_offset: Offset) -> Offset:
-        """Return the exclusive end of a segment: where the next one begins."""
+        """Return the exclusive end of a segment, which is the base offset of the next segment or the log end."""
         return self.base_offsets[index + 1] if index + 1 < len(self.base_offsets) else log_end_offset
 
     def overlapping(self, start_offset: int, end_offset: int) -> tuple[Segment, ...]:

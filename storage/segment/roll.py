@@ -1,4 +1,4 @@
-"""The settings of a segment, and the decision to roll: to close it and start another (kafka-storage.md#rolling).
+"""The settings of a segment, and the decision to roll: to close it and begin another one (kafka-storage.md#rolling).
 
 As in Kafka's LogSegment.shouldRoll, time means *record* time if records have timestamps.
 """
@@ -21,7 +21,7 @@ class SegmentSettings(NamedTuple):
     index_bytes: int
     """Preallocated size of each index while the segment is active."""
     preallocated_bytes: int = 0
-    """Size of a new log file; 0: it is not preallocated."""
+    """Size of a new log file; 0 if it is not preallocated."""
     jitter_ms: int = 0
     """Milliseconds by which this segment rolls earlier than segment.ms."""
 
@@ -42,12 +42,12 @@ class RollReason(Enum):
 
 
 class RollParameters(NamedTuple):
-    """What the decision depends on: the active segment, the limits, and the next append."""
+    """The values on which the decision depends: the active segment, the limits, and the next append."""
 
     size_bytes: int
     base_offset: int
     first_timestamp: int
-    """Max timestamp of the active segment's first batch; -1 if it has none."""
+    """Max timestamp of the active segment's first batch; -1 if the batch has none or the segment is empty."""
     created_ms: int
     """Wall-clock time at which the active segment was created or emptied."""
     index_full: bool
@@ -70,7 +70,7 @@ def stays_active(
     max_wait_ms: int,
     index_full: bool,
 ) -> bool:
-    """Return True if an append to this size, offset and time span needs no roll; otherwise ask `roll_reason`."""
+    """Return True if an append up to this size, offset and time span needs no roll; if False, ask `roll_reason`."""
     return (
         size_bytes <= max_bytes
         and 0 <= relative_offset <= MAX_RELATIVE_OFFSET
@@ -80,7 +80,7 @@ def stays_active(
 
 
 def roll_reason(parameters: RollParameters) -> RollReason | None:
-    """Return why the active segment must be closed before this append; None if it need not be."""
+    """Return why the active segment must be closed before this append; None if it can stay active."""
     p = parameters
     if p.size_bytes > p.max_segment_bytes - p.append_bytes:
         return RollReason.SIZE
@@ -94,20 +94,20 @@ def roll_reason(parameters: RollParameters) -> RollReason | None:
 
 
 def waited_ms(parameters: RollParameters) -> int:
-    """Return a segment's time span: of record time if its first batch has a timestamp, else since its creation."""
+    """Return a segment's time span: of record time if its first batch has a timestamp, otherwise since its creation."""
     if parameters.first_timestamp >= 0:
         return parameters.append_max_timestamp - parameters.first_timestamp
     return parameters.now - parameters.created_ms
 
 
 def draw_jitter(*, segment_jitter_ms: int, segment_ms: int, random: Random) -> int:
-    """Return how much earlier than segment.ms a segment rolls; drawn once per segment."""
+    """Return how many milliseconds earlier than segment.ms a segment rolls; drawn once for each segment."""
     limit = min(segment_jitter_ms, segment_ms)
     return random.randrange(limit) if limit > 0 else 0
 
 
 def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
-    """Return the settings of a segment that is made under `config`; later changes do not affect them."""
+    """Return the settings of a segment that is made under `config`; later changes of `config` do not affect them."""
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
         index_bytes=max(config.segment_index_bytes, time_index.SLOT.size),

@@ -1,4 +1,4 @@
-"""Scanning a segment's file batch by batch, in windows of bounded memory."""
+"""Scans a segment's file batch by batch, in windows of bounded memory."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -12,27 +12,29 @@ from topicfs.storage.errors import CorruptBatchError, CorruptionError, TornBatch
 from topicfs.storage.model import Position
 
 ENDS_EARLY = "the file ends early"
-"""The cause reported for a file that is shorter than it was."""
+"""The cause that is reported if a file is shorter than it was."""
 LOOKUP_WINDOW_BYTES = 36_864
-"""Bytes that a lookup reads at a time: two batches of 16 KiB, that of an index entry and the next one, which made the
-entry due. A batch that does not fit is read twice.
+"""Bytes that a lookup reads at a time. They hold two batches of 16 KiB: the batch of an index entry, and the next
+batch, which made the entry due. A batch that does not fit is read twice.
 """
 SCAN_WINDOW_BYTES = 65_536
-"""Bytes read at a time if only headers are needed; small, so that little memory is touched."""
+"""Bytes read at a time if only headers are needed; small, so that only little memory is touched."""
 FILE_WINDOW_BYTES = 1 << 20
-"""Bytes read at a time if a whole file is needed: recovery, copies, checksums."""
+"""Bytes read at a time if the whole file is needed, for recovery, copies and checksums."""
 
 _LENGTH = Struct(">i")
 
 
 class Window(NamedTuple):
-    """A window of a file: its whole batches. Positions in `batches` count from `position`."""
+    """The whole batches in a window of a file. Positions in `batches` count from `position`."""
 
     data: bytes
     position: int
     batches: Batches
     problem: CorruptBatchError | None
-    """The error that ends the scan. None for a batch that only this window's end cuts off: the next window has it."""
+    """The error that ends the scan. None if a batch is only cut off by the end of this window: the next window has
+    it.
+    """
 
     def raise_problem(self, file: File) -> None:
         """Raise CorruptionError if the scan of `file` ended early."""
@@ -53,7 +55,10 @@ def windows(
     check_crc: bool = False,
     offset: int | None = None,
 ) -> Iterator[Window]:
-    """Yield the batches of [start, end), or those from `offset` on; the last `problem` says why the scan ended."""
+    """Yield the batches of [start, end), or those from `offset` on.
+
+    The last window's `problem` shows why the scan ended.
+    """
     position = start
     size = least = max(window_bytes, HEADER_SIZE)
     while position < end:
@@ -71,7 +76,7 @@ def windows(
             batches = scan(data, first, check_crc=check_crc, max_batches=1)
         cut = isinstance(batches.problem, TornBatchError) and len(data) == size and position + size < end
         if cut and batches.stop == 0:
-            # The batch is larger than the window; one that claims more than the file has is torn.
+            # The batch is larger than the window. If it declares more bytes than the file has, it is torn.
             size = min(declared_size(data), end - position)
             continue
         problem = None if cut else batches.problem
@@ -82,7 +87,7 @@ def windows(
 
 
 def declared_size(data: bytes) -> int:
-    """Return the size that the header of `data`'s first batch declares, but at least `len(data) + 1`."""
+    """Return the size that the header of the first batch in `data` declares, but at least `len(data) + 1`."""
     if len(data) < LOG_OVERHEAD:
         return len(data) + 1
     length: int = _LENGTH.unpack_from(data, LENGTH_POSITION)[0]

@@ -6,7 +6,7 @@
     <base offset>.txnindex     the aborted transactions whose markers are here, if there are any
 
 Sparse means: a batch gets index entries if more than index.interval.bytes of batches are between it and the last
-batch with entries (kafka-storage.md#sparse-entries). Index files are made when they are first needed.
+batch with entries (kafka-storage.md#sparse-entries). An index file is made when it is first needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
 class Segment:
-    """A segment. Changed under the log's lock; any thread may read below the log's published end."""
+    """A segment. Changed under the log's lock; any thread may read the batches below the log's published end."""
 
     def __init__(
         self,
@@ -55,33 +55,37 @@ class Segment:
         """Open the segment whose `.log` is in `directory`, or whose batches are in `log`. Raises FileNotFoundError."""
         self.base_offset = base_offset
         self.state = state
-        """The temporary suffix of its files."""
+        """The temporary suffix of the segment's files."""
         self.settings = settings
         self._directory, self._files, self._clock = directory
         self.log = log or self._files.open(self._path(SegmentFileKind.LOG))
         self.size = self.log.size()
-        """Size of the batches; a preallocated file is larger."""
+        """Size of the batches. A preallocated file is larger."""
         self.created_ms = self._clock()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
         self.may_have_aborted = True
-        """False: there is no transaction index, so none is opened."""
+        """False if there is no transaction index, so that none needs to be opened."""
         self._opening = threading.Lock()
         self._largest: TimeEntry | None = None
         self._first_timestamp: Timestamp | None = None
         self.counted_from = self.size
-        """Position of the last batch with index entries (or where counting began), from which the next ones are due."""
+        """Position from which bytes are counted to the next index entries: the last batch with entries, or the start
+        of counting.
+        """
         self.bytes_until_due = 0
-        """Bytes that batches up to `latest_timestamp` may add before an index entry, or a roll, can be due."""
+        """Bytes of batches not later than `latest_timestamp` that can be appended before an index entry or a roll may
+        be due.
+        """
         self.latest_timestamp: int = NO_TIMESTAMP
         self._names: tuple[str, ...] | None = None
         self.removed = False
-        """True if the segment was removed from the log; its files are `.deleted`, or gone."""
+        """True if the segment was removed from the log. Its files are then named `.deleted`, or are gone."""
         self.active = False
-        """True if its indexes have their full size."""
+        """True if the segment's indexes have their full size."""
         self.index_full = False
-        """True if an index accepts no more entries; kept up to date while the segment is active."""
+        """True if an index accepts no more entries. Only kept up to date while the segment is active."""
 
     @classmethod
     def create(
@@ -91,7 +95,7 @@ class Segment:
         settings: SegmentSettings,
         state: SegmentFileState = SegmentFileState.LIVE,
     ) -> Segment:
-        """Make a new, empty segment, which has only a `.log`. OSError leaves nothing behind."""
+        """Make a new, empty segment, which has only a `.log`. Raises OSError, and then leaves no file behind."""
         name = segment_file(base_offset, SegmentFileKind.LOG, state)
         file = directory.files.open(directory.path / name, create=True)
         file.truncate(settings.preallocated_bytes)
@@ -112,14 +116,14 @@ class Segment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The segment's transaction index. Raises CorruptionError for an invalid file."""
+        """The segment's transaction index. Raises CorruptionError if its file is invalid."""
         if self._transaction_index is None:
             path = self._path(SegmentFileKind.TRANSACTION_INDEX)
             self._transaction_index = TransactionIndex(self._files, path, self.base_offset)
         return self._transaction_index
 
     def add_aborted(self, span: AbortedSpan) -> None:
-        """Add an abort marker's entry to the transaction index, whose file is made with the first entry."""
+        """Add an abort marker's entry to the transaction index; the first entry makes the file."""
         self.may_have_aborted = True
         with self._opening:
             self._names = None
@@ -127,20 +131,23 @@ class Segment:
 
     @property
     def largest(self) -> TimeEntry:
-        """The largest timestamp, and the last offset of its batch; (-1, base offset) if there is none."""
+        """The largest timestamp, and the last offset of the batch that has it; (-1, base offset) if there is none."""
         if self._largest is None:
             self._largest = self.time_index.last if self.size else TimeEntry(NO_TIMESTAMP, self.base_offset)
         return self._largest
 
     @property
     def largest_timestamp(self) -> Timestamp:
-        """Largest timestamp of its records, or else its file's modification time (kafka-storage.md#time-lookups)."""
+        """Largest timestamp of the records; if they have none, the file's modification time.
+
+        Rules: kafka-storage.md#time-lookups.
+        """
         timestamp = (self._largest or self.largest).timestamp
         return timestamp if timestamp >= 0 else self.modified_time
 
     @property
     def first_timestamp(self) -> Timestamp:
-        """Max timestamp of the first batch, from which segment.ms is measured; -1 if there is none."""
+        """Max timestamp of the first batch, from which segment.ms counts; -1 if there is no batch."""
         if self._first_timestamp is None:
             first = self.read_first_batch()
             if first is None:
@@ -153,14 +160,12 @@ class Segment:
         return self._files.modified_time_ms(self.log.path)
 
     def set_modified_time(self, modified_time: Timestamp) -> None:
-        """Set the log file's time, which retention may use; a compacted segment gets the time of its sources."""
+        """Set the log file's modification time, which retention may use. A compacted segment gets its sources' time."""
         self._files.set_modified_time(self.log.path, modified_time)
 
     def file_names(self) -> tuple[str, ...]:
-        """Return the names of its existing files, `.log` first."""
-        with (
-            self._opening
-        ):  # Under the lock: otherwise the cached names could lack a file that a reader makes meanwhile.
+        """Return the names of the segment's existing files, `.log` first."""
+        with self._opening:  # Under the lock: otherwise the cached names could lack a file that a reader makes in the meantime.
             if self._names is None:
                 names = (segment_file(self.base_offset, kind, self.state) for kind in SegmentFileKind)
                 self._names = tuple(name for name in names if self._files.exists(self._directory / name))
@@ -169,12 +174,18 @@ class Segment:
     # Searching.
 
     def find_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> BatchHeader | None:
-        """Return the first batch before position `end` that ends at or above `offset`. Raises CorruptionError if damaged."""
+        """Return the first batch before the position `end` that ends at or above `offset`.
+
+        Raises CorruptionError for a damaged batch.
+        """
         found = self.read_batch(offset, end, trace)
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 
     def read_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> FoundBatch | None:
-        """Do what `find_batch` does, but return the batch with its window; its position counts from the window."""
+        """Do what `find_batch` does, but return the batch with its window.
+
+        Its position counts from the window's start.
+        """
         index, target = self.offset_index, Offset(offset)
         start = trace.find_position(index, target) if trace else index.lookup(target).position
         if trace:
@@ -194,7 +205,7 @@ class Segment:
         return None
 
     def read_first_batch(self) -> BatchHeader | None:
-        """Return the header of the first batch; None if there is none."""
+        """Return the header of the first batch; None if there is no batch."""
         if not self.size:
             return None
         window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
@@ -203,9 +214,9 @@ class Segment:
     # Appending.
 
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
-        """Write whole batches and their index entries, or nothing.
+        """Write whole batches and their index entries; after an error, nothing is written.
 
-        ValueError for offsets that an index cannot store; PartitionOfflineError if a failed write could not be
+        Raises ValueError for offsets that an index cannot store, PartitionOfflineError if a failed write could not be
         undone.
         """
         relative(batches[-1][1], self.base_offset)
@@ -220,9 +231,9 @@ class Segment:
             raise
 
     def extend(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
-        """Do what `append` does, for a batch within `bytes_until_due` and not after `latest_timestamp`."""
+        """Do what `append` does, for a batch that fits `bytes_until_due` and is not later than `latest_timestamp`."""
         position = self.size
-        try:  # As in `_write`: most appends come here, once per replica.
+        try:  # The code of `_write`, repeated here because most appends come here, once per replica.
             self.log.pwrite(batch, Position(position))
         except OSError:
             self._cut_back(position)
@@ -244,9 +255,9 @@ class Segment:
         self.bytes_until_due -= len(batches)
 
     def look_ahead(self, max_bytes: int, max_ms: int, last_offset: int) -> None:
-        """Note how much may be appended before an index entry, or a roll by these limits, can be due."""
+        """Note how many bytes may be appended before an index entry, or a roll by these limits, can be due."""
         next_entry = self.counted_from + self.settings.index_interval_bytes
-        # A limit on bytes, too, because a record takes more than one.
+        # A limit on bytes also limits the offsets, because a record takes more than one byte.
         offsets = min(self.base_offset + MAX_RELATIVE_OFFSET, MAX_OFFSET) - last_offset
         if self.index_full or self.first_timestamp < 0:
             offsets = 0
@@ -254,7 +265,7 @@ class Segment:
         self.latest_timestamp = later(self.first_timestamp, max_ms - self.settings.jitter_ms)
 
     def _cut_back(self, position: int, indexed_from: Offset | None = None) -> None:
-        """Undo an append that began at `position`; `indexed_from`: also its index entries, from that offset on."""
+        """Undo an append that began at `position`; with `indexed_from`, also its index entries from that offset on."""
         self.size = position
         try:
             self.log.truncate(position)
@@ -281,7 +292,7 @@ class Segment:
             position += size_bytes
 
     def index_window(self, batches: Batches, count: int, position: int) -> None:
-        """Make the entries of `count` adjacent batches that the log already has from `position` on; for recovery."""
+        """Make the index entries of `count` adjacent batches that the log has from `position` on. For recovery."""
         if count and not position + batches[0].position:
             self._first_timestamp = batches[0].max_timestamp
         interval = self.settings.index_interval_bytes
@@ -295,8 +306,8 @@ class Segment:
         self.index_full = offsets.full or times.full
 
     def _add_entries(self, last_offset: Offset, position: Position) -> None:
-        # An index is full only if one append, or a rebuild under smaller settings, has more entries than fit:
-        # it then stays sparser than it should be, which only makes lookups slower.
+        # An index is full only if an append, or a rebuild with smaller settings, has more entries than fit.
+        # It then stays too sparse, which only makes lookups slower.
         offsets, times = self.offset_index, self.time_index
         if not (offsets.full or times.full):
             offsets.append(last_offset, position)
@@ -307,19 +318,22 @@ class Segment:
     # Closing, opening, truncating.
 
     def create_indexes(self) -> None:
-        """Make the index files that do not exist: after a clean close, every segment has them."""
+        """Make the index files that do not exist, because after a clean close every segment has them."""
         self._open_offset_index(create=True)
         self._open_time_index(create=True)
 
     def activate(self, *, reserve: bool = False) -> None:
-        """Prepare for appends: give indexes their full size, or with `reserve` only when the next entry is added."""
+        """Prepare for appends: give the indexes their full size.
+
+        With `reserve`, only when their next entry is added.
+        """
         self.active, self.bytes_until_due = True, 0
         for slots in (self.offset_index.slots, self.time_index.slots):
             (slots.reserve if reserve else slots.resize)(self.settings.index_bytes)
         self.index_full = self.offset_index.full or self.time_index.full
 
     def deactivate(self) -> None:
-        """Add the final time entry, and trim all files to what is used, as at a roll and at a clean close."""
+        """Add the final time entry and trim all files, as a roll and a clean close do."""
         self.create_indexes()
         if self.size:
             self.time_index.append(*self.largest, final=True)
@@ -330,14 +344,14 @@ class Segment:
             self.log.truncate(self.size)
 
     def reset(self) -> None:
-        """Start over as a new, empty segment at the same base offset; only for one that never had a batch."""
+        """Start again as a new, empty segment at the same base offset. Only for a segment that never had a batch."""
         assert self.size == 0, f"{self.log.path} holds {self.size} bytes"
         self.created_ms = self._clock()
         self.truncate_indexes()
         self.activate()
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the batch with `offset` (or the next one after a gap) and all after it; the segment stays active."""
+        """Drop the batch with `offset` (after a gap: the next one) and all later batches; the segment stays active."""
         found = self.find_batch(offset, self.size)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -349,7 +363,7 @@ class Segment:
         self._largest = self._read_largest()
 
     def cut(self, position: int) -> None:
-        """Drop the log's bytes from `position` on."""
+        """Cut the log file at `position`."""
         self.log.truncate(position)
         self.size = position
         if not position:
@@ -357,14 +371,14 @@ class Segment:
             self._first_timestamp = None
 
     def truncate_indexes(self) -> None:
-        """Drop all index entries and what was derived from them, before they are rebuilt."""
+        """Drop all index entries and the values derived from them, before they are rebuilt."""
         self.create_indexes()
         self.offset_index.reset(self.settings.index_bytes)
         self.time_index.reset(self.settings.index_bytes)
         self._forget()
 
     def count_like(self, other: Segment) -> None:
-        """Count from where `other`, a segment with the same batches, counts to its next entries."""
+        """Count to the next index entries from the same position as `other`, a segment with the same batches."""
         self.counted_from, self._largest = other.counted_from, other.largest
 
     def _forget(self) -> None:
@@ -373,12 +387,12 @@ class Segment:
         self.counted_from = 0
 
     def forget_indexes(self) -> None:
-        """Note that other index files replaced these: the next lookup opens them."""
+        """Note that other files replaced the index files; the next lookup opens them."""
         self._offset_index = self._time_index = self._names = None
         self._largest = self._first_timestamp = None
 
     def begin_rebuild(self) -> None:
-        """Forget the indexes and treat the log as empty; on a read-only disk, new indexes are in memory."""
+        """Forget the indexes and treat the log as empty; on a read-only disk, the new indexes are in memory."""
         if self._files.read_only:
             self._offset_index = self._in_memory(OffsetIndex, SegmentFileKind.OFFSET_INDEX)
             self._time_index = self._in_memory(TimeIndex, SegmentFileKind.TIME_INDEX)
@@ -391,7 +405,7 @@ class Segment:
         self.size = 0
 
     def use_offset_index(self, file: File) -> None:
-        """Put the offset index of a rebuild into this file, which gets its name later."""
+        """Write the offset index of a rebuild into `file`, which gets its final name later."""
         self._offset_index = OffsetIndex(file, self.base_offset, new_bytes=self.settings.index_bytes)
 
     def end_rebuild(self) -> None:
@@ -408,18 +422,21 @@ class Segment:
             file.sync()
 
     def end_activity(self) -> None:
-        """Stop readers from making files for the segment; wait for one that is being made."""
+        """Stop readers from making files for the segment, and wait until a file that is being made is complete."""
         with self._opening:
             self.active = False
 
     def retired(self) -> None:
-        """Note that its files were renamed to `.deleted`; readers that still have the segment can read on."""
+        """Note that the segment's files were renamed to `.deleted`.
+
+        Readers that still have the segment can continue.
+        """
         self.removed = True
         self._rename(SegmentFileState.DELETED)
         self._names = ()
 
     def renamed(self, state: SegmentFileState) -> None:
-        """Note that its files were renamed to the temporary suffix of `state`, or to none."""
+        """Note that the segment's files were renamed to the temporary suffix of `state`, or to no suffix."""
         self._rename(state)
         self._names = None
 
@@ -453,7 +470,7 @@ class Segment:
         yield from (index for index in (self._offset_index, self._time_index) if index is not None)
 
     def _read_largest(self) -> TimeEntry:
-        """Return the last time entry, or the largest timestamp of the batches after it."""
+        """Return the last time entry, or the largest timestamp of the batches after it if that is larger."""
         largest = self.time_index.last
         start = self.offset_index.lookup(largest.offset).position
         for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):
@@ -479,19 +496,22 @@ class Segment:
         path = self._path(kind)
         if self._files.exists(path):
             opened = index(self._files.open(path), self.base_offset)
-            if self.active and not self._files.read_only:  # It may be half-made, on a full disk.
+            if (
+                self.active and not self._files.read_only
+            ):  # The file may be incomplete, because the disk is full.
                 opened.slots.resize(self.settings.index_bytes)
             return opened
         if self._files.read_only:
             return self._in_memory(index, kind)
-        # A reader of a segment that is being removed must not take a missing index for an empty one.
+        # A reader of a segment that is being removed must not take a missing index for an empty index.
         file = self._files.open(path, create=create or self.active)
         self._names = None
         return index(file, self.base_offset, new_bytes=self.settings.index_bytes if self.active else 0)
 
     def _in_memory(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
         file = MemoryFile(self._path(kind))
-        # Entries are at least index.interval.bytes apart; a preallocated file of full size would take memory.
+        # Entries are at least index.interval.bytes apart, and a file preallocated to full size would take
+        # memory.
         max_entries = self.size // max(1, self.settings.index_interval_bytes) + 2
         new_bytes = min(self.settings.index_bytes, max_entries * LARGEST_SLOT_BYTES)
         return index(file, self.base_offset, new_bytes=new_bytes)

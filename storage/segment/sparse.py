@@ -1,7 +1,7 @@
-"""Applies the sparse rule to many batches at once: which of them get index entries, and with which maxima.
+"""Applies the sparse rule to many batches in one call: which of them get index entries, and with which timestamps.
 
-`Segment.append` applies the same rule batch by batch. Recovery goes through millions of batches, and between two
-entries looks only at timestamps (kafka-storage.md#sparse-entries).
+`Segment.append` applies the same rule batch by batch. Recovery scans millions of batches, and between two entries
+needs only their timestamps (kafka-storage.md#sparse-entries).
 
 This module is compiled by Cython, and runs uncompiled with the same results.
 """
@@ -26,7 +26,7 @@ Placed: TypeAlias = tuple[int, int, int]
 
 
 class PlacedBatch(NamedTuple):
-    """A batch with its final offsets, in the form that the indexes take."""
+    """A batch with its final offsets, in the form that the indexes accept."""
 
     size_bytes: int
     last_offset: int
@@ -37,18 +37,18 @@ class SparseState(NamedTuple):
     """The state that the rule carries from one batch to the next."""
 
     counted_from: int
-    """Position of the last batch with entries, or where counting began."""
+    """Position of the last batch with entries, or the position where counting began."""
     largest: TimeEntry
-    """The largest timestamp so far, and the last offset of the first batch that has it."""
+    """The largest timestamp until now, and the last offset of the first batch that has it."""
 
 
 class DueEntries(NamedTuple):
     """The batches that get entries, in order."""
 
     batches: list[tuple[int, int]]
-    """Last offset and position of each."""
+    """Last offset and position of each batch that gets an entry."""
     maxima: list[TimeEntry]
-    """For each, the largest timestamp up to and including that batch."""
+    """For each batch that gets an entry, the largest timestamp up to and including it."""
     state: SparseState
 
 
@@ -88,9 +88,9 @@ def due_entries(
 def fitting(
     due: DueEntries, *, last: TimeEntry, offset_room: int, time_room: int
 ) -> tuple[list[tuple[int, int]], list[TimeEntry]]:
-    """Return the due entries to add: none once an index is full, and only maxima above the one before.
+    """Return the due entries to add: none once an index is full, and only timestamps above the previous one.
 
-    `last` is the time index's last entry; each `room` is the number of entries that the index still takes.
+    `last` is the time index's last entry; each `room` is the number of entries that the index can still take.
     """
     rising: list[TimeEntry] = []
     for number, entry in enumerate(due.maxima):

@@ -11,7 +11,7 @@ from topicfs.storage.model import Offset, Position, Timestamp
 
 
 class SegmentsSearched(NamedTuple):
-    """The choice of a segment: of these base offsets, the greatest not above the target."""
+    """The choice of a segment: the greatest of these base offsets that is not above the target."""
 
     target: int
     base_offsets: tuple[int, ...]
@@ -19,14 +19,14 @@ class SegmentsSearched(NamedTuple):
 
 
 class SegmentPassed(NamedTuple):
-    """A search by time skipped this segment: all its records are older."""
+    """A search by time skipped this segment, because all of its records are older."""
 
     base_offset: int
     largest_timestamp: int
 
 
 class SegmentTaken(NamedTuple):
-    """A search by time looks into this segment, the first with a timestamp late enough."""
+    """A search by time looks into this segment, the first one whose largest timestamp is late enough."""
 
     base_offset: int
     largest_timestamp: int
@@ -35,9 +35,9 @@ class SegmentTaken(NamedTuple):
 class Probe(NamedTuple):
     slot: int
     key: int
-    """Offset or timestamp, absolute."""
+    """Absolute offset or timestamp."""
     value: int
-    """Position (offset index) or absolute offset (time index)."""
+    """Position if the index is an offset index, absolute offset if it is a time index."""
 
 
 class IndexSearched(NamedTuple):
@@ -47,10 +47,10 @@ class IndexSearched(NamedTuple):
     entries: int
     target: int
     probes: tuple[Probe, ...]
-    """In the order in which they were read."""
+    """The entries that were read, in order."""
     found_key: int
     found_value: int
-    """Key and value of the greatest entry not above the target; without one, those of the segment's start."""
+    """Key and value of the greatest entry not above the target; if there is none, those of the segment's start."""
 
 
 class ScanBegan(NamedTuple):
@@ -59,7 +59,7 @@ class ScanBegan(NamedTuple):
 
 
 class BatchPassed(NamedTuple):
-    """A batch that ends before the target."""
+    """A batch that ends before the target, and is skipped."""
 
     position: int
     base_offset: int
@@ -67,7 +67,7 @@ class BatchPassed(NamedTuple):
 
 
 class BatchFound(NamedTuple):
-    """The batch that contains the target, or the first one after it."""
+    """The batch that contains the target; if no batch does, the first one after it."""
 
     position: int
     size_bytes: int
@@ -76,7 +76,7 @@ class BatchFound(NamedTuple):
 
 
 class RecordFound(NamedTuple):
-    """The record: the target, or the first one after it."""
+    """The record at the target; if there is none, the first one after it."""
 
     offset: int
     timestamp: int

@@ -1,11 +1,11 @@
-"""The files of all writes of a data directory, and their states.
+"""The files of all writes in a data directory, and their states.
 
     staged*  →  requested  →  claimed  →  gone: done
                     │             └────→  refused, read by the process that submitted it
                     └→ gone: withdrawn
 
-Submitting and withdrawing need no ownership of the directory; the owner does everything else. If a claim and a
-withdrawal meet, one rename decides.
+Any process may submit and withdraw; only the directory's owner does everything else. If a claim and a withdrawal
+happen at the same time, one rename decides.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from topicfs.storage.staging.staged_file import (
 )
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
-"""Time for which staged files that are not submitted are kept after they were written."""
+"""Time for which staged files are kept if they are never submitted, counted from their last change."""
 
 
 class WriteRefusedError(StorageError):
-    """A write that must not be appended; no part of it was."""
+    """The write must not be appended; no part of it was."""
 
 
 class WriteState(Enum):
@@ -57,7 +57,10 @@ class WriteState(Enum):
 
 
 class StagingArea:
-    """The writes in a data directory. Keeps nothing in memory: several processes use it at once."""
+    """The writes in a data directory.
+
+    It keeps nothing in memory, because several processes use the files at the same time.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,10 @@ class StagingArea:
         *,
         replicated: bool = False,
     ) -> None:
-        """Prepare the area; `record`: a shared commit record; `replicated`: copy micro-batches to other directories."""
+        """Prepare the area.
+
+        `record`: a shared commit record; `replicated`: copy micro-batches to other directories.
+        """
         self.directory = directory
         self.files = files
         self.record = record or CommitRecord(files, lambda: (directory,))
@@ -76,9 +82,9 @@ class StagingArea:
     # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
-        """Begin a file of a task's attempt; each attempt gets a file of its own, even in another process.
+        """Begin a file for a task's attempt. Raises OSError.
 
-        Raises OSError.
+        Each attempt gets a file of its own, even if it runs in another process.
         """
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
@@ -90,10 +96,10 @@ class StagingArea:
         placement: Placement | None = None,
         content: Content | None = None,
     ) -> bool:
-        """Ask the owner to append the files in order.
+        """Ask the owner to append the files, in order. Blocks. Raises OSError.
 
-        False if the write was submitted or committed before. With a `placement` the batches keep their offsets.
-        Blocks. Raises OSError.
+        Return False if the write was submitted or committed before. With a `placement` the batches keep their
+        offsets.
         """
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False
@@ -107,22 +113,24 @@ class StagingArea:
         except FileNotFoundError:
             if write.batch is None:
                 raise
-            return False  # The owner has just finished a write of this name, and removed its staged files.
+            return (
+                False  # The owner has just finished a write of the same name, and removed its staged files.
+            )
         return True
 
     def withdraw(self, write: WriteId) -> bool:
-        """Withdraw a request before it is claimed; return False if it is too late. Raises OSError."""
+        """Withdraw a request that is not claimed yet; return False if it is too late. Raises OSError."""
         withdrawn = self._unlink(self._path(write, WriteFileKind.REQUESTED))
         if withdrawn:
             self.files.sync_directory(self.directory)
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """Return a write's state. A committed write without a batch number is UNKNOWN.
+        """Return a write's state. Raises CorruptionError, OSError.
 
-        Raises CorruptionError, OSError.
+        A committed write that has no batch number is UNKNOWN.
         """
-        # In the order of the states, so that a change in between is not missed.
+        # In the order of the states, so that a change during these checks is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED
         if self.files.exists(self._path(write, WriteFileKind.CLAIMED)):
@@ -134,19 +142,19 @@ class StagingArea:
         return WriteState.UNKNOWN
 
     def take_refusal(self, write: WriteId) -> WriteRefusedError:
-        """Return why a write was refused, and remove that note. Raises OSError."""
+        """Return why a write was refused, and remove the file with the reason. Raises OSError."""
         path = self._path(write, WriteFileKind.REFUSED)
         reason = json.loads(self.files.read_bytes(path))["reason"]
         self._unlink(path)
         return WriteRefusedError(f"write {write}: {reason}")
 
     def discard(self, names: Iterable[str]) -> None:
-        """Remove staged files that will not be submitted, or were committed under other names. Raises OSError."""
+        """Remove staged files that will not be submitted, or that were committed under other names. Raises OSError."""
         for name in names:
             self._unlink(self.directory / name)
 
     def is_committed(self, write: WriteId) -> bool:
-        """Return whether a micro-batch was committed; always False for other writes.
+        """Return whether a micro-batch was committed; for any other write, return False.
 
         Raises CorruptionError, OSError.
         """
@@ -154,10 +162,9 @@ class StagingArea:
         return known is not None and write.batch is not None and write.batch <= known.batch
 
     def committed(self, write: WriteId) -> CommittedQuery | None:
-        """Return the last commit of the write's query to its target.
+        """Return the last commit of the write's query to its target. Raises CorruptionError, OSError.
 
-        None: the query has committed nothing there, or the write has no batch number. Raises CorruptionError,
-        OSError.
+        None: the query has committed nothing there, or the write has no batch number.
         """
         if write.batch is None:
             return None
@@ -166,20 +173,20 @@ class StagingArea:
     # For the owner.
 
     def is_empty(self) -> bool:
-        """Return whether no file of any write exists. Raises OSError."""
+        """Return whether the directory has no file of any write. Raises OSError."""
         return not self._listed()
 
     def waiting(self) -> list[WriteId]:
-        """Return the writes to be appended, first those that were claimed. Raises OSError."""
+        """Return the writes that still have to be appended, claimed writes first. Raises OSError."""
         found = self._listed()
         claimed = {file.write for file in found if file.kind is WriteFileKind.CLAIMED}
         requested = {file.write for file in found if file.kind is WriteFileKind.REQUESTED} - claimed
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Claim a request, and return its manifest.
+        """Claim a request, and return its manifest. Raises CorruptionError, OSError.
 
-        None: it was withdrawn, or another directory continues with a copy. Raises CorruptionError, OSError.
+        None: the request was withdrawn, or another directory continues with a copy of it.
         """
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
@@ -197,9 +204,9 @@ class StagingArea:
         return manifest
 
     def frames(self, manifest: Manifest, *, checked: bool = False) -> Iterator[Frame]:
-        """Yield a claimed write's batches; `checked`: verify that its files are whole.
+        """Yield the batches of a claimed write. Raises CorruptionError, OSError.
 
-        Raises CorruptionError, OSError.
+        `checked`: verify first that its files are whole.
         """
         for staged in manifest.files if checked else ():
             check_whole(self.directory / staged.name, self.files, staged)
@@ -227,7 +234,7 @@ class StagingArea:
         try:
             write_atomically(self.files, path, content)
         except OSError:
-            # A full disk has room once the staged files are gone, and nobody needs them any more.
+            # Once the staged files are gone, a full disk has room; nobody needs these files any more.
             self.discard_staged(write)
             write_atomically(self.files, path, content)
         self._unlink(self._path(write, WriteFileKind.CLAIMED))
@@ -237,16 +244,16 @@ class StagingArea:
     def finish(self, write: WriteId) -> None:
         """Remove the files of a committed write, and their copies. Blocks. Raises OSError."""
         for other in self._others(write):
-            with suppress(OSError):  # That directory's own duty removes them.
+            with suppress(OSError):  # The duty of that other directory removes them.
                 StagingArea(other, self.files).finish(write)
         for kind in (WriteFileKind.REQUESTED, WriteFileKind.REFUSED, WriteFileKind.CLAIMED):
             self._unlink(self._path(write, kind))
-        # First: a manifest that comes back after a crash must find its staged files.
+        # Remove the manifest first: a manifest that comes back after a crash must find its staged files.
         self.files.sync_directory(self.directory)
         self.discard_staged(write)
 
     def discard_abandoned(self, now: Timestamp) -> None:
-        """Remove staged files of writers that died long ago, and of committed writes.
+        """Remove staged files of committed writes, and of writers that ended long ago without submitting them.
 
         Raises CorruptionError, OSError.
         """
@@ -279,9 +286,9 @@ class StagingArea:
         return [file for file in parsed if file is not None]
 
     def _others(self, write: WriteId) -> list[Path]:
-        """Return the other directories with copies of a write.
+        """Return the other directories that have copies of a write.
 
-        Only a micro-batch has copies, because the record prevents a second append.
+        Only a micro-batch has copies, because for it the record prevents a second append.
         """
         copied = self.replicated and write.batch is not None
         return [one for one in self.record.directories() if one != self.directory] if copied else []

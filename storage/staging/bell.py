@@ -1,8 +1,8 @@
 """A bell at each data directory: a job wakes the owner, and the owner wakes the job after looking for writes.
 
-Both also look twice a second, so the bell may fail. It is a datagram socket that carries no data; its abstract name
-is the directory's device and inode. Any user of the machine may ring or take that name, so the owner looks at most
-once per `LOOK_PAUSE_SECONDS`, spends at most half of its time on it, and never waits for a caller.
+Both also look twice a second, so the bell may fail. It is a datagram socket that carries no data. Its abstract name
+is the directory's device and inode. Any user of the machine may ring the bell or take its name. So the owner looks at
+most once per `LOOK_PAUSE_SECONDS`, spends at most half of its time on looking, and never waits for a caller.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from threading import Event, Thread
 from typing import Any
 
 LOOK_PAUSE_SECONDS = 0.02
-"""Shortest pause between two looks; after a longer look the pause is as long as the look."""
+"""Shortest pause between two looks. After a look that took longer, the pause is as long as that look."""
 _MAX_CALLERS = 100
-"""Largest number of callers that one look answers: callers that keep ringing must not delay it."""
+"""Largest number of callers that one look answers, so that callers that keep ringing do not delay it."""
 
 
 class Bell:
-    """The owner's end: a thread that works when a job rings. It must be closed."""
+    """The owner's end: a thread that calls `work` when a job rings. It must be closed."""
 
     def __init__(self, directory: Path, work: Callable[[], None]) -> None:
         """Begin to listen for rings. Raises OSError."""
@@ -39,8 +39,8 @@ class Bell:
 
     def close(self) -> None:
         self._closed.set()
-        # This wakes the thread even if unread answers fill the socket, which then could not send itself a
-        # datagram.
+        # This wakes the thread even if unread answers have filled the socket; the socket could not send a
+        # datagram to itself then.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
         self._thread.join()
@@ -56,11 +56,13 @@ class Bell:
             self._work()
             pause = max(LOOK_PAUSE_SECONDS, time.monotonic() - begun)
             for caller in callers:
-                with suppress(OSError, TypeError):  # Some callers have no name.
+                with suppress(
+                    OSError, TypeError
+                ):  # Some callers have no name to which an answer could be sent.
                     self._socket.sendto(b"\n", socket.MSG_DONTWAIT, caller)
 
     def _callers(self) -> list[Any]:
-        """Wait for a ring, and return all callers so far: one look answers them. Empty if the socket fails."""
+        """Wait for a ring, and return all callers that have rung by then. Empty if the socket fails."""
         callers: list[Any] = []
         with suppress(OSError):
             while len(callers) < _MAX_CALLERS:
@@ -69,7 +71,7 @@ class Bell:
 
 
 def ring(directory: Path, seconds: float) -> None:
-    """Wake the directory's owner, and return when it answers, or after `seconds`. Blocks."""
+    """Wake the directory's owner; return when it answers, or after `seconds`. Blocks."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
         try:
             caller.bind("")

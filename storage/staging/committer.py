@@ -1,7 +1,8 @@
-"""The owner's part: appends the submitted writes, each once and as a whole.
+"""The owner's part: appends each submitted write once, as a whole.
 
-A write can be refused until its manifest has `begun`; after that it is continued. The producer's sequences in the
-logs show what was appended (`storage.producers.progress`). The logs are flushed before the write is noted as done.
+A write can be refused until its manifest has `begun`. After that it is always continued. The producer's sequence
+numbers in the logs show what was appended (`storage.producers.progress`). The logs are flushed before the write is
+noted as done.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _REMEDY = "to give the write up, remove its .claimed file in the data directory;
 
 
 class Committer:
-    """Commits the writes submitted to one data directory. One at a time, and only by the directory's owner."""
+    """Commits the writes submitted to one data directory. Only its owner may call it, for one write at a time."""
 
     def __init__(self, area: StagingArea, engine: LogEngine, *, clock: Clock) -> None:
         self._area = area
@@ -42,9 +43,9 @@ class Committer:
         self._clock = clock
 
     def commit_waiting(self, warn: ReportLine, stopping: Callable[[], bool]) -> None:
-        """Append submitted writes until `stopping`. Failures go to `warn` and are retried later.
+        """Append submitted writes until `stopping` returns True. Blocks. Raises OSError.
 
-        Blocks. Raises OSError.
+        Failures are reported to `warn`, and the write is tried again later.
         """
         for write in self._area.waiting():
             if stopping():
@@ -56,7 +57,10 @@ class Committer:
         self._area.discard_abandoned(self._clock())
 
     def commit(self, write: WriteId) -> None:
-        """Append a submitted write, or refuse it. After StorageError or OSError the next call continues. Blocks."""
+        """Append a submitted write, or refuse it. Blocks. Raises StorageError, OSError.
+
+        The next call then continues.
+        """
         if self._area.is_committed(write):
             self._area.finish(write)
             return
@@ -67,7 +71,7 @@ class Committer:
         begun = manifest.begun
         if (
             begun is None or begun.producer_id == NO_PRODUCER_ID
-        ):  # Without a producer, it is from an earlier version.
+        ):  # An earlier version wrote the entry, without a producer.
             try:
                 begun = (
                     self._begin(write, self._check(write, manifest))
@@ -89,7 +93,7 @@ class Committer:
         self._note_done(write, begun, manifest.content)
         self._area.finish(write)
 
-    # Before the first record.
+    # Stored before the first record is appended.
 
     def _check(self, write: WriteId, manifest: Manifest) -> dict[TopicPartition, Partition]:
         """Return the partitions of a write, after checking that all of its batches can be appended."""
@@ -128,12 +132,12 @@ class Committer:
         known = self._area.record.read(write.query).get(write.series)
         last_run = None
         if known is not None:
-            # A write that was given up half appended was not noted, and had the epoch after the noted one.
+            # A write that was abandoned half appended was not noted; it had the epoch after the noted epoch.
             epochs = (newest_epoch(one, known.producer_id) for one in partitions.values())
             last_run = known.producer_id, max(known.epoch, *epochs)
         ends = {}
         for name, partition in partitions.items():
-            # If a crash removed what other writers appended, this write's records could begin below the noted
+            # If a crash removed records of other writers, this write's records could begin below the noted
             # end.
             partition.sync()
             ends[name] = partition.offsets().recovery_point
@@ -143,7 +147,7 @@ class Committer:
     # After appending began.
 
     def _present(self, name: TopicPartition, partition: Partition, begun: BegunAppend) -> int:
-        """Return the next sequence of a partition, which is how many of the write's records it has."""
+        """Return the next sequence number of a partition: the number of the write's records that it already has."""
         since = begun.end_offsets[name]
         last = last_batch(partition, begun.producer_id, begun.epoch, since=since, remedy=_REMEDY)
         return 0 if last is None else last.last_sequence + 1

@@ -3,8 +3,8 @@
     {"version": 1, "files": [{"name": …, "size": …, "checksum": …}], "content": "50:9f86d081884c7d65",
      "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}, "topic_ids": {"orders": …}}}
 
-The files are in append order. `begun` is on disk before the first record: a process that continues finds the appended
-records by their producer, at or above the noted log ends.
+The files are listed in append order. `begun` is on disk before the first record is appended. A process that continues
+the write finds the appended records by their producer, at or above the stored log ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made if there is none of that name."""
+    """A topic that is made if there is no topic of that name."""
 
     partitions: int
     overrides: Mapping[str, str]
@@ -31,13 +31,13 @@ class LogPlacement(NamedTuple):
     """The placement of one partition's batches."""
 
     end: Offset
-    """The log end that is required before the first batch."""
+    """The log end that is required before the first batch is appended."""
     start: Offset | None = None
-    """The log start to set, for which the log must be empty; None: the log start does not change."""
+    """The log start to set, for which the log must be empty. None: the log start does not change."""
 
     @property
     def first(self) -> Offset:
-        """The lowest offset of a batch."""
+        """The lowest offset that a batch may have."""
         return self.end if self.start is None else self.start
 
 
@@ -48,9 +48,9 @@ class Placement:
         "placement": {"topics": {"orders": {"partitions": 4, "overrides": {…}}},
                       "partitions": {"orders-0": {"end": 0, "start": 17}, "clicks-0": {"end": 12}}}
 
-    Batches of other writes get their offsets from the log; these batches keep theirs. Each is at or above the end
-    that its log had when the write was prepared, gaps between them stay gaps, and an empty log may begin at the first
-    one.
+    Batches of other writes get their offsets from the log; these batches keep their own. Each batch is at or above
+    the end that its log had when the write was prepared. Gaps between batches stay gaps. An empty log may begin at
+    the offset of the first batch.
     """
 
     topics: Mapping[str, NewTopic]
@@ -71,7 +71,7 @@ def placement_as_json(placement: Placement) -> dict[str, Any]:
 
 
 def placement_from_json(content: Mapping[str, Any]) -> Placement:
-    """Parse the manifest's placement. Raises ValueError, KeyError, TypeError, AttributeError."""
+    """Parse the placement in a manifest. Raises ValueError, KeyError, TypeError, AttributeError."""
     topics = {
         name: NewTopic(int(one["partitions"]), {str(key): str(to) for key, to in one["overrides"].items()})
         for name, one in content["topics"].items()
@@ -86,15 +86,15 @@ def placement_from_json(content: Mapping[str, Any]) -> Placement:
 
 VERSION = 1
 PLACED_VERSION = 2
-"""The version of a manifest with a placement; owners without support for placements refuse it."""
+"""The version of a manifest with a placement; an owner that does not support placements refuses this version."""
 
 
 class Content(NamedTuple):
-    """The number of records, and the sum of their digests, which depends neither on their order nor on the tasks."""
+    """The number of records, and the sum of their digests, which does not depend on their order or on the tasks."""
 
     records: int = 0
     digest: int = 0
-    """Modulo 2^64."""
+    """The sum of the digests, modulo 2^64."""
 
     def plus(self, other: Content) -> Content:
         return Content(self.records + other.records, (self.digest + other.digest) % 2**64)
@@ -104,21 +104,21 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Content:
-        """Parse the text that `str` returns. Raises ValueError."""
+        """Parse the text that `str` returns for a Content. Raises ValueError."""
         records, digest = text.split(":")
         return cls(int(records), int(digest, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class BegunAppend:
-    """The producer and the log ends of a write whose appending began."""
+    """The producer and the log ends of a write that has begun to be appended."""
 
     producer_id: ProducerId
     epoch: int
     end_offsets: Mapping[TopicPartition, Offset]
-    """The log ends, flushed to disk, before the write's first record."""
+    """The log ends before the write's first record; they are flushed to disk."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """The topic IDs by name: a topic of the same name with another ID is another topic."""
+    """The topic IDs by name. A topic of the same name with another ID is another topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ class Manifest:
     files: tuple[StagedFile, ...]
     begun: BegunAppend | None = None
     placement: Placement | None = None
-    """None: the batches are appended at the log ends."""
+    """None if the batches are appended at the log ends."""
     content: Content | None = None
-    """A digest of the rows; None: the write has no name, and none was computed."""
+    """A digest of the rows. None if it was not computed, because the write has no name."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -170,7 +170,7 @@ def decode_manifest(data: bytes, *, file: Path) -> Manifest:
 
 
 def _plain_name(name: str) -> str:
-    """Return `name`; ValueError if it leads out of the directory."""
+    """Return `name`. Raises ValueError if it names a file outside the directory."""
     if Path(name).name != name:
         raise ValueError(f"{name!r} is not the name of a file in the data directory")
     return name

@@ -1,8 +1,7 @@
 """The owner's part of a write that keeps its offsets: puts every batch at its offset, once.
 
-Once `begun` is in the manifest, the write is continued after its producer's last batch
-(`storage.producers.progress`). If another writer took an offset, the write is refused there, and what is in place
-stays.
+Once `begun` is in the manifest, the write continues after its producer's last batch (`storage.producers.progress`).
+If another writer took an offset, the write is refused at that point, and the batches that are in place stay.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _REMEDY = "delete the topic, and restore it again"
 
 
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
-    """Check before the first record that the disks have room for the batches.
+    """Check before the first record that the disks have room for the batches. Raises StorageError, OSError.
 
-    `needed` has their size by directory. Directories whose disks report the same figures count as one disk. Raises
-    StorageError, OSError.
+    `needed` has the size of the batches by directory. Directories whose disks report the same figures count as one
+    disk.
     """
     by_disk: Counter[DiskSpace] = Counter()
     directories: dict[DiskSpace, Path] = {}
@@ -69,11 +68,11 @@ def find_partition(engine: LogEngine, name: TopicPartition, topic_id: str | None
 
 
 class PlaceTakenError(errors.StorageError):
-    """A log does not end where a write was prepared to begin: another writer appended."""
+    """A log does not end where the write was prepared to begin, because another writer appended."""
 
 
 class Placer:
-    """Appends one write's batches at their own offsets."""
+    """Appends the batches of one write at their own offsets."""
 
     def __init__(self, area: StagingArea, engine: LogEngine) -> None:
         self._area = area
@@ -105,14 +104,17 @@ class Placer:
         return BegunAppend(*next_run(None), firsts, topic_ids)
 
     def append_missing(self, manifest: Manifest, placement: Placement, begun: BegunAppend) -> None:
-        """Append what is not in place yet. Raises PlaceTakenError, ProgressLostError, StorageError, OSError."""
+        """Append the batches that are not in place yet.
+
+        Raises PlaceTakenError, ProgressLostError, StorageError, OSError.
+        """
         logs: dict[TopicPartition, Log] = {}
         present: dict[TopicPartition, int] = {}
         for name, place in placement.partitions.items():
             try:
                 logs[name] = log = self._log(name, begun.topic_ids.get(name.topic))
             except errors.UnknownTopicError:
-                # The topic was deleted meanwhile, and the write's records with it.
+                # The topic was deleted, and with it the records of this write.
                 continue
             _start_over(log, place)
             last = last_batch(log, begun.producer_id, begun.epoch, since=place.first, remedy=_REMEDY)
@@ -135,7 +137,7 @@ class Placer:
                 _put(logs[name], frame, batch.base_offset)
 
     def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
-        """Check that every batch is whole and has its own place, in ascending order; return the size by partition."""
+        """Check that every batch is whole and that batches do not overlap and ascend; return the size by partition."""
         sizes: Counter[TopicPartition] = Counter()
         ends: dict[TopicPartition, int] = {}
         for frame in self._area.frames(manifest, checked=True):
@@ -169,7 +171,7 @@ class Placer:
 
 
 def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
-    # If a crash removed what others appended, the write would find a gap at its place.
+    # If a crash removed records of other writers, the write would find a gap at its place.
     log.sync()
     offsets = log.offsets()
     if offsets.log_end_offset != place.end:
@@ -182,14 +184,14 @@ def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
 
 def _start_over(log: Log, place: LogPlacement) -> None:
     offsets = log.offsets()
-    # A log that ends elsewhere was started over already, or had records that were removed since.
+    # A log that ends elsewhere was already started over, or had records that were removed since.
     is_untouched = offsets.log_start_offset == offsets.log_end_offset == place.end
     if place.start not in (None, place.end) and is_untouched:
         log.replacer.truncate_fully_and_start_at(place.first, "begins where its records do")
 
 
 def _put(log: Log, frame: Frame, base_offset: Offset) -> None:
-    # As if the log's present leader had written it: epochs of a log never go back.
+    # Use the epoch of the log's present leader, because the epochs of a log never decrease.
     assign_offsets(frame.batch, 0, base_offset=base_offset, leader_epoch=log.offsets().leader_epoch)
     try:
         log.appender.append_as_follower(frame.batch)

@@ -5,15 +5,15 @@
     └ series       └ number, producer id, epoch │                └ time        └ CRC-32C of all bytes before it
                                                 └ number and digest of its records; "-": unknown
 
-The topic is the one that the query writes to, by ID: a query that writes to another topic, or to one created again,
-has committed nothing there. If each row names its topic, the series is the query alone. A query's micro-batches are
+TOPIC_ID is the ID of the topic to which the query writes: for another topic, or one that was created again, the query
+has committed nothing. If each row names its topic, the series is only the query. A query's micro-batches are
 committed in order, so its last line is enough.
 
-A commit appends a line and flushes it. A line that a crash cut short is not a commit. The file is rewritten when it
-has doubled; entries of deleted topics, and entries without a commit for `RETENTION_MS`, are dropped then. For the
-latter a series without a query, `@TOPIC_ID`, stays, because a query that is unknown there may be one of them. Earlier
-versions wrote one JSON object: its entries without a topic count for every topic for which their query has no other
-entry. A broker ignores the file.
+A commit appends a line and flushes it. A line that a crash cut short is not a commit. When the file has doubled, it
+is rewritten without the entries of deleted topics and without entries that had no commit for `RETENTION_MS`. In place
+of the latter a series without a query, `@TOPIC_ID`, stays, because a query that is unknown there may be one of them.
+Earlier versions wrote one JSON object: its entries without a topic count for every topic for which their query has no
+other entry. A broker ignores the file.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _CHECKSUM_BYTES = 9
 
 class CommittedQuery(NamedTuple):
     batch: int
-    """The last batch committed; all before it are committed, too."""
+    """The last committed batch; all batches before it are committed too."""
     producer_id: ProducerId
     epoch: int
     """Producer epoch of the last batch."""
     content: Content | None = None
-    """The records of the last batch; None: unknown."""
+    """The records of the last batch; None if they are not known."""
     time_ms: int = 0
-    """Time of the last commit; 0: unknown."""
+    """Time of the last commit; 0 if it is not known."""
 
 
 class CommitRecord(RecordCopies[str, CommittedQuery]):
@@ -63,15 +63,15 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
 
     @cached_property
     def committing(self) -> Lock:
-        """Held by the thread that appends writes and notes them here."""
+        """Held by the thread that appends writes and notes their commits here."""
         return Lock()
 
     def note(
         self, write: WriteId, committed: CommittedQuery, topic_ids: Callable[[], Collection[str]]
     ) -> None:
-        """Note a commit in every copy, and drop topics not in `topic_ids()`.
+        """Note a commit in every copy, and drop topics that are not in `topic_ids()`. Blocks.
 
-        Blocks. Raises CorruptionError, OSError.
+        Raises CorruptionError, OSError.
         """
         with self._lock:
             if self._problem is not None:
@@ -91,7 +91,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
             self._write_each(list(extensible), note_in)
 
     def forgot(self, write: WriteId) -> bool:
-        """Return whether entries of the write's target were dropped for their age. Raises CorruptionError, OSError."""
+        """Return whether old entries of the write's target were dropped. Raises CorruptionError, OSError."""
         return f"@{write.target}" in self.read("@")
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[str, CommittedQuery]:
@@ -107,7 +107,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
         write_atomically(self._files, directory / self.file_name, data)
 
     def _whole(self, data: bytes, path: Path) -> bytes:
-        """Return the lines without a last one that a crash cut short. Raises CorruptionError."""
+        """Return the lines, leaving out a last line that a crash cut short. Raises CorruptionError."""
         last = data[data.rfind(b"\n", 0, -1) + 1 :]
         if not last.endswith(b"\n") or b"\0" in last:
             data = data[: -len(last)]
@@ -117,7 +117,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
         return data
 
     def _extensible(self, directory: Path) -> bytes:
-        """Return the copy's content; empty if the copy must be rewritten."""
+        """Return the copy's content if a line can be appended to it; empty if the copy must be rewritten."""
         path = directory / self.file_name
         try:
             data = self._files.read_bytes(path)
@@ -133,7 +133,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
                 file.append(_sealed([line], crc32c(data)))
                 file.sync()
             except OSError:
-                # A line that is not on disk must not be read.
+                # Nobody may read a line that is not on disk.
                 with suppress(OSError):
                     file.truncate(len(data))
                 raise
@@ -157,7 +157,7 @@ def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> Commi
 def remembered(
     queries: Mapping[str, CommittedQuery], topic_ids: Collection[str], *, now_ms: int
 ) -> dict[str, CommittedQuery]:
-    """Return the entries without those of deleted topics; the expired entries of a target become one."""
+    """Return the entries without those of deleted topics; the expired entries of a target are combined into one."""
     kept = {}
     for series, one in queries.items():
         query, _, target = series.partition("@")
@@ -177,7 +177,7 @@ def _line(series: str, one: CommittedQuery) -> str:
 
 
 def _sealed(lines: Iterable[str], checksum: int = 0) -> bytes:
-    """Return the lines, each with its checksum; `checksum` is that of all bytes before them."""
+    """Return the lines, each with its checksum; `checksum` is the checksum of all bytes before them."""
     sealed = bytearray()
     for line in lines:
         text = f"{line} ".encode()

@@ -3,8 +3,8 @@
     file  := frame*
     frame := partition int32 | topic length uint16 | batch length uint32 | topic UTF-8 | batch      (big-endian)
 
-A batch is a whole v2 batch at base offset 0 without a producer. The file does not mark its end: its size and CRC-32C
-are in the manifest, which exposes a file that is not whole.
+A batch is a whole v2 batch at base offset 0 without a producer. The file does not mark its end. Its size and CRC-32C
+are in the manifest, so an incomplete file is noticed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 
 
 class StagedFileWriter:
-    """Writes one staged file, which must not exist yet."""
+    """Writes a staged file, which must not exist yet."""
 
     def __init__(self, path: Path, files: FileSystem) -> None:
         """Make the file. Raises OSError."""
@@ -48,7 +48,7 @@ class StagedFileWriter:
         self._size = self._checksum = 0
 
     def append(self, partition: TopicPartition, batch: Buffer) -> None:
-        """Add a batch for a partition (OSError: nothing of it was added)."""
+        """Add a batch for a partition. Raises OSError, and then adds no part of the batch."""
         topic = partition.topic.encode()
         frame = b"".join((_FRAME.pack(partition.partition, len(topic), len(batch)), topic, batch))
         self._file.append(frame)
@@ -63,7 +63,7 @@ class StagedFileWriter:
         return StagedFile(self._path.name, self._size, self._checksum)
 
     def abandon(self) -> None:
-        """Remove what was written. Raises OSError."""
+        """Remove the file. Raises OSError."""
         self._file.close()
         self._files.unlink(self._path)
 
@@ -81,7 +81,7 @@ def copy_staged(source: Path, target: Path, files: FileSystem) -> None:
 
 
 def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
-    """Check that the file is the one that the manifest names. Raises CorruptionError, OSError."""
+    """Check that the file has the size and the checksum that the manifest gives. Raises CorruptionError, OSError."""
     with closing(files.open(path, read_only=True)) as file:
         size = file.size()
         if size != expected.size:
@@ -96,7 +96,7 @@ def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
 
 
 def read_frames(path: Path, files: FileSystem) -> Iterator[Frame]:
-    """Yield the frames of a file, with one in memory at a time. Raises CorruptionError, OSError."""
+    """Yield the frames of a file; only one frame is in memory at a time. Raises CorruptionError, OSError."""
     with closing(files.open(path, read_only=True)) as file:
         size, position = file.size(), 0
         while position < size:

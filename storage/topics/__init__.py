@@ -1,4 +1,4 @@
 """Topics over the data directories: found at the start, created, extended, altered and deleted.
 
-`changes` and `registry` keep changes whole despite crashes.
+After a crash, `changes` and `registry` leave each change done as a whole, or not at all.
 """

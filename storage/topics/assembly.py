@@ -1,4 +1,4 @@
-"""Finding the topics in the data directories, and loading their partitions."""
+"""Finds the topics in the data directories, and loads their partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.topics.registry import TopicEntry, TopicRegistry
 from topicfs.storage.topics.topic import LogTopic, lenient_config
 
 MAX_OPENED_AT_START = 1000
-"""Up to this many partitions, the start opens all of them, even if they were closed cleanly."""
+"""If there are at most this many partitions, the start opens all of them, even those that were closed cleanly."""
 
 
 def assemble(
@@ -28,9 +28,10 @@ def assemble(
     *,
     max_opened_at_start: int = MAX_OPENED_AT_START,
 ) -> dict[str, LogTopic]:
-    """Find every topic and load its partitions; above `max_opened_at_start`, clean ones are loaded on first use.
+    """Find every topic and load its partitions. Blocks.
 
-    Raises NotALogDirectoryError, DuplicatePartitionError, OSError. Blocks.
+    If there are more than `max_opened_at_start` partitions, those that were closed cleanly are loaded on first use.
+    Raises NotALogDirectoryError, DuplicatePartitionError, OSError.
     """
     found = find_all(directories, registry, warn, max_opened_at_start=max_opened_at_start)
     topics = {name: make_topic(directories, name, one, warn) for name, one in found.items()}
@@ -49,7 +50,7 @@ def assemble(
 
 
 def _may_wait(directories: Directories, topic: str, numbers: Iterable[int]) -> Collection[int]:
-    """Return the partitions of which the checkpoints have everything that must be known."""
+    """Return the partitions whose required facts are all in the checkpoints, so that they can be loaded later."""
     partitions = (TopicPartition(topic, number) for number in numbers)
     found = ((one, directories.by_partition.get(one)) for one in partitions)
     return {
@@ -69,7 +70,10 @@ def find_all(
     *,
     max_opened_at_start: int | None = None,
 ) -> dict[str, FoundTopic]:
-    """Find the topics, checking only their first partitions above `max_opened_at_start`; schedule removals."""
+    """Find the topics; schedule removals of deleted directories.
+
+    Above `max_opened_at_start` partitions, only the first partition of each topic is checked.
+    """
     contents = survey(directories)
     in_order = not directories.read_only and all(one.clean and one.failure is None for one in directories.all)
     check_all = (
@@ -79,7 +83,8 @@ def find_all(
     due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)
     for directory, name in marked(contents, DirectoryMark.DELETE):
         directory.deleted.add(name, due)
-    # With replicas, the code that moves them between engines knows the copies on their way here.
+    # With replicas, the code that moves replicas between engines handles the copies that are on their way
+    # here.
     others = () if directories.one_of_many else (DirectoryMark.FUTURE,)
     for _, name in marked(contents, DirectoryMark.STRAY, *others):
         warn(f"{name}: kept, but not served")

@@ -1,6 +1,6 @@
-"""Changes of topics, from creation to deletion: a kill at any point leaves the old state or the new.
+"""Changes of topics, from creation to deletion: a kill at any point leaves the old state or the new state.
 
-A change is in the registry while it is under way; the next opening completes it. A change that fails is undone.
+A change is in the registry while it is under way, and the next opening completes it. A change that fails is undone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topicfs.storage.topics.topic import LogTopic, lenient_config, merge_overrid
 
 
 class Progress:
-    """Progress of a change: one line for status pages, or none. Read from any thread."""
+    """The progress of a change: a line for status pages, or None. Any thread may read it."""
 
     def __init__(self) -> None:
         self.line: str | None = None
@@ -38,18 +38,18 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 MAX_SEQUENTIAL_ITEMS = 16
-"""Largest number of items that are handled one after the other."""
+"""Largest number of items that are handled one after the other, without threads."""
 SYNC_DISK_ABOVE = 500
-"""Above this many new partitions the whole disk is flushed twice, instead of two files per partition."""
+"""If there are more new partitions than this, the whole disk is flushed twice, instead of two files per partition."""
 SYNC_THREADS = 8
-"""Number of threads that sync at the same time; a file system combines their work."""
+"""Number of threads that flush at the same time; a file system combines their work."""
 
 
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
-    """Return the results of `act` for all items, in their order; several threads wait for the disk.
+    """Return the results of `act` for all items, in order; several threads wait for the disk. Blocks.
 
-    While the interpreter exits, no threads are used. Raises the first error; items not begun by then are skipped.
-    Blocks.
+    While the interpreter exits, no threads are used. Raises the first error; items that were not begun by then are
+    skipped.
     """
     if len(items) <= MAX_SEQUENTIAL_ITEMS or not threading.main_thread().is_alive():
         return [act(item) for item in items]
@@ -64,7 +64,7 @@ def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
 
 
 class TopicChanges:
-    """Changes topics on disk. One call at a time (the manager's lock)."""
+    """Changes topics on disk. The manager's lock allows one call at a time."""
 
     __slots__ = ("_deleted", "directories", "progress", "registry")
 
@@ -73,19 +73,19 @@ class TopicChanges:
         self.progress = Progress()
         """Progress of a change that takes long."""
         self._deleted: dict[str, dict[int, Partition]] = {}
-        """Partitions of deleted topics whose directories are not all renamed yet."""
+        """Partitions of deleted topics of which some directories are not renamed yet."""
 
     def create(
         self, name: str, *, partitions: int, overrides: Mapping[str, str], topic_id: str | None = None
     ) -> LogTopic:
-        """Make a topic whose name was checked. Raises InvalidConfigError, StorageError, OSError."""
+        """Make a topic; the caller has checked its name. Raises InvalidConfigError, StorageError, OSError."""
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         left = self.registry.entries.get(name)
         if left is not None and left.pending is PendingChange.DELETE:
             self._check_all_serve(name)
             self._finish_deletion(name)
             left = None
-        # A failed attempt that could not be undone left directories with its topic ID.
+        # A failed attempt that could not be undone left directories that have its topic ID.
         found_id = left.topic_id if left else None
         if topic_id is not None:
             self._check_id(name, topic_id, found_id)
@@ -94,7 +94,10 @@ class TopicChanges:
         return LogTopic(name, topic_id=entry.topic_id, config=config, overrides=overrides, partitions=logs)
 
     def _check_id(self, name: str, topic_id: str, found_id: str | None) -> None:
-        """Raise InvalidConfigError if a new topic cannot have `topic_id`; `found_id` is an unfinished attempt's."""
+        """Raise InvalidConfigError if a new topic cannot have `topic_id`.
+
+        `found_id` is the ID from an unfinished attempt.
+        """
         try:
             reserved = decode_id(topic_id).int <= LAST_RESERVED_TOPIC_ID
         except ValueError as error:
@@ -119,7 +122,7 @@ class TopicChanges:
         return self._make(topic.name, entry, missing, topic.config, before=entry)
 
     def hold(self, topic: LogTopic, numbers: Iterable[int]) -> dict[int, Log]:
-        """Make those of the partitions `numbers` that the topic lacks here. Raises StorageError, OSError."""
+        """Make the partitions of `numbers` that the topic does not have here yet. Raises StorageError, OSError."""
         entry = self.registry.entries.get(topic.name)
         missing = sorted(set(numbers) - set(topic.served))
         held = entry or TopicEntry(topic.topic_id, topic.overrides)
@@ -132,7 +135,7 @@ class TopicChanges:
         self._rename_all(topic.name)
 
     def alter(self, topic: LogTopic, changes: Mapping[str, str | None]) -> None:
-        """Set overrides, or remove those with the value None. Raises InvalidConfigError, OSError."""
+        """Set overrides, or remove those whose value is None. Raises InvalidConfigError, OSError."""
         overrides = merge_overrides(topic.overrides, changes)
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         self.registry.put({topic.name: self.registry.entries[topic.name]._replace(overrides=overrides)})
@@ -141,7 +144,10 @@ class TopicChanges:
             log.update_config(config)
 
     def apply_defaults(self, topics: Iterable[LogTopic], warn: ReportLine) -> None:
-        """Apply changed engine settings to topics; overrides that do not fit them are ignored with a warning."""
+        """Apply changed engine settings to topics.
+
+        Warn of overrides that contradict them, and ignore these overrides.
+        """
         for topic in topics:
             config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
             for problem in problems:
@@ -151,14 +157,17 @@ class TopicChanges:
                 log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Mark a topic's directories as deleted; in a failed directory later (OSError; see `is_deleted`)."""
+        """Mark a topic's directories as deleted; in a failed directory, this is done later. Raises OSError.
+
+        `is_deleted` returns True as soon as the deletion has begun.
+        """
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())
         self._finish_deletion(topic.name)
 
     def is_deleted(self, name: str) -> bool:
-        """Return whether a deletion has begun: the topic is then gone, even if some of its files are left."""
+        """Return whether a deletion has begun. The topic then no longer exists, even if some of its files are left."""
         entry = self.registry.entries.get(name)
         return entry is None or entry.pending is PendingChange.DELETE
 
@@ -171,7 +180,7 @@ class TopicChanges:
         *,
         before: TopicEntry | None,
     ) -> dict[int, Log]:
-        """Make and load partitions; on failure the registry gets the entry `before` back."""
+        """Make and load partitions. If that fails, restore the registry's entry `before`."""
         partitions = [TopicPartition(name, number) for number in numbers]
         if not partitions:
             return {}
@@ -180,7 +189,7 @@ class TopicChanges:
         self.registry.put({name: entry._replace(pending=PendingChange.CREATE, partitions=total)})
         made: dict[int, Log] = {}
         try:
-            # Writing the registry may have used the reserve, which is for operations that free space.
+            # Writing the registry may have used the reserve, which is only for operations that free space.
             self.directories.check_room()
             self._make_directories(partitions, entry.topic_id, config)
             with collection_paused():
@@ -202,7 +211,7 @@ class TopicChanges:
         return made
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
-        """Make all directories, then sync them in parallel; for many, sync the whole disk twice instead."""
+        """Make all directories, then flush them in parallel; if there are many, flush the whole disk twice instead."""
         flush_each = len(partitions) <= SYNC_DISK_ABOVE
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
@@ -238,7 +247,7 @@ class TopicChanges:
     def _undo(
         self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
     ) -> None:
-        """Remove what was made. If the disk refuses that now, the next opening completes it."""
+        """Remove what was made. If the disk refuses that now, the next opening removes it."""
         by_partition = self.directories.by_partition
         placed = {partition: by_partition[partition] for partition in partitions if partition in by_partition}
         self.directories.forget(partitions)
@@ -251,7 +260,7 @@ class TopicChanges:
             self.registry.put({partitions[0].topic: before})
 
     def _check_all_serve(self, name: str) -> None:
-        """Raise StorageError while a failed directory may still have files of a deleted topic of this name."""
+        """Raise StorageError if a failed directory may still have files of a deleted topic of this name."""
         failed = self.directories.failed
         if failed:
             raise StorageError(
@@ -260,9 +269,9 @@ class TopicChanges:
 
     def _finish_deletion(self, name: str) -> None:
         gone = self._rename_all(name)
-        # A later topic of this name must not find recovery points or start offsets of this one. The new names
-        # need no flush of their own: until the end the registry, which is beside them, says that they are to
-        # be deleted.
+        # A later topic of this name must not find recovery points or start offsets of this topic. The new
+        # names need no flush of their own: until the end, the registry on the same disk lists them for
+        # deletion.
         self.directories.attempt_each(
             lambda directory: directory.writer.forget(
                 gone | {one for one in directory.writer.partitions() if one.topic == name}
@@ -277,7 +286,7 @@ class TopicChanges:
         now = self.directories.clock()
         gone = {TopicPartition(name, number) for number in partitions}
         # Before the first rename: after a failure no log may accept records, and a caller that finds the
-        # files renamed can learn the reason.
+        # files renamed must be able to learn the reason.
         for log in loaded_logs(partitions.values()):
             log.parts.life.note(Event.DELETE, "the topic was deleted")
         for number, partition in list(partitions.items()):
@@ -304,7 +313,7 @@ def _close(partition: Partition) -> None:
 
 
 def _rename_deleted(partition: Partition, directory: OpenDirectory) -> str:
-    """Mark a partition's directory as deleted, and return its new name."""
+    """Mark a partition's directory as deleted by renaming it; return the new name."""
     name = directory.data.deleted_name(name_of(partition))
     if isinstance(partition, Log):
         partition.rename(directory.data.path / name)

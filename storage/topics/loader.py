@@ -32,15 +32,18 @@ class PartitionToLoad(NamedTuple):
     partition: TopicPartition
     config: TopicConfig
     directory: OpenDirectory | None
-    """None: the partition is missing, and may be in a failed directory."""
+    """None if the partition is missing; it may be in a failed directory."""
     refused: str | None = None
-    """Why the partition must not be loaded; None: it may."""
+    """Why the partition must not be loaded; None if it may be loaded."""
 
 
 def load_all(
     directories: Directories, wanted: Iterable[PartitionToLoad], warn: ReportLine
 ) -> dict[TopicPartition, Partition]:
-    """Load partitions; one that fails becomes an offline one. Threads load logs that wait for the disk. Blocks."""
+    """Load partitions; a partition that cannot be loaded becomes an offline partition. Blocks.
+
+    Threads load the logs for which a disk must be read.
+    """
     found = list(wanted)
     loaded: list[Partition] = []
     with collection_paused():
@@ -58,7 +61,7 @@ def load_all(
 def _load_cached(
     directories: Directories, found: Sequence[PartitionToLoad], warn: ReportLine
 ) -> Iterator[Partition]:
-    """Load one after the other, up to and including the first that had to read from a disk."""
+    """Load partitions one after the other, up to and including the first that had to read from a disk."""
     before = _blocks_read()
     for one in found:
         yield load(directories, one, warn)
@@ -67,13 +70,13 @@ def _load_cached(
 
 
 def _blocks_read() -> int:
-    """Return how many blocks disks, not the page cache, have read for this thread so far."""
+    """Return how many blocks were read from disks, and not from the page cache, for this thread."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause garbage collection: loaded objects stay, and scanning them repeatedly takes a third of the time."""
+    """Pause garbage collection: the loaded objects stay, and scanning them repeatedly takes a third of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -89,7 +92,7 @@ def load(
     warn: ReportLine,
     checkpointed: Checkpointed | None = None,
 ) -> Partition:
-    """Load a partition by its directory's checkpoints, or by `checkpointed`. Blocks."""
+    """Load a partition with the offsets in its directory's checkpoints, or with `checkpointed`. Blocks."""
     directory = found.directory
     if directory is None:
         return _missing(directories, found)
@@ -120,7 +123,7 @@ def _load_readable(
     *,
     reopened: bool,
 ) -> Log:
-    """Load a log; with replicas, a damaged file of leader epochs is removed and made again from the batches."""
+    """Load a log. With replicas, remove a damaged file of leader epochs and make it again from the batches."""
     clean = directory.clean and not reopened
     try:
         return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
@@ -144,9 +147,9 @@ def load_found(
     clean: bool,
     failed_before: bool = False,
 ) -> Log:
-    """Load a log, with recovery unless `clean`; `failed_before`: its disk failed in use.
+    """Load a log; unless `clean`, recover it. Raises StorageError, OSError.
 
-    Raises StorageError, OSError.
+    `failed_before`: the log's disk failed while it was in use.
     """
     data, first_dirty = directory.data, directory.writer.first_dirty_offset(found.partition)
     if not directory.below_high_watermark:
@@ -170,7 +173,7 @@ def load_found(
     )
     first_dirty = adopt(log, first_dirty, data.clock).parts.first_dirty_offset
     if first_dirty is not None:
-        # Everything that compaction has processed was on disk: compaction made the holes in it.
+        # Everything that compaction has processed was on disk, so compaction made the holes in it.
         log.holes = tuple(hole for hole in log.holes if hole.start >= first_dirty)
     return log
 
@@ -181,7 +184,7 @@ def load_new(partition: TopicPartition, config: TopicConfig, directory: OpenDire
 
 
 def _missing(directories: Directories, found: PartitionToLoad) -> OfflinePartition:
-    """Return an offline partition for one that is in no serving directory."""
+    """Return an offline partition for a partition that no serving directory has."""
     failed = directories.failed
     assert failed, f"{found.partition} is missing, yet every directory was read"
     reason = "; ".join(str(directory.failure) for directory in failed)
@@ -203,7 +206,10 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Set a loaded log's first dirty offset, shown in its status; an offset outside the log becomes the log start."""
+    """Set a loaded log's first dirty offset, which its status shows.
+
+    Use the log start if `checkpoint` is outside the log.
+    """
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
         _LOGGER.info(

@@ -1,8 +1,8 @@
 """Reconciles directories and registry when data directories are opened.
 
 Pending changes are completed, topics without settings are adopted, and topic IDs are decided. If the directories are
-read-only nothing is changed, and only the result describes the topics. While a directory is missing, no partition
-counts as deleted.
+read-only, nothing on disk is changed, and only the result has these decisions. While a directory is missing, no
+partition counts as deleted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,17 +28,17 @@ class FoundTopic(NamedTuple):
 
     entry: TopicEntry
     numbers: tuple[int, ...]
-    """The numbers of its partitions, ascending, including those that must be in a failed directory."""
+    """The ascending numbers of the topic's partitions, including those that must be in a failed directory."""
     refused: Mapping[int, str]
-    """Why some partitions do not belong to the topic, by number."""
+    """By number, why a partition does not belong to the topic."""
     checked: bool = True
-    """False: only the first partition's topic ID was read (`refusal` checks the others)."""
+    """False if only the first partition's topic ID was read; `refusal` then checks the other partitions."""
 
 
 def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
     """List every serving directory, and record the directory of each partition.
 
-    Raises NotALogDirectoryError, DuplicatePartitionError; OSError if no directory is left.
+    Raises NotALogDirectoryError, DuplicatePartitionError; OSError if no directory serves.
     """
     contents: dict[OpenDirectory, Contents] = {}
 
@@ -55,7 +55,7 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
 
 
 def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
-    """Complete interrupted creations and deletions; those in a failed directory stay pending. Raises OSError."""
+    """Complete interrupted creations and deletions; changes in a failed directory stay pending. Raises OSError."""
     if all(entry.pending is PendingChange.NOTHING for entry in registry.entries.values()):
         return
     survey(directories)
@@ -72,9 +72,10 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
 def find_topics(
     directories: Directories, registry: TopicRegistry, warn: ReportLine, *, check_all: bool = True
 ) -> dict[str, FoundTopic]:
-    """Return the topics in the surveyed directories; adopt those without an entry (OSError; writes unless read-only).
+    """Return the topics in the surveyed directories; add those without an entry to the registry. Raises OSError.
 
-    Without `check_all`, a topic is identified by its first partition's topic ID alone.
+    If `check_all` is False, a topic is identified by the topic ID of its first partition alone. Writes unless
+    read-only.
     """
     found = {}
     for topic, numbers in _numbers(directories, registry).items():
@@ -100,7 +101,10 @@ def find_topics(
 
 
 def refusal(directories: Directories, partition: TopicPartition, topic_id: str) -> str | None:
-    """Return why an unchecked partition is not the topic's; write the ID if the partition has none. Raises OSError."""
+    """Return why an unchecked partition does not belong to the topic; None if it does. Raises OSError.
+
+    Write the topic ID if the partition has none.
+    """
     ids, refused = _read_ids(directories, partition.topic, [partition.partition])
     _write_missing_ids(directories, partition.topic, ids, topic_id)
     return {**refused, **_of_others(ids, topic_id)}.get(partition.partition)
@@ -136,7 +140,7 @@ def _update_registry(
 
 
 def _placements(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition, OpenDirectory]:
-    """Return the directory of each partition; DuplicatePartitionError if a partition is in two."""
+    """Return the directory of each partition. Raises DuplicatePartitionError if a partition is in two directories."""
     placed: dict[TopicPartition, OpenDirectory] = {}
     for directory, content in contents.items():
         for partition in content.partitions:
@@ -154,7 +158,7 @@ def _partitions_in(directories: Directories, those: Iterable[OpenDirectory]) -> 
 
 
 def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, list[int]]:
-    """Return the known partition numbers of each topic, both sorted."""
+    """Return the sorted known partition numbers of each topic, sorted by topic."""
     topics: dict[str, set[int]] = {}
     for topic, number in directories.by_partition:
         topics.setdefault(topic, set()).add(number)
@@ -172,7 +176,7 @@ def _without_pending(entry: TopicEntry) -> TopicEntry | None:
 
 
 def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:
-    """Mark the rest of a topic as deleted; directories of another topic of the same name stay."""
+    """Mark the partitions that a deletion has left as deleted; directories of another topic of the same name stay."""
     for partition, directory in sorted(directories.by_partition.items(), key=lambda item: item[0]):
         if partition.topic == topic and directory.failure is None:
             directories.attempt(directory, partial(_mark_deleted, directory.data, partition, topic_id))
@@ -195,7 +199,7 @@ def _make_missing(directories: Directories, topic: str, entry: TopicEntry) -> No
 
 
 def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
-    """Return whether a directory has a topic ID; a damaged file is reported when the partition is loaded."""
+    """Return whether a directory has a topic ID. If the file is damaged, loading the partition reports it."""
     try:
         return read_topic_id(data.files, data.partition_path(partition)) is not None
     except CorruptionError:
@@ -205,7 +209,7 @@ def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
 def _read_ids(
     directories: Directories, topic: str, numbers: list[int]
 ) -> tuple[dict[int, str | None], dict[int, str]]:
-    """Return each partition's topic ID, None if it has none; and why some cannot be read."""
+    """Return each partition's topic ID, None if it has none; and the reasons why some IDs cannot be read."""
     ids: dict[int, str | None] = {}
     refused: dict[int, str] = {}
     for partition in (TopicPartition(topic, number) for number in numbers):
@@ -242,7 +246,7 @@ def _entry_of(
 def _as_in_cluster(
     topic: str, entry: TopicEntry, directories: Directories, registry: TopicRegistry
 ) -> TopicEntry:
-    """Return the entry with the overrides that the broker's cluster has given the topic since the last time."""
+    """Return the entry with the overrides that the broker's cluster has given the topic since the last opening."""
     image = registry.cluster
     if image is None or image.topic_ids.get(topic) != entry.topic_id:
         return entry
@@ -270,7 +274,7 @@ def _write_missing_ids(
 def marked(
     contents: Mapping[OpenDirectory, Contents], *marks: DirectoryMark
 ) -> Iterable[tuple[OpenDirectory, str]]:
-    """Yield the directories of `contents` that have one of `marks`: the data directory and the name."""
+    """Yield the directories of `contents` that have one of `marks`, as pairs of data directory and name."""
     for directory, content in contents.items():
         for mark in marks:
             for name in content.marked.get(mark, ()):

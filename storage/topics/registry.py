@@ -4,18 +4,18 @@
                          "id": "1EvPSKI_SvihSIy3lMKMvg", "overrides": {"retention.ms": "-1"},
                          "pending": "create", "partitions": 3}}}
 
-A broker keeps these in its metadata log, and ignores an unknown plain file. `pending` is written before the first
-directory changes and removed after the last one did, so that the next opening after a kill can complete the change:
-`create` until there are `partitions` directories, `delete` until there is none. `partitions` also shows which
-partitions are missing while a data directory is missing. `cluster`, in a broker's directory, has the overrides that
-were taken from its metadata log. `groups`, if there are any, has the settings of groups by name: `"groups":
-{"billing": {"commit": "manual"}}`. `directories`, if there are several, lists them: one that is now empty or gone is
-an unmounted disk, and must not be taken for a new one.
+A broker keeps such data in its metadata log, and ignores an unknown plain file. `pending` is written before the first
+directory changes and removed after the last one has changed, so that after a kill the next opening can complete the
+change: `create` until there are `partitions` directories, `delete` until there is none. If a data directory is
+missing, `partitions` also shows which partitions are missing. `cluster`, in a broker's directory, has the overrides
+that were taken from the broker's metadata log. `groups`, if there are any, has the settings of groups by name:
+`"groups": {"billing": {"commit": "manual"}}`. `directories`, if there are several, lists them: one that is now empty
+or gone is on an unmounted disk, and must not be taken for a new directory.
 
-Every data directory has the same content, so that losing one loses no setting. Each change is written to one after
-the other under the next `revision`: after a kill in between the copies differ, and the newest counts. Topics that
-only an older copy has are kept (its directory was used alone meanwhile), except topics that were being created: their
-creation was undone.
+Every data directory has the same content, so that losing one directory loses no setting. Each change is written to
+one directory after the other, under the next `revision`. After a kill in between the copies differ, and the newest
+copy counts. Topics that only an older copy has are kept, because its directory was used alone meanwhile. Topics that
+were being created are an exception: their creation was undone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VERSION = 1
 
 
 class PendingChange(Enum):
-    """A change that began and may not have ended."""
+    """A change that was begun, and may not have ended."""
 
     NOTHING = ""
     CREATE = "create"
@@ -59,9 +59,9 @@ class TopicEntry(NamedTuple):
     overrides: Mapping[str, str] = _NOTHING
     pending: PendingChange = PendingChange.NOTHING
     partitions: int = 0
-    """Number of partitions, or the number to create while `pending` is CREATE; 0: unknown."""
+    """Number of partitions; while `pending` is CREATE, the number to create; 0 if it is not known."""
     cluster: Mapping[str, str] = _NOTHING
-    """Those of `overrides` that a broker's cluster set, as last taken from its metadata log."""
+    """The `overrides` that a broker's cluster has set, as last read from its metadata log."""
 
 
 class RegistryCopy(NamedTuple):
@@ -70,13 +70,13 @@ class RegistryCopy(NamedTuple):
     entries: Mapping[str, TopicEntry]
     revision: int = 0
     directories: tuple[str, ...] = ()
-    """The absolute paths of all data directories, if there are several."""
+    """The absolute paths of all data directories; empty if there is only one."""
     groups: Mapping[str, Mapping[str, str]] = MappingProxyType({})
-    """The settings of groups that have any, by name."""
+    """The settings of groups by name, only of groups that have some."""
 
 
 def encode_registry(copy: RegistryCopy) -> bytes:
-    """Return the file's bytes: readable JSON, topics sorted by name."""
+    """Return the file's bytes: readable JSON, with topics sorted by name."""
     topics = {name: _plain(copy.entries[name]) for name in sorted(copy.entries)}
     content = {"version": VERSION, "revision": copy.revision, "topics": topics}
     if copy.directories:
@@ -87,7 +87,7 @@ def encode_registry(copy: RegistryCopy) -> bytes:
 
 
 def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
-    """Parse the file's bytes; raises CorruptionError. Unknown fields, from a newer writer, are ignored."""
+    """Parse the file's bytes; ignore unknown fields, which a newer version wrote. Raises CorruptionError."""
     try:
         content = json.loads(data)
         if content["version"] != VERSION:
@@ -105,7 +105,7 @@ def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
 
 
 def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:
-    """Read a data directory's file; if it is missing, there are no topics. Raises CorruptionError, OSError."""
+    """Read a data directory's file; if it is missing, return no topics. Raises CorruptionError, OSError."""
     path = directory / names.TOPIC_SETTINGS
     try:
         data = files.read_bytes(path)
@@ -115,7 +115,7 @@ def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:
 
 
 def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
-    """Return what counts if copies differ: the newest, and entries that only older ones have."""
+    """Return the content that counts if copies differ: the newest copy, and entries that only older copies have."""
     newest_first = sorted(copies, key=lambda copy: copy.revision, reverse=True)
     if not newest_first:
         return RegistryCopy({})
@@ -130,30 +130,32 @@ def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
 
 
 class TopicRegistry:
-    """The files and their content in memory. Changes come from one thread at a time (the manager's lock)."""
+    """The files, and their content in memory. The manager's lock allows one change at a time."""
 
     def __init__(
         self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
     ) -> None:
-        """Make one registry of the `copies` of data directories; `update_copies` makes them equal.
+        """Make one registry of the `copies` of data directories; `update_copies` makes the copies equal.
 
-        `all_directories`: all directories if there are several, including those whose copies cannot be read.
+        `all_directories`: if there are several directories, all of them, including those whose copies cannot be read.
         """
         self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
-        """Called if a directory's copy cannot be written; returns whether the directory has failed and is left out."""
+        """Called if a directory's copy cannot be written. Returns True if the directory has failed, and so is left
+        out.
+        """
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
         """Writes a directory's copy, if possible even on a full disk."""
         self.cluster: ClusterImage | None = None
-        """The cluster of the broker that owns these directories; None: no broker owns them."""
+        """The cluster of the broker that owns these directories; None if no broker owns them."""
         self._files = files
         merged = merge_copies(copies.values())
         self.entries, self._revision = merged.entries, merged.revision
-        """The entries by topic; replaced as a whole, like `groups`, the settings of groups."""
+        """The entries by topic. They are replaced as a whole, like `groups`, the settings of groups."""
         self.groups = merged.groups
         self._all_directories = all_directories
         self._directories = tuple(copies)
         self._stale = {path for path, copy in copies.items() if copy != self._content}
-        """Directories whose copy may differ."""
+        """Directories whose copy may differ from the content in memory."""
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> TopicRegistry:
@@ -166,17 +168,17 @@ class TopicRegistry:
         return RegistryCopy(self.entries, self._revision, self._all_directories, self.groups)
 
     def leave(self, directory: Path) -> None:
-        """Stop writing to a directory that failed."""
+        """Stop writing to `directory`, which failed."""
         self._directories = tuple(one for one in self._directories if one != directory)
         self._stale.discard(directory)
 
     def join(self, directory: Path) -> None:
-        """Add a directory that serves again, and its own entries; `update_copies` writes.
+        """Add a directory that serves again, and the entries that only it has. Raises CorruptionError, OSError.
 
-        Raises CorruptionError, OSError.
+        `update_copies` writes the result.
         """
         copy = read_copy(directory, self._files)
-        # Whatever its revision: the content that is served now takes precedence.
+        # Even if its revision is newer: the content that is served now takes precedence.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)
         merged = merge_copies([self._content, old])
         self.entries, self.groups = merged.entries, merged.groups
@@ -185,7 +187,10 @@ class TopicRegistry:
         self._stale = set(self._directories)
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
-        """Set topics' entries, or remove those given as None; on disk on return, all or nothing. Raises OSError."""
+        """Set topics' entries, or remove those whose value is None; all or nothing, and on disk on return.
+
+        Raises OSError.
+        """
         self.update_copies()
         entries = dict(self.entries)
         for name, entry in changes.items():
@@ -196,9 +201,9 @@ class TopicRegistry:
         self._replace(entries, self.groups)
 
     def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Set a group's settings, or remove its entry if they are empty; on disk on return, or unchanged.
+        """Set a group's settings; if they are empty, remove its entry. On return the change is on disk. Raises OSError.
 
-        Raises OSError.
+        An error changes nothing.
         """
         self.update_copies()
         groups = {name: own for name, own in self.groups.items() if name != group}
@@ -218,7 +223,7 @@ class TopicRegistry:
         try:
             self.update_copies()
         except OSError:
-            # A newer revision than any that may have reached a disk.
+            # A newer revision than any that may be on a disk.
             self.entries, self.groups = old
             self._revision, self._stale = self._revision + 1, set(self._directories)
             with suppress(OSError):
@@ -226,7 +231,10 @@ class TopicRegistry:
             raise
 
     def update_copies(self) -> None:
-        """Write each copy that a failed change left stale; a failed deletion must not happen later. Raises OSError."""
+        """Write each copy that a failed change left out of date. Raises OSError.
+
+        Without this, a deletion that failed could be carried out at a later start.
+        """
         for directory in self._directories:
             if directory in self._stale:
                 try:

@@ -30,7 +30,7 @@ class Restart(NamedTuple):
     warn: ReportLine
 
     def partition(self, topic: LogTopic, number: int) -> Log:
-        """Load one partition of a serving directory again (StorageError, OSError: nothing has changed then)."""
+        """Load one partition of a serving directory again. Raises StorageError, OSError, and then changes nothing."""
         old = topic.partitions()[number]
         name = name_of(old)
         directory = self.directories.by_partition.get(name)
@@ -45,10 +45,10 @@ class Restart(NamedTuple):
         return log
 
     def directory(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
-        """Load a failed directory again, as an opening does; return all topics.
+        """Load a failed directory again, as an opening does; return all topics. Blocks.
 
-        A partition that cannot be loaded is offline, with its own reason. Raises StorageError, OSError: the directory
-        is then as before. Blocks.
+        A partition that cannot be loaded is offline, and has its own reason. Raises StorageError, OSError; the
+        directory's state is then the same as before.
         """
         failure = directory.failure
         self._take_offline(directory, topics)
@@ -69,8 +69,8 @@ class Restart(NamedTuple):
             directory.take_lock()
         clean = remove_mark(data.files, data.path)
         if directory.has_checkpoints:
-            # The checkpoints in memory are newer than the files, and writing all of them proves that the disk
-            # works.
+            # The checkpoints in memory are newer than the files. Writing all of them also proves that the
+            # disk works.
             directory.writer.invalidate()
             directory.clean = False
         else:
@@ -106,7 +106,7 @@ class Restart(NamedTuple):
         return {one for one, place in self.directories.by_partition.items() if place is directory}
 
     def _take_offline(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> None:
-        """Open also the partitions that nobody has used: they are offline, too."""
+        """Open the partitions that nobody has used yet as well, because they are offline too."""
         for topic, number in self._standing_in(directory):
             if topic in topics:
                 topics[topic].partitions().get(number)

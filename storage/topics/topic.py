@@ -19,7 +19,7 @@ from topicfs.storage.model import Timestamp
 
 
 class Unopened:
-    """A partition that its last owner closed cleanly, known only by names and checkpoints."""
+    """A partition that its last owner closed cleanly, and of which only names and checkpoints have been read."""
 
     __slots__ = ("_open", "due", "examined_by", "number", "partition")
 
@@ -27,11 +27,11 @@ class Unopened:
         self.number = number
         self._open = open_one
         self.partition: Partition | None = None
-        """The partition once it is open; None before."""
+        """The partition once it is open; None before that."""
         self.examined_by: TopicConfig | None = None
-        """The settings for which `due` was computed; None: not computed yet."""
+        """The settings for which `due` was computed; None if it was not computed yet."""
         self.due: Timestamp | None = None
-        """Time at which its duties need it open, under those settings; None: never."""
+        """Time at which, under those settings, a duty requires the partition to be open; None: never."""
 
     def open(self) -> Partition:
         """Open the partition if it is not open yet. Blocks."""
@@ -42,11 +42,14 @@ Served: TypeAlias = Partition | Unopened
 
 
 class Partitions(Mapping[int, Partition]):
-    """A snapshot, sorted by number. Iterating over numbers opens nothing; getting a partition opens it. Blocks."""
+    """The partitions by ascending number; a snapshot. Iterating opens no partition, getting a partition opens it.
+
+    Blocks.
+    """
 
     def __init__(self, served: Mapping[int, Served]) -> None:
         self.served = dict(sorted(served.items()))
-        """Each partition, opened or not; for the engine."""
+        """Each partition, opened or not. For the engine."""
 
     def __getitem__(self, number: int) -> Partition:
         found = self.served[number]
@@ -65,7 +68,7 @@ class Partitions(Mapping[int, Partition]):
 
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Kafka's zero ID: for a topic whose directory has no topic ID and is read-only."""
+"""Kafka's zero ID, for a topic whose directory has no topic ID and is read-only."""
 
 INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -91,7 +94,7 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 class EmbeddedTopic:
-    """A topic's name, id and settings. The engine alone changes it, each property by one assignment."""
+    """A topic's name, ID and settings. Only the engine changes them, each by one assignment."""
 
     def __init__(
         self, name: str, *, topic_id: str, config: TopicConfig, overrides: Mapping[str, str]
@@ -111,12 +114,12 @@ class EmbeddedTopic:
         return list(topic_settings(self.config, overrides=self.overrides, given={}))
 
     def set_overrides(self, config: TopicConfig, overrides: Mapping[str, str]) -> None:
-        """Replace the overrides, and the `config` that follows from them. For the engine."""
+        """Replace the overrides, and `config`, which follows from them. For the engine."""
         self._settings = (config, MappingProxyType(dict(overrides)))
 
 
 class LogTopic(EmbeddedTopic):
-    """A topic over its partitions' logs, which may be opened on first use, one at a time."""
+    """A topic over the logs of its partitions, each of which may be opened on first use."""
 
     def __init__(
         self,
@@ -140,24 +143,26 @@ class LogTopic(EmbeddedTopic):
 
     @property
     def served(self) -> Mapping[int, Served]:
-        """The partitions by number, ascending, without opening one."""
+        """The partitions by ascending number; reading this opens no partition."""
         partitions = self._partitions
-        # Not isinstance, which asks the abstract base class and is slow: duties call this again and again.
+        # Not isinstance, which asks the abstract base class and is slow: duties call this often.
         return partitions.served if type(partitions) is Partitions else partitions
 
     def known(self) -> dict[int, Partition | None]:
-        """Return the partitions by number; None for one that is not open yet."""
+        """Return the partitions by number; None for a partition that is not open yet."""
         return {
             number: one.partition if isinstance(one, Unopened) else one for number, one in self.served.items()
         }
 
     def opened(self) -> Iterable[Partition]:
-        """Return the partitions that are open, including offline ones."""
+        """Return the partitions that are open, including offline partitions."""
         if self._untouched:
             return ()
         partitions = self._partitions
         if type(partitions) is not Partitions:
-            return partitions.values()  # Replaced as a whole when a partition is added or removed.
+            return (
+                partitions.values()
+            )  # The mapping is replaced as a whole when a partition is added or removed.
         return [one for one in self.known().values() if one is not None]
 
     def unopened(self) -> Iterator[Unopened]:
@@ -168,7 +173,7 @@ class LogTopic(EmbeddedTopic):
                     yield one
 
     def put_partitions(self, changes: Mapping[int, Served]) -> None:
-        """Add partitions, or replace those of the same numbers. For the manager."""
+        """Add partitions, or replace partitions with the same numbers. For the manager."""
         served = {**self.served, **changes}
         closed = any(isinstance(one, Unopened) for one in served.values())
         if not all(isinstance(one, Unopened) for one in served.values()):
@@ -188,7 +193,7 @@ class LogTopic(EmbeddedTopic):
         self.put_partitions({number: Unopened(number, self._open) for number in numbers})
 
     def open_no_more(self) -> None:
-        """Refuse from now on to open partitions that are not open yet. For the manager."""
+        """From now on, refuse to open partitions that are not open yet. For the manager."""
         with self._opening:
             self._load = self._refuse
 
@@ -199,7 +204,9 @@ class LogTopic(EmbeddedTopic):
                 self._untouched = False
                 one.partition = found
                 if isinstance(found, Log) and found.config is not self.config:
-                    found.update_config(self.config)  # The settings were altered meanwhile.
+                    found.update_config(
+                        self.config
+                    )  # The settings were altered while the partition was loaded.
             return one.partition
 
     def _refuse(self, number: int) -> Partition:
@@ -212,12 +219,15 @@ def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
 
 
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the overrides for a found topic without any: they keep its records, as a deletion cannot be undone."""
+    """Return the overrides of a topic that was found without any: they keep its records, so that nothing is lost."""
     return INTERNAL_OVERRIDES.get(name, creation_overrides)
 
 
 def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Apply `changes` to overrides; None removes one. Raises InvalidConfigError for an unknown name."""
+    """Apply `changes` to overrides; the value None removes an override.
+
+    Raises InvalidConfigError for an unknown name.
+    """
     merged = dict(present)
     for name, value in changes.items():
         if value is not None:
@@ -232,8 +242,8 @@ def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None
 def lenient_config(
     overrides: Mapping[str, str], defaults: TopicConfig
 ) -> tuple[TopicConfig, tuple[str, ...]]:
-    """Return the settings of `overrides`, and the problems of invalid ones, with which a topic must still open."""
-    with suppress(InvalidConfigError):  # Two overrides that require each other do not fit one by one.
+    """Return the settings of `overrides`, and the problems of invalid ones: a topic must open in spite of them."""
+    with suppress(InvalidConfigError):  # Two overrides that require each other are not valid one by one.
         return TopicConfig.from_overrides(overrides, defaults), ()
     config = defaults
     problems = []
@@ -246,7 +256,7 @@ def lenient_config(
 
 
 def check_empty(topic: Topic) -> None:
-    """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if a partition may have some."""
+    """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if a partition may have records."""
     for partition in topic.partitions().values():
         partition.find_bounds()
     if records := records_of(topic):

@@ -1,6 +1,7 @@
-"""The duties of unopened partitions: a partition is opened when one of its duties is due.
+"""The duties of unopened partitions: a partition is opened when a duty of it is due.
 
-A few are examined at a time. A directory is listed once, to find when retention may first delete something.
+A few partitions are examined at a time. The directory of a partition is listed once, to find the earliest time at
+which retention may delete something.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from topicfs.storage.model import Offset, Timestamp, TopicPartition
 from topicfs.storage.topics.topic import LogTopic, Unopened
 
 AT_A_TIME = 50
-"""Number of partitions examined in one call, which takes two milliseconds."""
+"""Number of partitions examined in one call, which then takes two milliseconds."""
 NOW = Timestamp(0)
 
 
 class UnopenedDuties:
-    """Opens the partitions whose duties are due. One call at a time (the manager's duty lock)."""
+    """Opens the partitions whose duties are due. The manager's duty lock allows one call at a time."""
 
     def __init__(self, directories: Directories, topics: Callable[[], Mapping[str, LogTopic]]) -> None:
         self._directories = directories
@@ -31,7 +32,7 @@ class UnopenedDuties:
         self._round: Iterator[tuple[LogTopic, Unopened]] = iter(())
 
     def open_due(self, now: Timestamp) -> None:
-        """Examine the next few partitions, and open those that are due. Blocks."""
+        """Examine the next few partitions, and open those whose duties are due. Blocks."""
         some = list(islice(self._round, AT_A_TIME))
         if not some:
             self._round = ((topic, one) for topic in self._topics().values() for one in topic.unopened())
@@ -58,13 +59,16 @@ class UnopenedDuties:
                 log_start_offset=place.writer.checkpointed(partition).log_start_offset,
             )
         except OSError:
-            return NOW  # Opening the partition reports the reason.
+            return NOW  # Opening the partition will report the reason of the error.
 
 
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """Return when, or earlier, a partition must be opened for its duties, by its files; None: never. Raises OSError."""
+    """Return when, at the latest, a partition must be opened for its duties; None: never. Raises OSError.
+
+    The partition's files decide; the returned time may be earlier than necessary.
+    """
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW
@@ -91,5 +95,5 @@ def _retained_until(
     ends = files.read_ends(directory, segment_file(bases[0], SegmentFileKind.TIME_INDEX), SLOT.size)
     if len(ends.last) < SLOT.size:
         return NOW
-    # The segment's largest timestamp is at least that of its last time index entry.
+    # The largest timestamp of a segment is at least that of its last time index entry.
     return Timestamp(SLOT.unpack(ends.last)[0] + config.retention_ms)

@@ -1,6 +1,6 @@
-"""The checks of a leader before it assigns offsets (kafka-storage.md#append-validation): all batches pass, or none.
+"""The checks that a leader makes before it assigns offsets (kafka-storage.md#append-validation).
 
-A follower checks only the order (kafka-storage.md#follower-append).
+All batches pass, or none. A follower checks only the order (kafka-storage.md#follower-append).
 """
 
 from collections.abc import Container, Sequence
@@ -16,27 +16,27 @@ from topicfs.storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, 
 from topicfs.storage.producers.append import Origin
 
 NO_LIMIT = 2**63 - 1
-"""With this value, its default, message.timestamp.before.max.ms refuses nothing."""
+"""Default of message.timestamp.before.max.ms; with this value the setting refuses no record."""
 
 
 class AppendRules(NamedTuple):
-    """The rules of a topic's settings for an append."""
+    """The rules for an append that follow from a topic's settings."""
 
     max_message_bytes: int
     max_segment_bytes: int
     max_segment_ms: int
     stamps_append_time: bool
     needs_keys: bool
-    """True if each record needs a key, because the topic is compacted."""
+    """True if each record must have a key, because the topic is compacted."""
     before_max_ms: int
     after_max_ms: int
     codec: Codec | None
-    """The codec of batches in the log; None: their producers' codecs."""
+    """The codec that all batches in the log have; None: each batch keeps its producer's codec."""
     compression_level: int | None
     reads_records: bool
-    """True if records must be read, because a batch's header is not enough even if it is right."""
+    """True if records must be read, because even a correct header does not tell enough."""
     accepts_own_batches: bool
-    """True if batches that this process just made need only their offsets, and the topic's codec."""
+    """True if batches that this process just made only need their offsets and the topic's codec."""
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
@@ -59,7 +59,7 @@ class AppendRules(NamedTuple):
 
 
 def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
-    """Return codec and level of compression.type; None: the producer's codec, or the codec's default level."""
+    """Return codec and level of compression.type; None for the producer's codec, or for the codec's default level."""
     if config.compression_type == "producer":
         return None, None
     if config.compression_type == "uncompressed":
@@ -74,7 +74,7 @@ def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
 
 
 def for_accepted(rules: AppendRules) -> AppendRules:
-    """Return the rules for the rest of a write whose checks have passed: no limit refuses a batch."""
+    """Return the rules for the remaining batches of a write whose checks have passed: no limit refuses a batch."""
     return rules._replace(
         max_message_bytes=NO_LIMIT,
         max_segment_bytes=NO_LIMIT,
@@ -87,12 +87,12 @@ def for_accepted(rules: AppendRules) -> AppendRules:
 
 
 class Incoming(NamedTuple):
-    """One batch of an append, as its header describes it."""
+    """One batch of an append, as described by its header."""
 
     position: int
     size_bytes: int
     base_offset: int
-    """The base offset as received; a leader assigns another."""
+    """The base offset as received. A leader assigns another base offset."""
     last_offset: int
     records: int
     max_timestamp: int
@@ -105,7 +105,7 @@ class Incoming(NamedTuple):
 
 
 def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Origin.CLIENT) -> list[Incoming]:
-    """Check an append's headers, and return its batches.
+    """Check the headers of an append, and return its batches.
 
     Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError.
     """
@@ -122,7 +122,10 @@ def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Ori
 
 
 def check_as_follower(batches: Buffer, end_offset: int) -> list[Incoming]:
-    """Return the batches of an append whose offsets a leader assigned. Raises InvalidRecordError unless they ascend."""
+    """Return the batches of an append whose offsets a leader assigned.
+
+    Raises InvalidRecordError unless the offsets ascend from `end_offset` on.
+    """
     incoming = read_batches(batches)
     for batch in incoming:
         # The header of a compressed batch of an old format has only the last offset.
@@ -146,7 +149,7 @@ def first_offset(incoming: Sequence[Incoming]) -> Offset:
 
 
 def read_batches(batches: Buffer, *, check_crc: bool = True) -> list[Incoming]:
-    """Return whole batches, at least one, with right checksums if `check_crc`. Raises InvalidRecordError."""
+    """Return whole batches, at least one; with `check_crc`, verify their checksums. Raises InvalidRecordError."""
     scanned = scan(batches, check_crc=check_crc)
     if scanned.problem is not None:
         raise InvalidRecordError(f"not a record batch: {scanned.problem}")
@@ -171,7 +174,7 @@ def drop_batches(
 def incoming_of(scanned: Batches) -> list[Incoming]:
     """Return scanned headers as `Incoming` values."""
     rows = scanned.rows.tolist()
-    # The columns' order is that of storage.codec.headers.BatchHeader.
+    # The columns have the order of the fields of storage.codec.headers.BatchHeader.
     return [
         Incoming(
             rows[at],
@@ -199,7 +202,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
             f"batch of {batch.size_bytes} bytes, max.message.bytes is {rules.max_message_bytes}"
         )
     delta = batch.last_offset - batch.base_offset
-    if batch.records != delta + 1:  # The scan has refused negative deltas.
+    if batch.records != delta + 1:  # The scan has already refused negative deltas.
         raise InvalidRecordError(f"batch of {batch.records} records with a last offset delta of {delta}")
     marked = batch.attributes & TIMESTAMP_TYPE_MASK
     if marked and (rules.stamps_append_time or batch.max_timestamp == NO_TIMESTAMP):
@@ -207,7 +210,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
 
 
 def check_times(incoming: Sequence[Incoming], rules: AppendRules, now: int) -> None:
-    """Raise InvalidTimestampError if a batch, whose header must be right, is too far in the future."""
+    """Raise InvalidTimestampError if a batch is too far in the future. The batches' headers must be right."""
     for batch in incoming:
         if not rules.stamps_append_time and batch.max_timestamp - now > rules.after_max_ms:
             raise InvalidTimestampError(

@@ -1,7 +1,8 @@
 """Converts a client's batches to the form that their topic requires: the part of an append that reads records.
 
-Headers are checked against records (kafka-storage.md#timestamps). A batch is encoded again if its codec is not the
-topic's, or if its records are not numbered 0, 1, 2 … (kafka-storage.md#batch-conversion); control batches never are.
+Headers are compared with records (kafka-storage.md#timestamps). A batch is encoded again if its codec is not the
+topic's codec, or if its records are not numbered 0, 1, 2 … (kafka-storage.md#batch-conversion). Control batches are
+never encoded again.
 """
 
 from __future__ import annotations
@@ -25,22 +26,24 @@ from topicfs.storage.model import NO_TIMESTAMP, ProducerId, TimestampType
 from topicfs.storage.validation.batches import NO_LIMIT, AppendRules, Incoming
 
 WHOLE_BATCH_BYTES = 2**31 - 1
-"""Size limit while a batch is encoded again, so that it stays one batch; its real limit is checked afterwards."""
+"""Size limit while a batch is encoded again, so that it stays a single batch. The topic's limit is checked
+afterwards.
+"""
 
 APPEND_BYTES = 2 * MAX_CONTENT_BYTES
-"""Most inflated bytes of the compressed batches of one append together; the last batch may exceed it."""
+"""Limit of the inflated bytes of all compressed batches in one append; the last batch may exceed it."""
 
 _SHOWN = 5
-"""Number of bad records that an error names."""
+"""Largest number of invalid records that an error names."""
 
 
 def convert(
     batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
 ) -> tuple[bytearray, Sequence[Incoming] | None]:
-    """Return the batches as they may enter the log, with their true headers; or new batches, to be checked, and None.
+    """Return the batches with true headers, as they may enter the log; or new batches, which must be checked, and None.
 
-    Raises InvalidTimestampError and InvalidRecordError with all bad records, and RecordTooLargeError for records that
-    inflate beyond the bounds of decoding. Nothing is changed then.
+    Raises InvalidTimestampError and InvalidRecordError with all invalid records, and RecordTooLargeError for records
+    that inflate beyond the bounds of decoding. After an error, nothing is changed.
     """
     looked, left, encodes = list[_Converted](), APPEND_BYTES, False
     for batch in incoming:
@@ -51,7 +54,7 @@ def convert(
         left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
         _check_times(columns, rules, now)
         _check_keys(columns, rules)
-        if _wants_encoding(columns, batch, rules):  # Encoding sets its largest time.
+        if _wants_encoding(columns, batch, rules):  # Encoding the batch sets its largest timestamp.
             looked.append(_Converted(batch.max_timestamp, _encoded(columns, batch, rules)))
             encodes = True
         else:
@@ -67,7 +70,7 @@ def convert(
     true: list[Incoming] | None = None
     for index, (largest, _) in enumerate(looked):
         batch = incoming[index]
-        # Never the case for LogAppendTime: the header's time is that of all its records.
+        # Never so for LogAppendTime, because the header's time is then the time of all records.
         if largest != batch.max_timestamp:
             set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
             true = true or list(incoming)
@@ -76,15 +79,15 @@ def convert(
 
 
 class _Converted(NamedTuple):
-    """The result for one batch, without its records, which may be many times larger."""
+    """The result for one batch, without its decoded records, which may take many times more memory."""
 
     max_timestamp: int
     encoded: bytearray | None
-    """The batch, encoded again; None: it does not change."""
+    """The batch, encoded again; None if it does not change."""
 
 
 def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
-    """Decode a batch's records; a compressed batch may inflate to at most `left` bytes, even to none."""
+    """Decode a batch's records; a compressed batch may inflate to at most `left` bytes, even if that is 0."""
     start, end = batch.position, batch.position + batch.size_bytes
     limit = min(max(left, 0), MAX_CONTENT_BYTES)
     try:

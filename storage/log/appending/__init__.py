@@ -1,1 +1,1 @@
-"""Appends to a log, with the rolls and flushes that they cause; most small appends take a shorter path."""
+"""Appends to a log, and the rolls and flushes that appends cause. Most small appends take a shorter path."""

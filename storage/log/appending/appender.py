@@ -1,4 +1,4 @@
-"""Appends, rolls and flushes of a log. One lock guards changes; fsync runs outside the lock."""
+"""Appends to a log, rolls it and flushes it. A single lock guards changes; fsync runs outside the lock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ _LOGGER = logging.getLogger(__name__)
 _new = tuple.__new__
 
 LEADER_ROLL_REASONS = frozenset({RollReason.SIZE, RollReason.TIME})
-"""Reasons for which only a leader rolls: a follower rolls where its leader did, so that their files are equal."""
+"""Reasons for which only a leader rolls. A follower rolls at the same offsets as its leader, so that their files are
+equal.
+"""
 
 
 class LogAppender:
@@ -72,7 +74,7 @@ class LogAppender:
         origin: Origin = Origin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """See `storage.engine.Partition.append`; a coordinator's append may contain control batches.
+        """Append batches like `storage.engine.Partition.append`; a coordinator's append may contain control batches.
 
         `accepted`: the limits of the topic's settings do not apply. `guard`: the return value of
         `begin_verification`.
@@ -105,7 +107,7 @@ class LogAppender:
         origin: Origin,
         guard: VerificationGuard | None,
     ) -> Appended:
-        """Append batches that passed their checks, except those that their producers appended before."""
+        """Append batches that passed their checks, leaving out batches that their producers appended before."""
         parts = self._parts
         with parts.lock:
             parts.check_leads()
@@ -127,7 +129,7 @@ class LogAppender:
             )
 
     def _append_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> Appended | None:
-        """Append plain batches that this process encoded; return None if `_append_checked` has to do it."""
+        """Append plain batches that this process encoded; return None if `_append_checked` has to append them."""
         parts = self._parts
         with parts.lock:
             if not parts.life.takes_appends:
@@ -144,7 +146,7 @@ class LogAppender:
                 state = written
             end_offset = state.end_offset
             parts.producers.advance(end_offset)
-            # The high watermark may have passed the end of a transaction; none begins here.
+            # The high watermark may have moved past the end of a transaction; no transaction begins here.
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
         return _new(Appended, (base_offset, end_offset - 1, NO_TIMESTAMP, state.start_offset, False))
 
@@ -167,21 +169,21 @@ class LogAppender:
         active = state.chain.segments[-1]
         if (
             len(batches) < active.settings.index_interval_bytes
-        ):  # After a larger one the next append needs an index entry anyway.
+        ):  # After a larger append, the next one needs an index entry anyway.
             active.look_ahead(rules.max_segment_bytes, rules.max_segment_ms, placed[-1][1])
         return state
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:
-        """Notify the listeners, and flush if `durable` or the setting flush.messages requires it."""
+        """Notify the listeners; flush if `durable` is set or flush.messages requires it."""
         parts = self._parts
         parts.listeners.notify()
-        # Count only if the setting is set: its default means never.
+        # Count messages only if flush.messages is set: its default means never.
         flush_messages = parts.config.flush_messages
         if durable or (flush_messages <= last_offset + 1 and parts.unflushed_records >= flush_messages):
             self._flush(Offset(last_offset + 1), self._everything)
 
     def append_as_follower(self, batches: Buffer) -> None:
-        """Append a leader's batches at ascending offsets, gaps allowed, all or none.
+        """Append a leader's batches, all or none. Their offsets ascend, and may have gaps.
 
         Raises InvalidRecordError, OSError.
         """
@@ -197,8 +199,8 @@ class LogAppender:
                     self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
                 state = self._write(batches, placed, first_offset(incoming), parts.clock())
             except BaseException:
-                # Otherwise a retry would move the start of the first batch's epoch to the log end, though
-                # older records have it.
+                # Otherwise a retry would begin the first batch's epoch at the log end, although older records
+                # have this epoch.
                 parts.epochs.take_back(epochs)
                 parts.noted_epoch = noted_epoch
                 raise
@@ -206,18 +208,21 @@ class LogAppender:
             active = state.chain.segments[-1]
             if (
                 len(batches) < active.settings.index_interval_bytes
-            ):  # After a larger one the next append needs an index entry anyway.
+            ):  # After a larger append, the next one needs an index entry anyway.
                 active.look_ahead(parts.rules.max_segment_bytes, parts.rules.max_segment_ms, placed[-1][1])
         parts.listeners.notify()
 
     def follow_epoch(self, epoch: int, start_offset: Offset) -> None:
-        """Note, also on disk, a leader's epoch in which no record was written yet. Raises OSError."""
+        """Note a leader's epoch in which no record was written yet; it is on disk on return. Raises OSError."""
         with self._parts.lock:
             self._parts.life.check_writable()
             self._note_epoch(epoch, start_offset)
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
-        """Write the batches' offsets, leader epoch and, if set, append time (kafka-storage.md#offset-assignment)."""
+        """Write offsets, leader epoch and, if the topic's settings require it, append time into the batches.
+
+        Rules: kafka-storage.md#offset-assignment.
+        """
         parts = self._parts
         offset: int = parts.state.end_offset
         _check_last(offset + sum(batch.records for batch in incoming) - 1)
@@ -237,7 +242,7 @@ class LogAppender:
     def _write(
         self, batches: Buffer, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
     ) -> LogState:
-        """Roll if a roll is due, then write; return the state to publish, with the new end."""
+        """Write batches, after a roll if one is due; return the state to publish, with the new end."""
         parts = self._parts
         if parts.append_gate.closed:
             raise parts.append_gate.refusal(parts.directory)
@@ -285,7 +290,7 @@ class LogAppender:
         origin: Origin,
         guard: VerificationGuard | None,
     ) -> Pending:
-        """Check the batches' producers, with the offsets and times that `_stamp` will give them."""
+        """Check the producers of the batches, with the offsets and times that `_stamp` will write."""
         if not any(batch.producer_id != NO_PRODUCER_ID for batch in incoming):
             return NOTHING_PENDING
         return self._parts.producers.check_as_leader(
@@ -298,19 +303,19 @@ class LogAppender:
         )
 
     def _publish(self, state: LogState, pending: Pending) -> None:
-        """Publish the state after a write, and its effects on the producers' transactions."""
+        """Publish the state after a write, and note what it changed in the producers' transactions."""
         parts = self._parts
         spans = parts.producers.apply(pending, state.end_offset)
         if spans:
             state = state._replace(aborted=(*state.aborted, *spans))
         # Publish first: even if writing the index fails, readers must not take aborted records for committed
-        # ones.
+        # records.
         parts.state = parts.with_first_unstable(state)
         try:
             for span in spans:
                 state.chain.active.add_aborted(span)
         except OSError as error:
-            # The batch stays in the log; recovery rebuilds the index.
+            # The batch stays in the log, and recovery rebuilds the index.
             parts.mark_offline(f"writing the transaction index failed: {error}")
             raise
 
@@ -331,9 +336,10 @@ class LogAppender:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Begin to verify that a producer's transaction includes this partition; None if one is already open here.
+        """Begin to verify that a producer's transaction includes this partition.
 
-        Pass the guard to the append once the coordinator has confirmed. Raises ProducerFencedError for an old epoch.
+        None if a transaction is already open here. Pass the guard to the append once the coordinator has confirmed.
+        Raises ProducerFencedError for an old epoch.
         """
         with self._parts.lock:
             return self._parts.producers.state.begin_verification(
@@ -341,19 +347,22 @@ class LogAppender:
             )
 
     def remove_expired_producers(self, now: Timestamp) -> None:
-        """Forget producers that have been silent for producer.id.expiration.ms."""
+        """Forget producers that have appended nothing for producer.id.expiration.ms."""
         with self._parts.lock:
             self._parts.producers.state.remove_expired(now)
 
     def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
-        """Begin a segment at `base_offset` (None: the log end), or reset an empty one there; return its base offset."""
+        """Begin a segment at `base_offset` (None: the log end); return its base offset.
+
+        If the active segment is empty, make it the segment at `base_offset`.
+        """
         with self._parts.lock:
             self._parts.life.check_writable()
             end_offset = self._parts.state.end_offset
             return self._roll(max(end_offset, base_offset or end_offset), reason).base_offset
 
     def roll_locked(self, reason: str) -> None:
-        """Roll at the log end, for a caller that holds the log's lock."""
+        """Begin a segment at the log end. The caller holds the log's lock."""
         self._roll(self._parts.state.end_offset, reason)
 
     def _roll(self, base_offset: Offset, reason: str) -> Segment:
@@ -364,7 +373,7 @@ class LogAppender:
             old.reset()
             return old
         try:
-            # Complete the old segment first: recovery skips a segment that another one follows, and its
+            # Complete the old segment first: recovery skips a segment that another segment follows, and its
             # indexes would lack their last entries.
             old.deactivate()
             segment = parts.create_segment(base_offset)
@@ -396,7 +405,7 @@ class LogAppender:
             raise
 
     def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
-        """Make `old` active again and delete the new segment, also on disk: after a crash it would hide records."""
+        """Make `old` active again, and delete the new segment on disk, where it would hide records after a crash."""
         parts = self._parts
         parts.producers.state.end_offset = parts.state.end_offset
         try:
@@ -411,7 +420,10 @@ class LogAppender:
     # Flushing.
 
     def flush(self, up_to: Offset | None = None) -> None:
-        """Flush everything below `up_to` (None: everything) to disk; blocks. An OSError takes the log offline."""
+        """Flush everything below `up_to` (None: everything) to disk. Blocks.
+
+        Raises OSError, which takes the log offline.
+        """
         if self._parts.files.read_only:
             return
         chain, end_offset = self._everything()
@@ -422,7 +434,7 @@ class LogAppender:
             self._flush(target, lambda: (chain, target))
 
     def flush_sealed(self) -> None:
-        """Flush the segments that rolls closed, in the background; an error takes the log offline and is logged."""
+        """Flush the segments that rolls closed, in the background. An error is logged and takes the log offline."""
         if self._parts.life.now is Life.SERVING:
             chain = self._parts.state.chain
             end_offset = chain.active.base_offset
@@ -430,7 +442,7 @@ class LogAppender:
                 self._flush(end_offset, lambda: (chain, end_offset))
 
     def _everything(self) -> tuple[Chain, Offset]:
-        """Return the segments and the log end that they reach."""
+        """Return all segments, and the log end that is reached once they are flushed."""
         state = self._parts.state
         return state.chain, state.end_offset
 
@@ -448,13 +460,13 @@ class LogAppender:
         except OSError as error:
             if (
                 parts.life.reason is None
-            ):  # Otherwise the topic was deleted during the flush, which is reported elsewhere.
+            ):  # Otherwise the topic was deleted during the flush, which another caller reports.
                 parts.mark_offline(f"flushing failed: {error}")
             raise
 
 
 def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
-    """Return the batches compressed by the topic's codec, outside the log's lock; None if they need all checks."""
+    """Return the batches compressed by the topic's codec, without the log's lock; None if they need all checks."""
     assert rules.codec is not None
     return compress_batches(
         batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes

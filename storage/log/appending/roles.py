@@ -1,4 +1,4 @@
-"""Changes of a log's role, and a leader's requests to followers (kafka-storage.md#replication, Kafka's Partition)."""
+"""Changes a log's role, and carries out a leader's requests (kafka-storage.md#replication, Kafka's Partition)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.model import NO_PRODUCER_ID, Offset
 from topicfs.storage.segment.segment import Segment
 
 _PLAIN = Struct(">qiiBIhiqqq")
-"""A batch header up to and including the producer ID."""
+"""A batch header up to its producer ID."""
 _OF_A_TRANSACTION = TRANSACTIONAL_MASK | CONTROL_MASK
 
 
@@ -23,7 +23,7 @@ class LogRoles:
         self._parts = parts
 
     def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Become the leader in a new epoch, on disk on return; errors change nothing.
+        """Become the leader in a new epoch, which is on disk on return. An error changes nothing.
 
         Raises PartitionOfflineError, OSError.
         """
@@ -36,7 +36,7 @@ class LogRoles:
         parts.listeners.notify()
 
     def lead_alone(self, epoch: int) -> None:
-        """Become the leader without followers, like `lead`; everything up to the log end is visible."""
+        """Become the leader without followers, like `lead`; all records up to the log end are visible."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -46,7 +46,7 @@ class LogRoles:
         parts.listeners.notify()
 
     def follow(self, high_watermark: Offset) -> None:
-        """Become a follower: only `append_as_follower` may append; offsets from the high watermark on are hidden."""
+        """Become a follower: only `append_as_follower` may append, and the high watermark hides all later records."""
         parts = self._parts
         with parts.lock:
             parts.life.take(Role.FOLLOWER)
@@ -54,14 +54,17 @@ class LogRoles:
         parts.listeners.notify()
 
     def advance_high_watermark(self, offset: Offset) -> bool:
-        """Move a leader's high watermark up to `offset`, at most to the log end; return whether it moved. It never falls."""
+        """Move a leader's high watermark up to `offset`, but not beyond the log end and never down.
+
+        Return whether it moved.
+        """
         parts = self._parts
         with parts.lock:
             state = parts.state
             before = state.replicated
             if before is None or offset <= before:
                 return False
-            if offset <= state.end_offset and state.first_unstable is None:  # The usual case.
+            if offset <= state.end_offset and state.first_unstable is None:  # This is the usual case.
                 parts.state = state.replicated_up_to(offset)
                 moved = True
             else:
@@ -72,12 +75,15 @@ class LogRoles:
         return moved
 
     def follow_high_watermark(self, offset: Offset) -> None:
-        """Set a follower's high watermark to its leader's, at most to the log end; it may fall, as in Kafka."""
+        """Set a follower's high watermark to its leader's, but not beyond the log end.
+
+        It may move down, as in Kafka.
+        """
         with self._parts.lock:
             self._publish(offset)
 
     def extend_as_follower(self, batch: bytearray, segment_base_offset: Offset) -> bool:
-        """Append a small plain batch from the leader; False if `append_as_follower` has to do it."""
+        """Append a small plain batch from the leader; return False if `append_as_follower` has to append it."""
         parts = self._parts
         base_offset, length, epoch, _, _, attributes, delta, _, max_timestamp, producer_id = (
             _PLAIN.unpack_from(batch)
@@ -101,7 +107,7 @@ class LogRoles:
             if entry_due and (active.index_full or len(batch) >= active.settings.index_interval_bytes):
                 return False
             try:
-                if entry_due:  # No roll: the leader has not rolled either.
+                if entry_due:  # Do not roll, because the leader has not rolled either.
                     active.append(batch, ((len(batch), last_offset, max_timestamp),))
                     rules = parts.rules
                     active.look_ahead(rules.max_segment_bytes, rules.max_segment_ms, last_offset)
@@ -117,7 +123,10 @@ class LogRoles:
         return True
 
     def match_indexes(self, leader: Segment) -> None:
-        """Give the active segment the index entries of `leader`, if both have the same batches. Raises OSError."""
+        """Give the active segment the same index entries as `leader`, if both segments have the same batches.
+
+        Raises OSError.
+        """
         with self._parts.lock:
             active = self._parts.state.chain.active
             same = (active.base_offset, active.size) == (leader.base_offset, leader.size)
@@ -143,13 +152,14 @@ class LogRoles:
 
 
 def _indexed_alike(one: Segment, other: Segment) -> bool:
-    """Return whether two segments with the same batches have equal index entries, and will have after more appends."""
+    """Return whether two segments with the same batches have equal index entries, also after further equal appends."""
     offsets, times = one.offset_index, one.time_index
     other_offsets, other_times = other.offset_index, other.time_index
     if (offsets.entries, times.entries) != (other_offsets.entries, other_times.entries):
         return False
     if (times.last, one.counted_from) != (other_times.last, other.counted_from):
         return False
-    # Equal last entries do not prove equality: counts that began at different positions meet later.
+    # Equal last entries do not prove that all are equal: entries counted from different positions can meet
+    # later.
     pairs = ((offsets.slots, other_offsets.slots), (times.slots, other_times.slots))
     return all(not mine.entries or mine.used()[0] == theirs.used()[0] for mine, theirs in pairs)

@@ -1,4 +1,4 @@
-"""Small appends: one batch that needs no roll and no index entry. In-sync followers get it in the same step."""
+"""Small appends: one batch that needs no roll and no index entry. In-sync followers get the batch in the same step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _new = tuple.__new__
 def write_small(
     parts: LogParts, batch: bytearray, now: Timestamp, rules: AppendRules
 ) -> tuple[int, int] | None:
-    """Write a plain batch at the log end, unpublished, under the log's lock; return its last offset and max timestamp.
+    """Write a plain batch at the log end under the log's lock, without publishing it.
 
-    None: the batch needs the general path, and nothing is written. Raises what `LogAppender.append` raises.
+    Return its last offset and max timestamp. Return None and write nothing if the batch needs the general path.
+    Raises the errors of `LogAppender.append`.
     """
     state, epoch = parts.state, parts.leader_epoch
     active = state.chain.segments[-1]
@@ -43,10 +44,10 @@ def write_small(
 def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytearray) -> Appended | None:
     """Append a batch that this process encoded to a leader's log and to its followers, without notifying listeners.
 
-    The leader's high watermark passes the batch if each follower appended it; a follower that could not has no part
-    of it. None: nothing was appended, because the batch needs the general path or the leader's disk failed.
+    If every follower appended the batch, the leader's high watermark moves past it. A follower that fails keeps no
+    part of the batch. Return None and append nothing if the batch needs the general path or the leader's disk failed.
     """
-    # One long function: any call in it would be made for each append and each replica.
+    # One long function, because each call inside it would be made for every append and every replica.
     rules = leader.rules
     if rules.codec or not rules.accepts_own_batches:
         return None
@@ -84,7 +85,7 @@ def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytea
             else:
                 replicated = end_offset
         except OSError:
-            pass  # The general path hits the same error, and removes this follower from the replicas in sync.
+            pass  # The general path meets the same error, and removes this follower from the replicas in sync.
         except PartitionOfflineError as error:
             follower.mark_offline(str(error))
         finally:

@@ -1,6 +1,6 @@
-"""Reads by offset: whole batches, in windows of the size that the reader asks for (kafka-storage.md#reading-by-offset).
+"""Reads by offset: whole batches, in windows of the size that the reader requests (kafka-storage.md#reading-by-offset).
 
-The position comes from an earlier read that ended there, or from the offset index.
+The position is known from an earlier read that ended there, or is looked up in the offset index.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from topicfs.storage.segment.segment import Segment
 
 _BASE_OFFSET = Struct(">q")
 _MAX_PLACES = 256
-"""Number of readers whose next positions are remembered."""
+"""Number of next positions that are remembered for readers."""
 
 _new = tuple.__new__
-"""Makes a named tuple in half the time that its class takes; every read makes one."""
+"""Makes a named tuple in half the time of a call of its class; every read makes a named tuple."""
 
 
 def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
-    """Read whole batches below `bound`, from the one that contains `offset`, and remember where they end.
+    """Read whole batches below `bound`, from the batch that contains `offset`, and remember where they end.
 
-    Raises CorruptionError, or FileNotFoundError if a file was renamed or unlinked meanwhile.
+    Raises CorruptionError; FileNotFoundError if a file was renamed or unlinked meanwhile.
     """
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
@@ -55,9 +55,9 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
 
 
 def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> FileSpan | None:
-    """Find the batches that `fetch` reads without reading them; None: only a read tells where they end.
+    """Find the batches that `fetch` reads, without reading them; None if only a read can show where they end.
 
-    The index tells it, or the end of what readers see. Raises what `fetch` raises.
+    Otherwise the index or the end of what readers see shows it. Raises what `fetch` raises.
     """
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
@@ -83,20 +83,23 @@ def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> 
 
 
 def _indexed_end(segment: Segment, most: int, limit: int) -> tuple[int, Offset]:
-    """Return the position of the last batch up to `most` that the index knows, and its first offset; 0 without one."""
+    """Return the position of the last batch up to `most` that the index knows, and the batch's first offset.
+
+    Return position 0 if the index knows no such batch.
+    """
     entry = segment.offset_index.last_batch_up_to(most)
     if entry is None:
         return 0, segment.base_offset
     header, room = segment.log.pread(HEADER_SIZE, entry.position), limit - entry.position
     if len(header) < HEADER_SIZE or find_offset(header, entry.offset, room):
         return 0, segment.base_offset
-    if not find_offset(header, entry.offset + 1, room):  # The entry is not that of this batch.
+    if not find_offset(header, entry.offset + 1, room):  # The entry belongs to another batch.
         return 0, segment.base_offset
     return entry.position, Offset(_BASE_OFFSET.unpack_from(header)[0])
 
 
 def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
-    """Return the index of the segment to begin with, and the position if it is known."""
+    """Return the index of the segment in which to begin; and the position, or None if it is not known."""
     place = places.get(offset)
     if place is None:
         return chain.floor(offset), None
@@ -114,14 +117,14 @@ def _remember(places: Places, fetched: Fetched) -> Fetched:
 
 
 def remember(places: Places, offset: Offset, base_offset: Offset, position: int) -> None:
-    """Remember where a reader of `offset` begins: at `position` in the segment of `base_offset`."""
+    """Remember that a reader of `offset` begins at `position` in the segment at `base_offset`."""
     if len(places) >= _MAX_PLACES:
         places.clear()
     places[offset] = base_offset, position
 
 
 def empty_fetch(offset: Offset, segment: Segment) -> Fetched:
-    """Return the result of a read that finds no batch yet."""
+    """Return the result of a read that has found no batch yet."""
     return Fetched(
         data=memoryview(b""),
         position=Position(0),
@@ -141,7 +144,7 @@ def _batch_at_hand(segment: Segment, window: Window, batch: BatchHeader) -> Fetc
 
 
 def _read_batches(segment: Segment, position: int, limit: int, max_bytes: int) -> Fetched:
-    """Return whole batches from `position` on; at least one."""
+    """Return whole batches from `position` on; at least one batch."""
     room = limit - position
     data = segment.log.pread(min(max(max_bytes, HEADER_SIZE), room), Position(position))
     end, last_offset = find_end(data)

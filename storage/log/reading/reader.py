@@ -47,17 +47,17 @@ _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.end
 class Location(NamedTuple):
     segment_base_offset: Offset
     batch: BatchHeader
-    """The batch; its position is relative to the segment's `.log`."""
+    """The batch; its position counts from the start of the segment's `.log`."""
 
 
 class LogReader:
-    """Reads a log as of its published state; changes during a call are left to the next call."""
+    """Reads a log by its published state; changes that are published during a call are seen by the next call."""
 
     def __init__(self, parts: LogParts, hidden: str | None) -> None:
         self.parts = parts
         """Shared with the objects that change the log."""
         self.hidden = hidden
-        """Why a read-only log ends before its files do; None if it does not."""
+        """Why a read-only log ends before its files end; None if it shows all of them."""
         self._times = TimeSearch()
 
     def offsets(self) -> PartitionOffsets:
@@ -105,7 +105,7 @@ class LogReader:
 
     @property
     def newest_timestamp(self) -> Timestamp:
-        """The largest timestamp of all records; -1 if none has one, or if the disk cannot be read."""
+        """The largest timestamp of all records; -1 if no record has one, or if the disk cannot be read."""
         return self._or_default(lambda state: _largest_timestamp(state.chain), NO_TIMESTAMP)
 
     def segments(self) -> Sequence[SegmentInfo]:
@@ -155,13 +155,13 @@ class LogReader:
                 if self._is_whole(state):
                     raise
             else:
-                if parts.state.places is state.places:  # The usual case.
+                if parts.state.places is state.places:  # This is the usual case.
                     size, reads = len(fetched.data), parts.counts.reads
                     reads.size_bytes += size
                     return fetched
 
     def read_as_follower(self, offset: Offset, *, max_bytes: int) -> Fetched:
-        """Read up to the log end, also invisible batches.
+        """Read up to the log end, including batches that readers do not see yet.
 
         Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
         """
@@ -176,9 +176,9 @@ class LogReader:
         return self._with_segments(look)
 
     def find_span(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> FileSpan | None:
-        """Return where the batches are that `read` returns, with an open file; None: read them, or there are none.
+        """Return where the batches are that `read` returns, with an open file.
 
-        Raises what `read` raises.
+        Return None if there are no batches, or if they must be read. Raises what `read` raises.
         """
 
         def look(state: LogState) -> FileSpan | None:
@@ -197,7 +197,7 @@ class LogReader:
         return self.parts.state.places is state.places
 
     def _check_serves(self) -> None:
-        """Raise SegmentDeletedError if another log now serves the files: it may rename, cut or rewrite them."""
+        """Raise SegmentDeletedError if another log serves the files now: it may rename, cut or rewrite them."""
         if self.parts.life.now is _SUPERSEDED:
             raise SegmentDeletedError(
                 f"{self.parts.partition}: the partition was reopened; open the file again"
@@ -242,7 +242,7 @@ class LogReader:
             found = self._times.find(state.chain, state.bound(isolation), search)
             if found is None:
                 return None
-            # A caller that looks up a time reads on from there.
+            # A caller that looks up a time usually reads from there next.
             remember(state.places, found.offset, found.segment_base_offset, found.batch_position)
             if state.aborted and isolation is Isolation.READ_COMMITTED:
                 hidden = overlapping(state.aborted, found.offset, Offset(found.offset + 1))
@@ -252,7 +252,7 @@ class LogReader:
         return self._with_segments(look)
 
     def earliest(self) -> TimestampOffset:
-        """Return the log start, with its leader epoch if that is known (ListOffsets -2)."""
+        """Return the log start, with its leader epoch if the epoch is known (ListOffsets -2)."""
         start = self.parts.state.start_offset
         epoch = self.parts.epochs.epoch_for_offset(start)
         return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
@@ -262,7 +262,7 @@ class LogReader:
         return TimestampOffset(NO_TIMESTAMP, self.parts.state.end_offset, self.parts.latest_epoch())
 
     def largest_timestamp(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp; None in an empty log (ListOffsets -3)."""
+        """Return the first record with the largest timestamp; None if the log is empty (ListOffsets -3)."""
 
         def look(state: LogState) -> FoundRecord | None:
             return self._times.find_largest(state.chain, state.bound(Isolation.READ_UNCOMMITTED))
@@ -271,7 +271,7 @@ class LogReader:
             with self.parts.lock:
                 return look(self.parts.state)
 
-        # The active segment may already know a larger timestamp, of a batch after the end of `state`.
+        # The active segment may already have a larger timestamp, from a batch after the end of `state`.
         found = self._with_segments(look) or self._with_segments(look_between_appends)
         return None if found is None else found.time_and_offset
 
@@ -295,7 +295,10 @@ class LogReader:
         return None
 
     def _with_segments(self, look: Callable[[LogState], _Value]) -> _Value:
-        """Return `look(state)`; repeat it if segments changed meanwhile. Raises SegmentDeletedError if a file is gone."""
+        """Return `look(state)`; call it again if the segments changed meanwhile.
+
+        Raises SegmentDeletedError if a file is gone.
+        """
         while True:
             if self.parts.life.now is _SUPERSEDED:
                 self._check_serves()
@@ -312,7 +315,10 @@ class LogReader:
                     return found
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
-        """Wait for a thread that renames files to publish the new ones; SegmentDeletedError if there is none."""
+        """Wait for a thread that renames files to publish the new names.
+
+        Raises SegmentDeletedError if there is no such thread.
+        """
         with self.parts.lock:
             changed = self.parts.state.chain is not chain
         if not changed:
@@ -321,7 +327,10 @@ class LogReader:
             ) from error
 
     def _or_default(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:
-        """Return `ask(state)`, or `otherwise` if the read fails: a status is often read because the disk is gone."""
+        """Return `ask(state)`.
+
+        If the read fails, return `otherwise`: the status is often read because the disk is gone.
+        """
         try:
             return self._with_segments(ask)
         except (OSError, SegmentDeletedError):
@@ -329,7 +338,7 @@ class LogReader:
 
 
 def _describe_segments(state: LogState) -> tuple[SegmentInfo, ...]:
-    """Return the segments, oldest first, the active one last."""
+    """Return the segments, oldest first, the active segment last."""
     return tuple(_describe_segment(state, index) for index in range(len(state.chain.segments)))
 
 
@@ -346,7 +355,7 @@ def _describe_segment(state: LogState, index: int) -> SegmentInfo:
 
 
 def _index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
-    """Return the size of all index files as `ls` shows it: the active segment's count in full."""
+    """Return the size of all index files as `ls` shows it, including preallocated space of the active segment."""
     return sum(
         files.size(path)
         for segment in chain.segments
@@ -356,17 +365,17 @@ def _index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
 
 @lru_cache(maxsize=128)
 def _index_files(directory: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the paths of a segment's index files; cached, because making a path is slower than asking the disk."""
+    """Return the paths of a segment's index files; cached, because making a path takes longer than a system call."""
     return tuple(directory / name for name in names if name.endswith(_INDEX_SUFFIXES))
 
 
 def _first_timestamp(chain: Chain) -> Timestamp:
-    """Return the timestamp of the first batch; -1 if there is none."""
+    """Return the timestamp of the first batch; -1 if there is no batch."""
     return next((segment.first_timestamp for segment in chain.segments if segment.size), NO_TIMESTAMP)
 
 
 def _largest_timestamp(chain: Chain) -> Timestamp:
-    """Return the largest timestamp of all records; -1 if none has one."""
+    """Return the largest timestamp of all records; -1 if no record has one."""
     return max((segment.largest.timestamp for segment in chain.segments), default=NO_TIMESTAMP)
 
 

@@ -1,6 +1,7 @@
 """Lookups by time: the *first record in log order* at or after a timestamp (kafka-storage.md#time-lookups).
 
-The first segment that may contain such a time is searched by its time index, its offset index, then record by record.
+The first segment that may contain such a record is searched by its time index, then by its offset index, then record
+by record.
 """
 
 from __future__ import annotations
@@ -24,28 +25,27 @@ if TYPE_CHECKING:
     from topicfs.storage.segment.trace import LookupTrace
 
 MAX_WASTED_BYTES = 2 * MAX_CONTENT_BYTES
-"""Most bytes of records that are decoded in vain because their batches claim a time that no record has. (A batch may
-rightly claim the time of a record below the log start.)
+"""Largest number of bytes of records that are decoded in vain, because their batches claim a time that no record has.
+(The record with that time may be below the log start.)
 """
 
 
 class TimeSearch:
-    """Finds records of one log by time. Any thread may call."""
+    """Finds records of one log by time. Any thread may call it."""
 
     def __init__(self) -> None:
         self._known: tuple[Chain | None, list[int]] = None, []
 
     def find(self, chain: Chain, bound: Bound, search: Search) -> FoundRecord | None:
-        """Return the first record below `bound` that `search` looks for.
+        """Return the first record below `bound` that `search` looks for. Raises CorruptionError, SearchTooLongError.
 
-        OversizeBatchError if too many batches claim times that their records do not have. Raises CorruptionError,
-        SearchTooLongError.
+        Raises OversizeBatchError if too many batches claim times that their records do not have.
         """
         timestamp, trace = search.timestamp, search.trace
         known, maxima = self._known
         if known is not chain:
             maxima = self._find_maxima(chain)
-        # The first sealed segment that may contain such a time, or else the active one.
+        # The first sealed segment that may have such a time; if there is none, the active segment.
         first = bisect_left(maxima, timestamp)
         if trace:
             for segment in chain.segments[:first]:
@@ -65,7 +65,10 @@ class TimeSearch:
         return None
 
     def find_largest(self, chain: Chain, bound: Bound) -> FoundRecord | None:
-        """Return the first record with the largest timestamp, from the first segment with it; None without records."""
+        """Return the first record with the largest timestamp, from the first segment that has it.
+
+        None if there is no record.
+        """
         candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
         if not candidates:
             return None
@@ -73,14 +76,17 @@ class TimeSearch:
         return self.find(chain, bound, Search(segment.largest.timestamp, segment.base_offset))
 
     def _find_maxima(self, chain: Chain) -> list[int]:
-        """Return the running maxima of the sealed segments' timestamps; they stay the same while the chain does."""
+        """For each sealed segment, return the largest timestamp up to and including it.
+
+        Computed once for each chain.
+        """
         maxima: list[int] = list(accumulate((s.largest_timestamp for s in chain.segments[:-1]), max))
         self._known = chain, maxima
         return maxima
 
 
 class Search:
-    """One search, segment by segment, for the first record at or after a timestamp and an offset."""
+    """A search, segment by segment, for the first record at or after both a timestamp and an offset."""
 
     def __init__(
         self,
@@ -89,13 +95,16 @@ class Search:
         trace: LookupTrace | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        """Prepare the search; `trace` records each step, and at most `max_bytes` of batches and records are read."""
+        """Prepare the search. `trace` records each step.
+
+        The search reads at most `max_bytes` of batches and records.
+        """
         self.timestamp = timestamp
         self.trace = trace
         self._start_offset = start_offset
         self._left = max_bytes
         self._in_vain_bytes = 0
-        """Bytes of records decoded in vain: their batch claimed a time that none of them had."""
+        """Bytes of records that were decoded in vain, because no record had the time that their batch claimed."""
 
     def in_segment(self, segment: Segment, limit: int) -> FoundRecord | None:
         """Return the first matching record of `segment` below the position `limit`. Raises CorruptionError."""
@@ -154,13 +163,13 @@ class Search:
         return None
 
     def _spend(self, left: int, size_bytes: int) -> None:
-        """Subtract the bytes read from those left. Raises SearchTooLongError."""
+        """Subtract the bytes read from the bytes left. Raises SearchTooLongError."""
         self._left = left - size_bytes
         if self._left < 0:
             raise SearchTooLongError("the search for a time would read more bytes than allowed")
 
     def _count_wasted(self, size_bytes: int, batch: BatchHeader) -> None:
-        """Count bytes decoded in vain. Raises OversizeBatchError above the limit, or SearchTooLongError."""
+        """Count bytes that were decoded in vain. Above the limit, raises OversizeBatchError or SearchTooLongError."""
         if self._left is not None:
             self._spend(self._left, size_bytes)
         self._in_vain_bytes += size_bytes
