@@ -143,7 +143,7 @@ class Placer:
         for frame in self._area.frames(manifest, checked=True):
             name = frame.partition
             if name not in placement.partitions:
-                raise errors.InvalidRecordError(f"{name}: no batch has no placement")
+                raise errors.InvalidRecordError(f"{name}: a batch has no placement")
             try:
                 incoming = check_as_follower(frame.batch, ends.get(name, placement.partitions[name].first))
                 decode(frame.batch)
