@@ -1,7 +1,8 @@
 """Durable, Kafka-compatible topics as plain files.
 
-Programs call `topicfs.open` (docs/api.md), and `topicfs.spark` for Spark. All other modules are private. Those in
-this folder are the command; the engine, the mount and so on have their own folders, to which this folder has links.
+Programs call `topicfs.open` (docs/api.md), and `topicfs.spark` for Spark. All other modules are private. The modules
+in this folder implement the command. The engine, the mount and the other parts have their own folders, to which this
+folder has links.
 """
 
 from typing import TYPE_CHECKING

@@ -27,13 +27,13 @@ _BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
 
 
 class PlaceError(StorageError):
-    """The text does not name a data directory, or not one of the required kind."""
+    """The text does not name a data directory, or names a place of another kind than required."""
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
     """Split `DIR1,DIR2`, as in a broker's log.dirs; a comma in the name of an existing directory belongs to the name.
 
-    Raises PlaceError if no directory is named, and for a cluster.
+    Raises PlaceError if `text` names no directory, or names a cluster.
     """
     if is_cluster(text):
         raise PlaceError(
@@ -61,7 +61,7 @@ def refuse_broker(text: str) -> None:
 
 
 def require_directories(directories: Sequence[Path], *, of_broker: bool = False) -> None:
-    """Raise StorageError if one of them is not a readable directory."""
+    """Raise StorageError if one of `directories` is not a readable directory."""
     from topicfs.storage.directories.contents import check_not_mounted
 
     remedy = "or create a topic in a new one: topicfs topics create TOPIC --data"
@@ -83,7 +83,7 @@ def require_directories(directories: Sequence[Path], *, of_broker: bool = False)
 def opened_for_reading(
     directories: Sequence[Path], *, config: EngineConfig | None = None
 ) -> Iterator[Engine]:
-    """Open read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
+    """Open the directories read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
     from topicfs.replication import open_directories
 
     require_directories(directories)
@@ -100,10 +100,10 @@ def opened_for_writing(
     may_be_mirrored: bool = False,
     left_out: Sequence[Path] = (),
 ) -> Iterator[EmbeddedEngine | ReplicatedEngine]:
-    """Open the directories for the block and own them; with `make` create missing ones.
+    """Open the directories for the block and own them; with `make`, create missing directories.
 
     Raises StorageError if a directory is missing, is written by a mirror (unless `may_be_mirrored`), or has another
-    owner: `through_mount` is the command to suggest instead.
+    owner. `through_mount` is the command that the error then suggests.
     """
     from topicfs.replication import open_directories
 
@@ -142,7 +142,7 @@ def opened_or_mounted(directories: Sequence[Path]) -> Iterator[EmbeddedEngine | 
 
 @contextmanager
 def suggesting(engine: Engine) -> Iterator[None]:
-    """Add similar topic names to an error about an unknown topic."""
+    """If the block raises an error about an unknown topic, add similar topic names to the error."""
     try:
         yield
     except UnknownTopicError as error:
@@ -154,7 +154,7 @@ def suggesting(engine: Engine) -> Iterator[None]:
 def opened_alone(
     directories: Sequence[Path], *, read_only: bool, through_mount: str = ""
 ) -> Iterator[EmbeddedEngine]:
-    """Open directories as the engine that has their files; of several replica directories, each separately.
+    """Open the directories with the engine that has their files; open each of several replica directories separately.
 
     Raises the errors of `opened_for_reading` and `opened_for_writing`.
     """
@@ -178,13 +178,13 @@ def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mo
 
 
 def mountpoint_of(pid: int | None) -> Path | None:
-    """Return the mountpoint that the process serves; None if none is visible."""
-    # Import only here: it needs a machine with FUSE.
+    """Return the mountpoint that process `pid` serves; None if no such mount is visible."""
+    # Import only here, because the module needs a machine with FUSE.
     from topicfs.fusefs.mounting.limits import mounters
     from topicfs.fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of
 
     try:
-        # Skip mounts of other users, whose `@status` might never end.
+        # Skip mounts of other users: reading their `@status` might never end.
         mountpoints = [path for path, user in mounters(FSTYPE).items() if pid and user == user_of(pid)]
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""The errors that `import topicfs` raises, besides OSError; `StorageError` is their base."""
+"""The errors that `import topicfs` raises, in addition to OSError. `StorageError` is their base."""
 
 # ruff: noqa: PLC0414 - an import under its own name is public
 from topicfs.cluster.place import AddressError as AddressError

@@ -12,7 +12,7 @@ class Example(NamedTuple):
 
 
 class _WithExamples(click.Command):
-    """A command with examples: each is a line to type, and a comment beside or above it."""
+    """A command with examples: each example is a line to type, with a comment next to it or above it."""
 
     def __init__(self, *args: Any, examples: str | Iterable[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -42,4 +42,4 @@ class ExampleCommand(_WithExamples):
 
 
 class ExampleGroup(_WithExamples, click.Group):
-    """A group of commands, with examples of how to use them together."""
+    """A group of commands, with examples that use several of the commands."""

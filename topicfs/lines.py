@@ -1,4 +1,4 @@
-"""Prints lines of text without control characters. Commands without tables need not import `terminal`."""
+"""Prints lines of text without control characters. A command without tables need not import `terminal`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def say(text: str, *, error: bool = False) -> None:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Wrap a message to the width of a terminal; leave it on one line for any other stream."""
+    """Wrap a message to the width of a terminal; leave the message on one line for any other stream."""
     if not stream.isatty():
         return text
     from shutil import get_terminal_size

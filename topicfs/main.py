@@ -46,12 +46,12 @@ COMMANDS = {
     "manual": ("manual:manual", "Write manual pages for man(1)."),
 }
 """The module in `commands`, the name and the help line of each sub-command. A module is imported when its command
-runs: so `dump` works without pyfuse3, and the help of the whole command imports no module.
+runs, so that `dump` works without pyfuse3, and the help of the whole command imports no module.
 """
 
 
 class LazyGroup(ExampleGroup):
-    """A group whose commands are those of COMMANDS, in that order."""
+    """A group with the commands of COMMANDS, in the same order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which a new user needs them."""
@@ -80,7 +80,7 @@ class LazyGroup(ExampleGroup):
             formatter.write_dl([(name, short_help) for name, (_, short_help) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer commands without importing them, and options."""
+        """Offer options, and commands without importing them."""
         from click.shell_completion import CompletionItem
 
         found = [
@@ -123,7 +123,7 @@ def cli(*, debug: bool) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """Return one line for people: the thing, the cause, and the remedy if known."""
+    """Return one line for people: the thing, the cause, and, if it is known, the remedy."""
     from topicfs.storage.errors import StorageError
     from topicfs.storage.messages import reason_of
 
@@ -145,13 +145,13 @@ def status_of(error: BaseException) -> int:
 
 
 OFTEN, RARELY = gc.get_threshold(), (50_000, 10, 10)
-"""Thresholds of Python's garbage collector: its defaults for a mount; rare collections for a command, whose imported
-modules are not garbage.
+"""Thresholds of Python's garbage collector. A mount uses Python's defaults. A command collects rarely, because its
+imported modules are not garbage.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit; or answer a shell's completion request."""
+    """Run the command and exit, or answer a shell's completion request."""
     if arguments is None and (asked := _answer_shell()) is not None:
         sys.exit(asked)
     keep_interrupts()
@@ -203,13 +203,13 @@ def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
 
 
 def _reader_went_away() -> int:
-    """Exit quietly: the reader closed our output (`| head`), and nothing more may be written to the pipe."""
+    """Exit quietly: the reader closed the pipe (`| head`), so nothing more may be written to it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return SUCCESS
 
 
 INTERRUPT_RETRY_SECONDS = 0.01
-"""Delay before the interrupt is repeated: the finalizer has ended by then."""
+"""Delay before the interrupt is repeated; the finalizer that dropped it has ended by then."""
 
 
 def keep_interrupts() -> None:
@@ -224,7 +224,7 @@ def keep_interrupts() -> None:
 
 def _told(unraisable: sys.UnraisableHookArgs) -> None:
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        # Not immediately, because it would be raised in this function.
+        # Do not repeat the interrupt immediately, because it would be raised in this function.
         signal.setitimer(signal.ITIMER_REAL, INTERRUPT_RETRY_SECONDS)
     else:
         sys.__unraisablehook__(unraisable)

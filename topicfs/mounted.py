@@ -27,10 +27,10 @@ from topicfs.storage.model import ONLINE, Offset, PartitionOffsets
 
 @contextmanager
 def explained(mountpoint: Path, name: str) -> Iterator[None]:
-    """Replace an error at the path `name` by the newest reason in `@status`, if it is newer than the block.
+    """Replace an error at the path `name` by the newest reason in `@status` for it, if that is newer than the block.
 
-    If the reason names a line of the write, raises FormError. Another program's error at the same path cannot be
-    distinguished.
+    If the reason names a line of the write, raises FormError. A reason that another program's error left at the same
+    path cannot be distinguished.
     """
     began = written(system_clock())
     try:
@@ -53,7 +53,7 @@ REQUEST_BYTES = 31 * 4096
 
 
 class MountedTopic:
-    """A topic as shown by the directory's files; appends to its partitions go through the mount."""
+    """A topic as the directory's files show it; appends to its partitions go through the mount."""
 
     def __init__(self, topic: Topic, mountpoint: Path, files: ExitStack) -> None:
         self._topic = topic
@@ -70,10 +70,10 @@ class MountedTopic:
 
 
 class MountedPartition:
-    """A partition as shown by the directory's files; appends go through the mount."""
+    """A partition as the directory's files show it; appends go through the mount."""
 
     def __init__(self, partition: Partition, topic_id: str, mountpoint: Path, files: ExitStack) -> None:
-        """Wrap `partition` of the topic with this ID; `files` closes the opened files."""
+        """Wrap `partition` of the topic with ID `topic_id`; `files` closes the opened files."""
         self._partition, self._mountpoint, self._files = partition, mountpoint, files
         self._topic_id = topic_id
         self._name = f"{partition.topic}/{partition.number}/{BATCH_FILE}"
@@ -98,7 +98,7 @@ class MountedPartition:
             self.sync()
 
     def _open(self) -> IO[bytes]:
-        """Open the partition's file. Raises PartitionGoneError if a new topic has the name."""
+        """Open the partition's file. Raises PartitionGoneError if a new topic has taken the name."""
         file = (self._mountpoint / self._name).open("ab", buffering=0)
         folder = self._partition.directory
         if folder is not None and topic_id_of(folder, NativeFileSystem(read_only=True)) != self._topic_id:
@@ -110,7 +110,7 @@ class MountedPartition:
         return file
 
     def _forget(self) -> None:
-        """Close the file; the next append reopens it, because the daemon accepts nothing after a refused batch."""
+        """Close the file; the next append opens it again, because the daemon accepts nothing after a refused batch."""
         with suppress(OSError):
             self._close()
 
@@ -120,7 +120,7 @@ class MountedPartition:
             file.close()
 
     def offsets(self) -> PartitionOffsets:
-        """Return the offsets at the time of opening; after an append, the end is the daemon's current one."""
+        """Return the offsets at the time of opening; after an append, with the daemon's current end offset."""
         opened = self._partition.offsets()
         if self._file is None:
             return opened
@@ -134,7 +134,7 @@ class MountedPartition:
 
 
 class MountedProducers(ProducerRegistry):
-    """The named producers as shown by the directory's files; changes go through the mount."""
+    """The named producers as the directory's files show them; changes go through the mount."""
 
     def __init__(self, directories: Sequence[Path], mountpoint: Path) -> None:
         super().__init__(NativeFileSystem(read_only=True), lambda: directories)
@@ -150,7 +150,7 @@ class MountedProducers(ProducerRegistry):
 
 @contextmanager
 def only_run(mountpoint: Path, topic: str, partition: int | None) -> Iterator[None]:
-    """Wait for other runs of named producers through the mount, and until their appends are on disk.
+    """Wait until other runs of named producers through the mount have ended and their appends are on disk.
 
     When a program is killed, its lock is released only after the daemon has answered its last write.
     """
@@ -175,7 +175,7 @@ def write(file: IO[bytes], data: bytes) -> None:
 def line_groups(block: bytes) -> Iterator[bytes]:
     """Split a block into writes that reach the daemon as single requests, at line ends where possible.
 
-    If a program is killed in a line, the daemon stores the part of the line as a record.
+    If a program is killed within a line, the daemon stores the written part of the line as a record.
     """
     start = 0
     while start < len(block):
@@ -185,7 +185,7 @@ def line_groups(block: bytes) -> Iterator[bytes]:
 
 
 def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
-    """Split a block into whole batches, as many per request as fit; a larger batch alone."""
+    """Split a block into whole batches, as many per request as fit. A batch larger than a request is sent alone."""
     start = 0
     for batch in scan(block):
         if batch.end_position - start > REQUEST_BYTES and batch.position > start:
@@ -195,9 +195,9 @@ def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
 
 
 def end_offsets(topic: Path, topic_id: str, partition: int | None) -> int:
-    """Return the end offset of a mounted topic's partition, or the sum of all.
+    """Return the end offset of a mounted topic's partition, or the sum over all partitions.
 
-    Raises OSError, also if the topic was replaced by a new one.
+    Raises OSError, also if a new topic has replaced the topic.
     """
     if status_of(topic)["topic_id"] != topic_id:
         raise FileNotFoundError(errno.ENOENT, "the topic was deleted", topic.name)
@@ -210,12 +210,12 @@ def _partitions(topic: Path, partition: int | None) -> list[Path]:
 
 
 def numbers_of(topic: Path) -> list[int]:
-    """Return the numbers of a mounted topic's partitions (OSError)."""
+    """Return the numbers of a mounted topic's partitions. Raises OSError."""
     return sorted(int(entry.name) for entry in topic.iterdir() if entry.name.isdecimal())
 
 
 def status_of(partition: Path) -> dict[str, str]:
-    """Parse the `status` of a mounted topic or partition (OSError)."""
+    """Parse the `status` of a mounted topic or partition. Raises OSError."""
     lines = (line.partition(" ") for line in (partition / "status").read_text().splitlines())
     return {name: value for name, _, value in lines}
 
@@ -223,7 +223,7 @@ def status_of(partition: Path) -> dict[str, str]:
 def create_topic(
     mountpoint: Path, name: str, *, partitions: int | None, replicas: int | None, overrides: Mapping[str, str]
 ) -> None:
-    """Create a topic with a valid name. If it cannot be created as requested, remove it again."""
+    """Create a topic with a valid name. If it cannot be created as requested, remove the new topic again."""
     TopicConfig.from_overrides(overrides)
     if partitions is not None:
         check_partitions(partitions)
@@ -258,7 +258,7 @@ def _remove(mountpoint: Path, name: str) -> None:
 
 
 def delete_topic(mountpoint: Path, name: str, *, with_records: bool) -> None:
-    """Delete a topic. Raises TopicNotEmptyError if it has records and they must be kept, StorageError, OSError."""
+    """Delete a topic. Raises TopicNotEmptyError if it has records and not `with_records`, StorageError, OSError."""
     topic = mountpoint / name
     if not (topic / "config").exists():
         raise errors.UnknownTopicError.of(name)
@@ -269,7 +269,7 @@ def delete_topic(mountpoint: Path, name: str, *, with_records: bool) -> None:
 
 
 def _check_empty(topic: Path) -> None:
-    """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if a partition may have some."""
+    """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if an offline partition may have some."""
     records = 0
     for number in numbers_of(topic):
         status = status_of(topic / str(number))

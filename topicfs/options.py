@@ -39,26 +39,26 @@ def _typed(parse: Callable[[str], Named], text: str) -> Named:
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
-    """Parse `DIR1,DIR2` (click.BadParameter)."""
+    """Parse `DIR1,DIR2`. Raises click.BadParameter."""
     return _typed(data_directory.parse_directories, text)
 
 
 def parse_cluster(text: str) -> ClusterAddress:
-    """Parse a cluster's address (click.BadParameter)."""
+    """Parse a cluster's address. Raises click.BadParameter."""
     return _typed(cluster_address, text)
 
 
 def parse_place(text: str) -> Place:
-    """Parse `DIR[,DIR]` or a cluster's address (click.BadParameter)."""
+    """Parse `DIR[,DIR]` or a cluster's address. Raises click.BadParameter."""
     return _typed(places.parse_place, text)
 
 
 def option_of_data(
     name: str, parse: Callable[[str], object], *, metavar: str, text: str
 ) -> Callable[[Command], Command]:
-    """Return the option `--data` for the parameter `name`; `text` is its help.
+    """Return the option `--data` for the parameter `name`; `text` is the option's help.
 
-    Its default is from the environment, else `./data`.
+    The option's default comes from the environment, otherwise it is `./data`.
     """
     return click.option(
         "--data",
@@ -104,18 +104,18 @@ without_option = click.option(
 _WITHOUT_MEANING = {
     "replica.lag.time.max.ms": " (a hanging disk is waited for; a failed one is dropped immediately)"
 }
-"""The effect that replaces an unsupported setting, if users may rely on it."""
+"""The text that describes the effect of an unsupported setting here, if users may rely on the setting."""
 
 
 def warn_of_ignored(path: Path, ignored: list[str]) -> None:
-    """Print once, on standard error, the names in the file that have no effect here."""
+    """Print once, on standard error, the names of the settings in a file that have no effect here."""
     if ignored:
         names = ", ".join(name + _WITHOUT_MEANING.get(name, "") for name in ignored)
         say(f"topicfs: {path}: settings without effect here: {names}", error=True)
 
 
 def checked_security(client_config: Path | None) -> Security:
-    """Read connections' security settings; warn once of those without effect. Raises StorageError, OSError."""
+    """Read the security settings of connections; warn once of settings without effect. Raises StorageError, OSError."""
     security = security_of(client_config)
     if client_config is not None:
         warn_of_ignored(client_config, list(security.ignored))
@@ -150,7 +150,7 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 CREDENTIALS = "TOPICFS_SCHEMA_REGISTRY_AUTH"
-"""Environment variable with USER:PASSWORD."""
+"""Name of the environment variable with USER:PASSWORD."""
 
 
 def schema_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -193,7 +193,7 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def listener_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--listen`, `--advertise` and `--listen-any` to a command: `listener`, None without `--listen`."""
+    """Add `--listen`, `--advertise` and `--listen-any` to a command: `listener`, which is None without `--listen`."""
 
     @functools.wraps(command)
     def with_listener(
@@ -224,7 +224,7 @@ def listener_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _listener(listen: str, advertise: str | None, *, any_address: bool) -> ListenerOptions:
-    """Return the options of a listener; an invalid address is a usage error."""
+    """Return the options of a listener. An invalid address is a usage error."""
     from topicfs.listener.address import parse_endpoint
     from topicfs.listener.errors import ListenerError
     from topicfs.listener.listener import ListenerOptions
@@ -237,7 +237,7 @@ def _listener(listen: str, advertise: str | None, *, any_address: bool) -> Liste
 
 
 def _checked(url: str) -> str:
-    """Return the URL of a registry; an invalid URL is a usage error."""
+    """Return the URL of a registry. An invalid URL is a usage error."""
     from topicfs.schemas.sources.registry import checked_url
 
     try:

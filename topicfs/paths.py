@@ -22,7 +22,7 @@ class TopicPath(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition of the path. Raises InvalidNameError if it names only a topic."""
+        """The partition of the path. Raises InvalidNameError if the path names only a topic."""
         if self.partition is None:
             raise InvalidNameError(f"{self.topic}: add a partition, as in {self.topic}/0/{self.name}")
         return TopicPartition(self.topic, self.partition)
@@ -35,9 +35,9 @@ def check_group_name(group: str) -> None:
 
 
 def parse_path(text: str) -> TopicPath:
-    """Parse a path such as `orders/0/log`, `orders/0` or `orders/log.kv`, which need not exist.
+    """Parse a path such as `orders/0/log`, `orders/0` or `orders/log.kv`. The file need not exist.
 
-    Raises InvalidNameError if it is malformed.
+    Raises InvalidNameError if the path is malformed.
     """
     parts = text.strip("/").split("/")
     match parts:

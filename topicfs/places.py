@@ -23,7 +23,7 @@ class Place(NamedTuple):
     client_config: Path | None = None
     """Connection settings for the cluster."""
     left_out: tuple[Path, ...] = ()
-    """Lost replica directories, without which changes are made."""
+    """Lost replica directories. Changes do not wait for them."""
 
     def opened(self, *, config: EngineConfig | None = None) -> AbstractContextManager[Engine]:
         """Open the topics for reading. Raises StorageError, OSError."""
@@ -32,9 +32,9 @@ class Place(NamedTuple):
         return self._opened_cluster(self.cluster, read_only=True)
 
     def opened_for_writing(self, *, through_mount: str, make: bool = False) -> AbstractContextManager[Engine]:
-        """Open the topics for writing; `through_mount` is the command to suggest while a daemon owns the directory.
+        """Open the topics for writing. `through_mount` is the command to suggest while a daemon owns the directory.
 
-        With `make` a missing directory is created.
+        With `make`, a missing directory is created.
 
         Raises StorageError, OSError.
         """
@@ -59,9 +59,9 @@ def open_cluster(
     cache: tuple[Path, int] | None = None,
     compression: str | None = None,
 ) -> Engine:
-    """Open a cluster; `cache` is a directory for fetched records and its size, `compression` a codec's name.
+    """Open a cluster. `cache` is a directory for fetched records and the largest size of the cache.
 
-    Raises ClusterError, OSError.
+    `compression` is the name of a codec. Raises ClusterError, OSError.
     """
     from topicfs.cluster.engine import CacheSettings, open_engine
     from topicfs.storage.codec.headers import Codec

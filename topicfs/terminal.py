@@ -30,13 +30,13 @@ def console(*, error: bool = False) -> Console:
     """Return a console on standard output (or error); colors and boxes only on a terminal."""
     screen = Console(theme=THEME, stderr=error, highlight=False, soft_wrap=True)
     if not screen.is_terminal:
-        # A table in a pipe has no width limit: cut nothing.
+        # A table in a pipe has no width limit, so that no text is cut.
         screen.width = PIPE_COLUMNS
     return screen
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return untrusted text for a table or line: without markup and control characters."""
+    """Return untrusted text for a table or line; markup and control characters have no effect."""
     return Text(printable(text), style=style)
 
 

@@ -30,7 +30,7 @@ ParsedBound: TypeAlias = Single | LastN | AtTime | str
 def ranges_of(
     partitions: Iterable[Partition], start: Where, stop: Where, isolation: Isolation
 ) -> list[RecordRange]:
-    """Return the current records of each partition from `start` up to, excluding, `stop`.
+    """Return the current records of each partition from `start` up to, but excluding, `stop`.
 
     A start below the log start means the log start, and a stop beyond the end means the end. Raises
     OffsetOutOfRangeError for a start beyond the end, and ValueError for an invalid start or stop.

@@ -1,4 +1,4 @@
-"""Reading on from an offset and waiting for more, for followers of a topic and for members."""
+"""Continues reading from an offset and waits for more records, for followers of a topic and for group members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Offset
 
 FILE_POLL_SECONDS = 0.2
-"""Time between two looks at files that another process writes, because it sends no notifications."""
+"""Time between two checks of files that another process writes: that process sends no notifications."""
 
 
 class Cursor:
@@ -36,7 +36,8 @@ class Cursor:
     def next(self) -> list[Record]:
         """Return the next records, some hundreds or thousands; empty if there are none yet.
 
-        Raises SegmentDeletedError if they were deleted, or if an unclean election lost records that were read.
+        Raises SegmentDeletedError if the next records were deleted, or if an unclean election lost records that were
+        read.
         """
         partition, isolation = self.source.partition, self.source.isolation
         while True:
@@ -56,16 +57,16 @@ class Cursor:
 
 
 class News:
-    """Waits for notifications: new records, new partitions, another assignment."""
+    """Waits for notifications of new records, new partitions, or another assignment."""
 
     def __init__(self, *, polls: bool) -> None:
-        """With `polls` each wait is short, because nobody sends notifications."""
+        """With `polls`, each wait is short, because no notifications are sent."""
         self._polls = polls
         self._event = threading.Event()
         self.signal = self._event.set
 
     def begin(self) -> None:
-        """Forget earlier notifications: call it before looking at everything."""
+        """Forget earlier notifications. Call this before looking for new records, so that no notification is missed."""
         self._event.clear()
 
     def wait(self, seconds: float | None) -> None:
@@ -83,9 +84,10 @@ def follow(
     timeout: float | None,
     polls: bool,
 ) -> Iterator[Record]:
-    """Yield records from `start` on, and those appended later; end if none arrives for `timeout` seconds.
+    """Yield records from `start` on, and records appended later; end if none arrives for `timeout` seconds.
 
-    `partitions` returns the current partitions, because a topic may get more. Raises StorageError after a deletion.
+    `partitions` returns the current partitions, because the topic may get more partitions. Raises StorageError after
+    the topic was deleted.
     """
     return _followed(partitions, parsed(start), isolation, timeout, News(polls=polls))
 

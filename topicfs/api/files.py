@@ -1,6 +1,7 @@
-"""Topics as shown by a directory's files, which another process may write: read again for each call.
+"""Topics as a directory's files show them. Another process may write the files, so each call reads them again.
 
-They implement the engine's protocol for reading only; changes go through the daemon that owns the files.
+These classes implement only the reading part of the engine's protocol. Changes go through the daemon that owns the
+files.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ READ_ONLY = "the directory was opened read-only; open the directory itself witho
 
 
 class FileTopics:
-    """The topics of data directories and, with a mountpoint, of the daemon that owns them."""
+    """The topics of data directories. With a mountpoint, the daemon that owns the directories makes the changes."""
 
     read_only = True
     remote = False
 
     def __init__(self, directories: Sequence[Path], mountpoint: Path | None = None) -> None:
-        """Read the directories (StorageError, PipelineError, OSError)."""
+        """Read the directories. Raises StorageError, PipelineError, OSError."""
         self._paths = tuple(directories)
         self.mountpoint = mountpoint
         self.sources = SourceDirectories(directories)
@@ -52,7 +53,7 @@ class FileTopics:
         return cast("engine.Topic", self._topic(name, self.numbers(name)[0]))
 
     def _topic(self, name: str, number: int) -> FileTopic:
-        """Return the topic of a partition: the same object for as long as it is the same topic."""
+        """Return the topic of a partition: the same object until the topic is deleted or replaced."""
         topic_id = self.topic_id(TopicPartition(name, number)) or ""
         known = self._known.get(name)
         if known is None or known.topic_id != topic_id:
@@ -65,11 +66,11 @@ class FileTopics:
             return self.sources.partitions()
 
     def numbers(self, topic: str) -> Sequence[int]:
-        """Return the current partition numbers of a topic (UnknownTopicError)."""
+        """Return the current partition numbers of a topic. Raises UnknownTopicError."""
         found = []
         if self.mountpoint is None:
             found = [number for name, number in self._partitions() if name == topic]
-        else:  # Only the daemon knows whether all partitions are there, and keys are hashed over all partitions.
+        else:  # Only the daemon knows whether all partitions are loaded, and keys are hashed over all partitions.
             with suppress(FileNotFoundError):
                 found = numbers_of(self.mountpoint / topic)
         if not found:
@@ -77,7 +78,7 @@ class FileTopics:
         return sorted(found)
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the ID of the topic that owns the partition's files now; None if there is no such partition."""
+        """Return the ID of the topic that owns the partition's files now; None if the partition does not exist."""
         folders = [path / names.partition_directory(partition) for path in self._paths]
         ids = (topic_id_of(folder, self._disk) or "" for folder in folders if self._disk.exists(folder))
         return next(ids, None)
@@ -116,7 +117,7 @@ class FileTopic:
 
 
 class FilePartition:
-    """A partition of the topic with this ID; see `storage.engine.Partition`. `find_bounds` reads the files again."""
+    """A partition of the topic with a given ID; see `storage.engine.Partition`. `find_bounds` reads the files again."""
 
     def __init__(self, files: FileTopics, name: TopicPartition, topic_id: str) -> None:
         self._files, self._name, self._topic_id = files, name, topic_id
@@ -137,7 +138,7 @@ class FilePartition:
         self._check()
 
     def read(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Fetched:
-        """Read batches of this topic, never of a new one with the same name."""
+        """Read batches of this topic, never of a new topic with the same name."""
         if self._log is None:
             self.find_bounds()
         assert self._log is not None
@@ -150,10 +151,10 @@ class FilePartition:
         raise ReadOnlyError(f"{self._name}: {READ_ONLY}")
 
     def check_in_sync(self) -> None:
-        """Do nothing: only the owner of the files can check that."""
+        """Do nothing: only the owner of the files can check whether enough replicas are in sync."""
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Ignore `listener`: nobody sends notifications."""
+        """Ignore `listener`: files send no notifications."""
         del listener
         return lambda: None
 

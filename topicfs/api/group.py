@@ -1,4 +1,4 @@
-"""A group of readers, its members, and the records they get: from an engine in this process, or a daemon's mount."""
+"""A group of readers, its members, and the records that they get, from an engine in this process or from a mount."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class _Reading(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Records of one partition, and the offset after them."""
+    """Records of one partition, and the offset that follows them."""
 
     partition: TopicPartition
     records: Sequence[Record]
     next_offset: int
     reading: _Reading | None = None
-    """The reading that returned them; None for those from a mount, whose daemon tracks them."""
+    """The reading that returned the records; None for records from a mount, whose daemon tracks them."""
 
 
 class Feed(Protocol):
-    """A group membership and its records."""
+    """The membership in a group, and the source of the member's records."""
 
     def take(self, timeout: float | None) -> Given | None:
         """Return the next records; None if none arrives for `timeout` seconds."""
@@ -65,7 +65,7 @@ class Feed(Protocol):
     def commit(self, done: Mapping[TopicPartition, Given]) -> None:
         """Commit the positions after the given records, except for lost partitions and deleted topics.
 
-        The positions are in the log on return. Raises NotAssignedError, GroupError, OSError.
+        The positions are in the log when the call returns. Raises NotAssignedError, GroupError, OSError.
         """
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ def _reader() -> str:
 
 
 class EngineFeed:
-    """A member of a group of an engine in this process, or of a cluster: joining starts a thread."""
+    """A member of a group of an engine in this process, or of a cluster. Joining starts a thread."""
 
     def __init__(self, engine: Engine, group: str, topics: Sequence[str], isolation: Isolation) -> None:
         """Join; the group assigns partitions later. Raises InvalidGroupError, ReadOnlyError."""
@@ -103,7 +103,7 @@ class EngineFeed:
                 if records:
                     self._readings[partition] = self._readings.pop(
                         partition
-                    )  # Take turns: the other partitions come first next time.
+                    )  # Put this partition last, so that the other partitions come first next time.
                     return Given(partition, records, reading.cursor.next_offset, reading)
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -120,7 +120,7 @@ class EngineFeed:
                 cursor.go_to(self._reset(cursor))
                 return cursor.next()
         except errors.PartitionGoneError:
-            return ()  # Its topic was deleted, so the member will lose it soon.
+            return ()  # The partition's topic was deleted, so the member will lose the partition soon.
 
     def _reset(self, cursor: Cursor) -> Offset:
         reset = self._engine.groups.config(self._group).auto_offset_reset
@@ -144,7 +144,7 @@ class EngineFeed:
         topic = self._engine.topics().get(partition.topic)
         found = None if topic is None else topic.partitions().get(partition.partition)
         if topic is None or found is None or not held.has(partition, topic.topic_id):
-            return  # It was deleted, so the member will lose it soon.
+            return  # The partition was deleted, so the member will lose it soon.
         committed = held.positions.get(partition)
         found.find_bounds()
         bounds = found.offsets()
@@ -210,7 +210,7 @@ class MountFeed:
                 try:
                     os.write(self._file, f"commit {partition} {given.next_offset}\n".encode())
                 except OSError as error:
-                    if error.errno != errno.ESTALE:  # Another member got it, or its topic was deleted.
+                    if error.errno != errno.ESTALE:  # ESTALE: another member got the partition, or its topic was deleted.
                         raise
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ def _given(lines: bytes) -> Sequence[Given]:
 
 
 class Group:
-    """A group of readers: has one position in each partition, stored as Kafka stores it."""
+    """A group of readers. It has a position in each partition, stored as Kafka stores positions."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class Group:
         engine: Engine | FileTopics,
         opened: Callable[[], AbstractContextManager[GroupAdmin]],
     ) -> None:
-        """`opened` opens the calls for groups."""
+        """`opened` opens the object that reads and changes the group."""
         self.name = name
         self._engine = engine
         self._opened = opened
@@ -265,16 +265,16 @@ class Group:
     def join(self, *topics: str, isolation: str = READ_COMMITTED, timeout: float | None = None) -> Member:
         """Become a member that reads these topics, or all that match a pattern such as `order*`; starts a thread.
 
-        The partitions are divided among all members, including those of other programs. Without a position, a member
-        begins as the group's `auto.offset.reset` says. Iteration ends if no record arrives for `timeout` seconds.
-        Raises GroupError, ReadOnlyError, OSError.
+        The partitions are divided among all members, including those of other programs. If the group has no position
+        in a partition, the member begins as the group's `auto.offset.reset` says. Iteration ends if no record arrives
+        for `timeout` seconds. Raises GroupError, ReadOnlyError, OSError.
         """
         if not topics:
             raise ValueError(f"{self.name}: give the topics to read")
         if not all(isinstance(topic, str) for topic in topics):
             raise TypeError(f"{self.name}: each topic is one argument, as in join('orders', 'clicks')")
         level, engine = level_of(isolation), self._engine
-        present = topics if engine.remote else engine.topics()  # Only a directory knows all its topics.
+        present = topics if engine.remote else engine.topics()  # Only a directory can list all its topics.
         for name in topics:
             if PATTERN_SIGNS.isdisjoint(name) and name not in present:
                 raise errors.UnknownTopicError(
@@ -291,12 +291,15 @@ class Group:
         return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record in each partition where the group has a position (UnknownGroupError)."""
+        """Return the offset of the next record in each partition where the group has a position.
+
+        Raises UnknownGroupError.
+        """
         with self._opened() as groups:
             return {**groups.describe(self.name).positions}
 
     def set_positions(self, positions: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
-        """Set positions of a group without members, creating the group if necessary (GroupNotEmptyError)."""
+        """Set positions of a group without members, creating the group if necessary. Raises GroupNotEmptyError."""
         try:
             wanted = {
                 TopicPartition(topic, index(number)): Offset(index(offset))
@@ -308,7 +311,7 @@ class Group:
             groups.set_positions(self.name, wanted)
 
     def delete(self) -> None:
-        """Delete the group with its positions (UnknownGroupError, GroupNotEmptyError)."""
+        """Delete the group with its positions. Raises UnknownGroupError, GroupNotEmptyError."""
         with self._opened() as groups:
             groups.delete(self.name)
 
@@ -318,11 +321,11 @@ class Member:
 
     def __init__(self, group: Group, feed: Feed, timeout: float | None) -> None:
         self._group = group
-        """Keeps the topics open."""
+        """The group, which keeps the topics open while the member exists."""
         self._feed = feed
         self._timeout = timeout
         self._done: dict[TopicPartition, Given] = {}
-        """The last records returned of each partition."""
+        """The last records that were returned from each partition."""
 
     def __repr__(self) -> str:
         return f"<Member of {self._group.name}>"
@@ -350,13 +353,14 @@ class Member:
         return list(given.records)
 
     def commit(self) -> None:
-        """Commit the positions after all records returned so far; they are in the log on return.
+        """Commit the positions after all records returned so far. The positions are in the log when the call returns.
 
-        Partitions that other members got meanwhile are left out: their new readers get uncommitted records again.
+        Partitions that other members got meanwhile are left out. The members that read them now get uncommitted
+        records again.
         """
         self._feed.commit(self._done)
         self._done.clear()
 
     def close(self) -> None:
-        """Leave the group. Other members, or the next one, get records that were not committed."""
+        """Leave the group. Records that were not committed are delivered to other members, or to the next member."""
         self._feed.close()

@@ -1,4 +1,4 @@
-"""The records of users: created from columns in bulk, and converted to columns when they are appended."""
+"""The records of users: created in bulk from columns, and converted to columns when they are appended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation, Offset, Times
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 CHUNK_RECORDS = 256
-"""With more, the objects of a chunk would no longer fit in the processor's cache."""
+"""Records per chunk. The objects of a larger chunk would not fit in the processor's cache."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -27,12 +27,12 @@ class Record(NamedTuple):
     """A record that was read, or that is to be appended. Immutable."""
 
     value: bytes | None
-    """The payload; None is a tombstone."""
+    """The payload; None makes the record a tombstone."""
     key: bytes | None = None
     headers: Headers = ()
     """Names with values, in order; a name may occur more than once."""
     timestamp: int = NO_TIMESTAMP
-    """Milliseconds since 1970, UTC. -1: no timestamp; an appended record then gets the current time."""
+    """Milliseconds since 1970, UTC. -1: no timestamp; such a record gets the current time when it is appended."""
     topic: str = ""
     """The topic, partition and offset that the record was read from; appends ignore them."""
     partition: int = -1
@@ -44,7 +44,7 @@ class Appended(NamedTuple):
 
     partition: int
     offset: int | None
-    """Offset of the first record. None for a mount, whose daemon does not report it."""
+    """Offset of the first record. None if the append went through a mount, whose daemon does not report the offset."""
 
 
 _new = partial(tuple.__new__, Record)
@@ -94,7 +94,7 @@ def records_between(ranges: Sequence[RecordRange], isolation: Isolation) -> Iter
 
 
 def with_place(record: model.Record, topic: str, partition: int, offset: int) -> Record:
-    """Convert a record of the engine to one for users."""
+    """Convert a record of the engine to a record for users."""
     headers = tuple((_name(header), header.value) for header in record.headers)
     return Record(record.value, record.key, headers, record.timestamp, topic, partition, offset)
 
@@ -133,7 +133,7 @@ def _checked(record: Record | Buffer, offset: Offset, now: Timestamp) -> model.R
 
 
 def pairs(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Return headers as pairs, in order; a mapping is accepted too. Raises TypeError for other values."""
+    """Return headers as pairs, in order; also accepts a mapping. Raises TypeError for other values."""
     found = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     if not all(isinstance(one, tuple | list) and len(one) == 2 for one in found):
         raise TypeError("headers must be pairs, as in [('source', b'shop')], or a dict")
@@ -141,7 +141,7 @@ def pairs(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None
 
 
 def octets(value: object, what: str) -> bytes | None:
-    """Return an immutable copy. Raises TypeError unless `value` is bytes or None."""
+    """Return `value` as immutable bytes, or None. Raises TypeError unless `value` is None or a bytes-like object."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):

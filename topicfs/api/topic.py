@@ -40,10 +40,10 @@ class Readable:
     def records(
         self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
     ) -> Iterator[Record]:
-        """Yield the records from `start` up to, excluding, `stop`; by default all current records.
+        """Yield the records from `start` up to, but excluding, `stop`; by default all current records.
 
-        Each is an offset, a time or a word (docs/api.md). Records of several partitions are merged by time. Raises
-        CorruptionError at a damaged batch, after all records before it.
+        `start` and `stop` may be an offset, a time or a word (docs/api.md). Records of several partitions are merged
+        by time. Raises CorruptionError at a damaged batch, after all records before the batch.
         """
         level = level_of(isolation)
         return records_between(ranges_of(self._partitions().values(), start, stop, level), level)
@@ -55,7 +55,10 @@ class Readable:
         return follow(self._partitions, start, level_of(isolation), timeout=timeout, polls=self.polls)
 
     def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
-        """Return a `pyarrow.RecordBatchReader` of the same records, one partition after the other (ArrowMissingError)."""
+        """Return a `pyarrow.RecordBatchReader` of the records that `records` yields, one partition after the other.
+
+        Raises ArrowMissingError.
+        """
         from topicfs.formats.arrow_batches import batch_reader
 
         level = level_of(isolation)
@@ -92,14 +95,14 @@ class Partition(Readable):
         return self._served.offsets().high_watermark
 
     def append(self, record: Record | Buffer, *, durable: bool = False) -> Appended:
-        """Append one record; plain bytes are its value. See `append_many`."""
+        """Append a record; plain bytes are the record's value. See `append_many`."""
         return self.append_many((record,), durable=durable)
 
     def append_many(self, records: Iterable[Record | Buffer], *, durable: bool = False) -> Appended:
-        """Append records as one batch: all of them or none. Plain bytes are values.
+        """Append records as one batch, either all of them or none. Plain bytes are values.
 
-        With `durable` they are on disk on return, or on all in-sync replicas of a cluster. Raises RecordTooLargeError
-        for a batch larger than `max.message.bytes`, and other errors of the engine.
+        With `durable`, the records are on disk when the call returns or, for a cluster, on all in-sync replicas.
+        Raises RecordTooLargeError for a batch larger than `max.message.bytes`, and other errors of the engine.
         """
         if self._internal:
             raise PolicyViolationError(f"{self.topic}: Kafka's own; only Kafka writes there")
@@ -126,14 +129,14 @@ class Partition(Readable):
 
 
 class Topic(Readable):
-    """A topic, and its partitions by number. After a deletion it never becomes a new topic of the same name."""
+    """A topic, and its partitions by number. After it was deleted, it never stands for a new topic of the same name."""
 
     def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
-        """`present` returns the topic that has a name now (UnknownTopicError)."""
+        """`present` returns the topic that has a name now, or raises UnknownTopicError."""
         self._present = present
         self.name, self.id = served.name, served.topic_id
         self.internal = served.internal
-        """True for one of Kafka's own topics, which only Kafka writes."""
+        """True for a topic of Kafka itself, which only Kafka writes."""
         self.polls = polls
         self._partitioner = KafkaPartitioner()
         self._choosing = threading.Lock()
@@ -160,7 +163,7 @@ class Topic(Readable):
         return len(self._partitions())
 
     def __getitem__(self, number: int) -> Partition:
-        """Return a partition by its number (UnknownTopicError, TypeError)."""
+        """Return a partition by its number. Raises UnknownTopicError, TypeError."""
         if not isinstance(number, SupportsIndex):  # Also accepts numpy's integers.
             raise TypeError(f"{number!r}: a partition of {self.name} is its number, as in topic[0]")
         partitions = self._partitions()
@@ -184,10 +187,11 @@ class Topic(Readable):
         partition: int | None = None,
         durable: bool = False,
     ) -> Appended:
-        """Append one record, to the partition given by the hash of its key, as Kafka's producer does.
+        """Append a record to the partition given by the hash of its key, as Kafka's producer does.
 
-        Records without a key stay in one partition for a while, and then go to another one. With `durable` the record
-        is on disk on return, or on all in-sync replicas of a cluster. Raises the errors of `Partition.append_many`.
+        Records without a key stay in the same partition for a while, and then go to another partition. With
+        `durable`, the record is on disk when the call returns or, for a cluster, on all in-sync replicas. Raises the
+        errors of `Partition.append_many`.
         """
         time = milliseconds(timestamp) if isinstance(timestamp, datetime) else timestamp
         record = Record(octets(value, "a value"), octets(key, "a key"), pairs(headers), time)

@@ -40,10 +40,10 @@ def open_topics(
 ) -> Topics:
     """Open the topics of a data directory, of a mount, or of a cluster: `kafka://host:9092`.
 
-    A missing directory is created with its first topic; several are written `dir1,dir2`. If a daemon has mounted the
-    directory, its files are read, and changes go through its mount. Otherwise this process owns the directory until
-    `close`. `client_config` is a file with connection settings for a cluster, by the names of Kafka's Java clients. A
-    cluster's client starts threads, and so does a directory with replicas.
+    A missing directory is created together with its first topic. Several directories are written `dir1,dir2`. If a
+    daemon has mounted the directory, its files are read, and changes go through its mount. Otherwise this process
+    owns the directory until `close`. `client_config` is a file with connection settings for a cluster, by the names
+    of Kafka's Java clients. A cluster's client starts threads, and so does a directory with replicas.
 
     Raises StorageError, OSError.
     """
@@ -63,17 +63,17 @@ class Topics:
     def __init__(
         self, place: Place, *, read_only: bool = False, make: bool = True, through_mount: str = THROUGH_MOUNT
     ) -> None:
-        """Open the place; with `make` create a missing directory. See `open_topics`.
+        """Open the place; with `make`, create a missing directory. See `open_topics`.
 
         `through_mount` is what an error suggests if another process owns the directory.
         """
         self._place = place
         self._opened = ExitStack()
-        weakref.finalize(self, self._opened.close)  # Programs may end without closing it.
+        weakref.finalize(self, self._opened.close)  # A program may end without closing its topics.
         self._mountpoint = None if read_only else serving_mount(place)
         self._through_mount = through_mount
         self._for_python = through_mount == THROUGH_MOUNT
-        """False for the command, whose errors mention its own options."""
+        """False for the command: its errors mention options of the command."""
         self._engine: Engine | FileTopics | None = None
         """None: the directory is missing or empty; the first topic creates it."""
         if place.cluster is not None and read_only:
@@ -111,7 +111,7 @@ class Topics:
         self.close()
 
     def close(self) -> None:
-        """Flush what was appended to disk, and release the directory. Idempotent."""
+        """Flush appended records to disk, and release the directory. May be called more than once."""
         self._opened.close()
 
     def __iter__(self) -> Iterator[str]:
@@ -124,7 +124,7 @@ class Topics:
         return name in self._present()
 
     def __getitem__(self, name: str) -> Topic:
-        """Return a topic (UnknownTopicError)."""
+        """Return a topic. Raises UnknownTopicError."""
         return Topic(self._served(name), self._topic_now, polls=self._polls)
 
     def _topic_now(self, name: str) -> engine.Topic:
@@ -157,7 +157,7 @@ class Topics:
                 self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
             )
             return self[name]
-        # `check_new` refuses `replicas` without replication, so only a replicated engine gets it.
+        # Without replication `check_new` refuses `replicas`, so only a replicated engine gets it.
         more = {} if replicas is None else {"replicas": replicas}
         self._owned(name).create_topic(name, partitions=partitions, overrides=overrides, **more)  # type: ignore[arg-type]
         return self[name]
@@ -174,7 +174,7 @@ class Topics:
             raise errors.StorageError(f"{'' if self._for_python else '--'}replicas: {NO_REPLICAS}")
 
     def delete(self, name: str, *, with_records: bool = False) -> None:
-        """Delete a topic; one with records only `with_records`.
+        """Delete a topic. A topic with records is deleted only if `with_records`.
 
         Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError, StorageError, OSError.
         """
@@ -192,8 +192,8 @@ class Topics:
     def maintain(self) -> None:
         """Run due duties of a directory that this process owns: retention, compaction, checkpoints.
 
-        A mount's daemon and a cluster's brokers run them themselves. A program that keeps a directory open for long
-        should call this about once a minute.
+        A mount's daemon and a cluster's brokers run their duties themselves. A program that keeps a directory open
+        for long should call this about once a minute.
         """
         if self._engine is not None and not isinstance(self._engine, FileTopics):
             self._engine.maintenance(system_clock())
@@ -242,7 +242,7 @@ def _setting(name: str, value: object) -> str:
 
 
 def _holds_something(directory: Path) -> bool:
-    """Return whether a directory exists and contains files (OSError)."""
+    """Return whether a directory exists and contains files. Raises OSError."""
     try:
         return any(directory.iterdir())
     except FileNotFoundError:

@@ -1,7 +1,8 @@
 """Completion of words in a shell: topics, partitions, files and groups of the data directory on the command line.
 
-Topics and partitions are found by the names of directories on disk, without opening them. For groups, the directory
-is read, or the mount of its owner. Nothing is locked, and clusters are not queried. On any error, nothing is offered.
+Topics and partitions are found by the names of directories on disk, which are not opened. Groups are read from the
+directory, or from the mount of its owner. Nothing is locked, and clusters are not queried. On any error, no word is
+offered.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 VARIABLE = "_TOPICFS_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 MAX_COMPLETED_PARTITIONS = 20
-"""The partitions of a topic with more partitions are offered only after the topic's full name was typed."""
+"""A topic with more partitions than this has them offered only after its full name was typed."""
 DECODED_NAMES = ("log.avro.json", "log.proto.json", "log.jsonschema.json")
 NAMES = ("log", "log.kv", "log.json", "log.batch", *DECODED_NAMES, "earliest", "latest", "start", "status")
-"""Names in a partition that commands read, without the many names of records and ranges."""
+"""File names in a partition that commands read, except the many names of records and ranges."""
 
 _CHANGED = {
     "bash": {"    return 0\n": "    [[ ${COMPREPLY[0]} == *[/=] ]] && compopt -o nospace\n    return 0\n"},
@@ -32,13 +33,13 @@ _CHANGED = {
         'compadd -U -S "" -V unsorted -a completions || compadd -U -V unsorted -a completions\n'
     },
 }
-"""Lines of click's scripts and their replacements. No space is added after an incomplete name, such as a topic or a
-setting (fish never adds one). fish shows the whole help text, which may contain commas.
+"""Lines of click's scripts and their replacements. In bash and zsh, no space is added after an incomplete name, such
+as a topic or a setting (fish never adds a space). fish shows the whole help text, which may contain commas.
 """
 
 
 def instructed(cli: click.Command) -> int | None:
-    """Handle a completion request of a shell; return None if there is none."""
+    """Handle a completion request of a shell; return None if the process was not started with a request."""
     from click.shell_completion import shell_complete
 
     instruction = os.environ.get(VARIABLE)
@@ -76,7 +77,7 @@ def partitions(context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def paths(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer `orders/0`, and after `orders/0/` the files in it."""
+    """Offer `orders/0`, and after `orders/0/` the files in that partition."""
     stem, slash, _ = incomplete.rpartition("/")
     if slash and stem.count("/") == 1:
         return _items((f"{stem}/{name}" for name in NAMES), incomplete)

@@ -1,8 +1,8 @@
 """`mount.topicfs`: what mount(8) runs for `mount -t topicfs DIR MOUNTPOINT -o acks=all,ro`, and for a line of fstab(5).
 
-The options after -o are those of `topicfs mount` without their dashes, written with `-` or `_`. mount's own options
-are accepted: `ro` and `rw` have their meaning; `noauto`, `user`, `_netdev`, `x-systemd.automount` and similar ones
-only say when to mount, and are ignored.
+The options after -o are the options of `topicfs mount` without their dashes, written with `-` or `_`. mount's own
+options are also accepted: `ro` and `rw` have their meaning; `noauto`, `user`, `_netdev`, `x-systemd.automount` and
+similar options only say when to mount, and are ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def helped(arguments: Sequence[str]) -> int:
 
 
 def mount_words(arguments: Sequence[str]) -> list[str] | None:
-    """Return the arguments of `topicfs` for the call of mount(8); None if there is nothing to do (-f).
+    """Return the arguments of `topicfs` for the call of mount(8); None if nothing is to be mounted (-f).
 
     Raises OptionError.
     """

@@ -1,1 +1,1 @@
-"""The sub-commands, one module for each. `topicfs/main.py` has the table of their names."""
+"""The sub-commands, one module each. `topicfs/main.py` has the table of their names."""

@@ -47,11 +47,13 @@ RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FOR
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: the size of the kernel's largest request to a mount."""
 Outcome = Callable[[Exception, int, int], str]
-"""Describes after an error what was appended; the numbers are the lines and bytes of the blocks before it."""
+"""Describes, after an error, what was appended. The numbers are the lines and bytes of the blocks before the failed
+block.
+"""
 _REFUSALS = (FormError, errors.InvalidRecordError, errors.RecordTooLargeError)
-"""Errors of a block after which certainly nothing of it was appended."""
+"""Errors after which it is certain that nothing of the block was appended."""
 UNBOUNDED = 2**31
-"""Limit while reading: the topic checks the record's size."""
+"""Limit on a record's size while reading. The topic checks the size later."""
 
 
 @click.command(
@@ -202,9 +204,10 @@ def _append_through(
     source: str,
     encoder: Encoder | None,
 ) -> None:
-    """Append through the mount of the daemon that owns the directory. The directory's files give the topic's limits.
+    """Append through the mount of the daemon that owns the directory, whose files give the topic's limits.
 
-    `encoder` makes the batches in this process: compressed ones, or by schemas that the daemon does not have.
+    `encoder`, if given, makes the batches in this process: compressed batches, or batches by schemas that the daemon
+    does not have.
     """
     framing = BATCHES if path.name == mounted.BATCH_FILE else LINES
     topic = _topic(engine, path)
@@ -216,7 +219,7 @@ def _append_through(
             _check(stream, framing, target, source)
             _each(stream, framing, target.append, source, outcome, target.sync)
             return
-        if not path.name.endswith(DECODED_SUFFIXES):  # Only the daemon knows where its schemas are.
+        if not path.name.endswith(DECODED_SUFFIXES):  # Only the daemon knows where it looks for schemas.
             target = _target(topic, path, _encoder(engine, path, None, SchemaPlaces()))
             _check(stream, framing, target, source)
         file = files.enter_context((mountpoint / str(path)).open("ab", buffering=0))
@@ -227,7 +230,7 @@ def _append_through(
 
 
 def _check(stream: IO[bytes], framing: Framing, target: LineTarget, source: str) -> None:
-    """Check all lines of a file before the first one is appended. Raises StorageError."""
+    """Check all lines of a file before the first line is appended. Raises StorageError."""
     if source != "-" and stream.seekable():
         _each(stream, framing, target.check, source, lambda *_: "nothing was appended")
         stream.seek(0)
@@ -268,7 +271,7 @@ def _encoder(engine: Engine, path: TopicPath, codec: Codec | None, schemas: Sche
 
 
 def _topic(engine: Engine, path: TopicPath) -> Topic:
-    """Return a path's topic, and check that it has the partition (UnknownTopicError)."""
+    """Return the topic of a path. Raises UnknownTopicError if the topic or its partition does not exist."""
     if path.partition is not None:
         engine.partition(path.topic, path.partition)
     return engine.topic(path.topic)
@@ -292,10 +295,10 @@ def _each(
     *,
     cut: Callable[[bytes], Iterable[bytes]] = lambda block: (block,),
 ) -> None:
-    """Pass the records of `stream` to `take`, block by block; an error gives the line's number and the outcome.
+    """Pass the records of `stream` to `take`, block by block. An error contains the line's number and the outcome.
 
     `cut` splits a block. `sync` is called before the first block, because it fails if too few replicas are in sync,
-    and after the last one.
+    and again after the last block.
     """
     lines = size = 0
     try:
@@ -316,7 +319,7 @@ def _each(
 
 
 def _ends(engine: Engine, path: TopicPath) -> Callable[[], int] | None:
-    """Return a function that counts the records ever appended to a path's partitions; None for a cluster."""
+    """Return a function that counts the records ever appended to the path's partitions; None for a cluster."""
     if engine.remote:
         return None
     partitions = _partitions(engine.topic(path.topic), path).values()
@@ -326,10 +329,10 @@ def _ends(engine: Engine, path: TopicPath) -> Callable[[], int] | None:
 def _outcome(
     ends: Callable[[], int] | None, path: TopicPath, framing: Framing, source: str, *, alone: bool = True
 ) -> Outcome:
-    """Return a function that describes after an error how many lines are in the topic, and how to continue.
+    """Return a function that describes, after an error, how many lines are in the topic and how to continue.
 
-    `ends` returns the sum of the partitions' end offsets; without it, and for batches, the message counts blocks. If
-    others may append meanwhile, this process is not `alone`.
+    `ends` returns the sum of the partitions' end offsets. If it is None, and for batches, the message counts blocks.
+    `alone` is False if other programs may append meanwhile.
     """
     before = 0 if ends is None else ends()
 

@@ -1,4 +1,4 @@
-"""`topicfs cat`: prints files of a mount without a mount."""
+"""`topicfs cat`: prints files as a mount would show them, but needs no mount."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CAT_POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
-"""Nanoseconds; longer than the kernel's tick for file times (at most 10 ms)."""
+"""Nanoseconds. Must be longer than the kernel's tick for file times, which is at most 10 ms."""
 Signature: TypeAlias = tuple[int, ...]
 
 
@@ -156,7 +156,7 @@ def cat(
 class _Later(ModuleType):
     """A module that is imported when one of its names is first used.
 
-    (`importlib.util.LazyLoader` would import it at the next import statement, which reads the module's spec.)
+    (`importlib.util.LazyLoader` would import the module at the next import statement, which reads the module's spec.)
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -193,7 +193,7 @@ class FilePrinter:
         self._directories, self._schemas = directories, schemas
 
     def show(self, engine: Engine, path: str) -> Offset | None:
-        """Write a file's content; return the offset after it if it grows with its partition, else None."""
+        """Write a file's content; return the offset after it if the file grows with its partition, otherwise None."""
         sys.modules.setdefault("trio", _Later("trio"))
         from topicfs.fusefs.reader import PathError, run_alone
 
@@ -226,7 +226,7 @@ class FilePrinter:
 
 
 def follow_from(place: Place, path: TopicPath, printer: FormatPrinter) -> None:
-    """Print the content of a path and then appended records, until interrupted or the topic is deleted."""
+    """Print the content of a path and then appended records, until interrupted or until the topic is deleted."""
     if place.cluster is None:
         _follow_directories(place.directories, path, printer)
         return
@@ -252,9 +252,10 @@ def _growing(path: str, offset: Offset | None) -> Offset:
 
 
 def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer: FormatPrinter) -> None:
-    """Follow directories that another process writes, by opening them again after each of its checkpoints.
+    """Follow directories that another process writes, by opening them again after each checkpoint of that process.
 
-    The signature is computed before the directories are read, so that a concurrent change is seen the next time.
+    The signature is computed before the directories are read, so that the next comparison notices a concurrent
+    change.
     """
     path, suffix = _followed_path(place)
     seen = signature(directories)
@@ -279,14 +280,14 @@ def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer
 
 
 def _check_same(engine: Engine, path: TopicPath, topic_id: str) -> None:
-    """Raise UnknownTopicError if the partition is gone, even if there is a new one of the same name."""
+    """Raise UnknownTopicError if the partition is gone, even if a new partition has the same name."""
     engine.partition(*path.topic_partition)
     if topic_id not in (NO_TOPIC_ID, engine.topic(path.topic).topic_id):
         raise UnknownTopicError.of(path.topic)
 
 
 def _followed_path(place: TopicPath) -> tuple[str, str]:
-    """Return the path to follow in a partition, and its form's suffix. Raises InvalidNameError for a topic."""
+    """Return the path to follow in a partition, and the suffix of its form. Raises InvalidNameError for a topic."""
     topic, partition = place.topic_partition
     suffix = next((suffix for suffix in SUFFIXES if place.name.endswith(suffix)), "")
     return f"{topic}/{partition}/{place.name}", suffix
@@ -295,8 +296,8 @@ def _followed_path(place: TopicPath) -> tuple[str, str]:
 def signature(directories: tuple[Path, ...]) -> Signature | None:
     """Return values that change when the owner of the directories writes a checkpoint or ends.
 
-    None if that happened just now, or in the future by the file's time: file times advance by the kernel's tick, so
-    another change within the tick could not be seen.
+    Return None if the last change is very recent, or in the future by its file time. File times advance by the
+    kernel's tick, so another change within the same tick would not be visible.
     """
     watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
     stable_before_ns = time.time_ns() - TICK_NS

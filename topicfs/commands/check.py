@@ -36,7 +36,7 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
 
     Checks checksums, record boundaries, the order of offsets and leader epochs, timestamps, every entry of both
     indexes, producer snapshots, and the checkpoints against the logs. Prints one line per finding (FILE: position:
-    cause) on standard output; the exit status is 1 if there is any.
+    cause) on standard output; the exit status is 1 if there is any finding.
     """
     require_directories(directories)
     files = NativeFileSystem(read_only=True)
@@ -74,7 +74,7 @@ def line(finding: Finding) -> str:
 
 
 def print_line(text: str, progress: Progress) -> None:
-    """Print the line of a finding, above the progress bar if both are on the same terminal."""
+    """Print the line of a finding; if the progress bar is on the same terminal, above the bar."""
     if is_terminal() and not progress.disable:
         progress.console.print(text, markup=False)
     else:
@@ -82,7 +82,7 @@ def print_line(text: str, progress: Progress) -> None:
 
 
 def new_progress() -> Progress:
-    """Return a progress bar on standard error, removed at the end and not drawn without a terminal."""
+    """Return a progress bar on standard error. It is removed at the end, and not drawn if there is no terminal."""
     screen = console(error=True)
     return Progress(
         TextColumn("{task.description}"),

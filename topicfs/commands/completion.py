@@ -20,7 +20,8 @@ from topicfs.examples import ExampleCommand
 def completion(shell: str) -> None:
     """Print a script for SHELL; after evaluating it, TAB completes commands, options, topics, files and groups.
 
-    Topics and groups are those of the directory in --data or TOPICFS_DATA, or of ./data. A cluster is not queried.
+    Topics and groups are completed from the directory in --data or TOPICFS_DATA, or from ./data. A cluster is not
+    queried.
     """
     from topicfs.main import cli
 

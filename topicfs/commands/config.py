@@ -1,4 +1,4 @@
-"""`topicfs config`: shows every setting with its source, and sets those of a topic without a mount."""
+"""`topicfs config`: shows every setting with its source, and sets a topic's settings; needs no mount."""
 
 from __future__ import annotations
 

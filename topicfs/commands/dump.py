@@ -59,8 +59,8 @@ def dump(
     """Print segments, indexes and producer snapshots in the text of kafka-dump-log.
 
     Nothing is changed or locked, so a broker or daemon may be running. Mismatches, such as between an index and its
-    segment, are printed on standard error at the end, as kafka-dump-log does; then the exit status is 1, as for a
-    file that cannot be dumped.
+    segment, are printed on standard error at the end, as kafka-dump-log does. The exit status is 1 after a mismatch,
+    and if a file cannot be dumped.
     """
     every_name = [*(name for name in files.split(",") if name), *names]
     if not every_name:
@@ -69,7 +69,7 @@ def dump(
         raise click.UsageError("choose one decoder: a segment has the records of one topic")
     decoder = RecordDecoder.TRANSACTIONS if transaction_log_decoder else None
     options = DumpOptions(decoder=RecordDecoder.OFFSETS if offsets_decoder else decoder, **of_the_dump)
-    # A program gets exactly kafka-dump-log's bytes; a terminal gets no control characters.
+    # A program gets the same bytes as from kafka-dump-log; a terminal gets no control characters.
     terminals = {False: sys.stdout.isatty(), True: sys.stderr.isatty()}
     has_errors = False
     for line in dump_files(every_name, options, NativeFileSystem(read_only=True)):

@@ -1,4 +1,4 @@
-"""`topicfs explain`: shows how a record is found, with the real numbers."""
+"""`topicfs explain`: shows how a record is found, with the numbers of each step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from topicfs.terminal import console
 def explain(name: str, *, as_program: bool, place: Place) -> None:
     """Explain how a record is found: every step of the lookup, with its numbers.
 
-    The steps are recorded from the search that readers use: which segments exist and which one was chosen, which
+    The steps are recorded from the search that readers use: which segments exist and which segment was chosen, which
     index slots the binary search read, where reading began, which batches were skipped. For a cluster: which broker
     got which requests, and the bytes sent and received.
     """
@@ -109,7 +109,7 @@ def explained(
             if found.found is None:
                 selectors.resolve(
                     selector, partition, isolation=isolation
-                )  # Raises the error with the reason.
+                )  # This call raises the error with the reason.
             lookups = [(f"timestamp {timestamp}", found)]
             meaning = f"the first record at or after {_shown(selector, timestamp)}"
         case selectors.TimeRange(start_timestamp, end_timestamp):

@@ -1,4 +1,4 @@
-"""`topicfs groups`: lists, describes, resets and deletes groups, with or without a daemon."""
+"""`topicfs groups`: lists, describes, resets and deletes groups, whether or not a daemon owns the directory."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from topicfs.storage.model import Offset, Timestamp, TopicPartition
 def groups() -> None:
     """List, describe, reset and delete groups of readers and queues, in the words of kafka-consumer-groups.
 
-    A group has one position in each partition, kept in __consumer_offsets as a broker keeps it; the position of a
-    queue (share group) is its start offset. While a daemon owns the directory, this goes through its mount, where
-    groups are files: MOUNT/@groups/billing/orders/0/position. Queues can be reset only while no daemon owns the
+    A group has one position in each partition, kept in __consumer_offsets as a broker keeps it. The position of a
+    queue (share group) is its start offset. While a daemon owns the directory, this command works through its mount,
+    where groups are files: MOUNT/@groups/billing/orders/0/position. Queues can be reset only while no daemon owns the
     directory.
     """
 
@@ -129,7 +129,7 @@ SCENARIOS: dict[str, Callable[[Any], scenarios.Scenario]] = {
     "to_datetime": lambda text: scenarios.to_time(scenarios.parse_datetime(text)),
     "by_duration": lambda text: scenarios.to_time(Timestamp(system_clock() - scenarios.parse_duration(text))),
 }
-"""The new position for each option of `reset`."""
+"""For each option of `reset`, the function that makes its scenario."""
 
 
 @groups.command(

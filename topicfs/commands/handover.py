@@ -1,4 +1,4 @@
-"""`topicfs handover` and `topicfs takeover`: move topics to a Kafka broker, and from one."""
+"""`topicfs handover` and `topicfs takeover`: move topics to a Kafka broker, and from a broker."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _hand_over(
     connection: Mapping[str, str],
     no_wait: bool,
 ) -> None:
-    """Do the next step; `connection` has librdkafka's settings: the broker, and how to connect."""
+    """Do the next step. `connection` has librdkafka's settings: the broker, and how to connect to it."""
     if _running(log_dirs):
         cluster = KafkaCluster(connection["bootstrap.servers"], connection)
         if work.placed and work.prepared:
@@ -166,10 +166,10 @@ def takeover(
 ) -> None:
     """Take the topics of a stopped Kafka broker into a data directory.
 
-    Records, offsets, topic IDs and settings are kept; a topic without its own retention.ms gets -1, because the
-    broker's default is not in its files. Positions of groups in the topics are taken along; the rest of Kafka's own
-    topics is left out. LOG_DIR is only read; name all log.dirs if the broker has several. This also holds with
-    --link: a segment that must change later is copied first. After an interruption, run the command again.
+    Records, offsets, topic IDs and settings are kept. A topic without its own retention.ms gets -1, because the
+    broker's default is not in its files. Positions of groups in the topics are also taken over; Kafka's own topics
+    are otherwise left out. LOG_DIR is only read, also with --link, because a segment that must change later is copied
+    first. Name all log.dirs if the broker has several. After an interruption, run the command again.
     """
     require_directories(log_dirs, of_broker=True)
     source = BrokerDirectories(

@@ -24,7 +24,7 @@ from topicfs.storage.topics.registry import read_copy
 
 
 def time(text: str) -> Timestamp:
-    """Parse a time as selectors do; an invalid one is a usage error."""
+    """Parse a time as selectors do. An invalid time is a usage error."""
     try:
         return parse_time(text)
     except TimeError as error:
@@ -72,12 +72,12 @@ def maintain(
         before = engine.warnings
         engine.maintain_now(moment)
         failed = any(line not in before for line in engine.warnings)
-    if failed:  # The engine has logged the error.
+    if failed:  # The engine has already logged the error.
         context.exit(1)
 
 
 def require_settings(directories: Sequence[Path]) -> None:
-    """Raise CorruptionError if the topics' settings cannot be read, because the due steps depend on them."""
+    """Raise CorruptionError if the topics' settings cannot be read: the due steps depend on these settings."""
     files = NativeFileSystem(read_only=True)
     for directory in directories:
         read_copy(directory, files)
@@ -138,7 +138,7 @@ def span(milliseconds: int) -> str:
 
 
 def as_json(step: PlannedStep) -> dict[str, Any]:
-    """Return a step for programs, with every number that the decision depends on."""
+    """Return a step for programs, including every number that the decision depends on."""
     common = {"topic": step.partition.topic, "partition": step.partition.partition}
     match step:
         case PlannedRoll():

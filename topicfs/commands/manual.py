@@ -59,7 +59,7 @@ RELATED = {
     "topicfs-umount": ("topicfs-mount(1)", "umount(8)"),
     "mount.topicfs": ("topicfs-mount(1)", "topicfs-umount(1)", "fstab(5)", "mount(8)", "umount(8)"),
 }
-"""Related pages for SEE ALSO by page, besides parent and child pages."""
+"""For each page, the related pages for SEE ALSO, besides parent and child pages."""
 MOUNT_USAGES = (
     ("mount -t topicfs", "DIR[,DIR]|kafka://HOST:PORT MOUNTPOINT [-o OPTION[,OPTION]…]"),
     ("mount.topicfs", "DIR[,DIR]|kafka://HOST:PORT MOUNTPOINT [-sfnv] [-o OPTION[,OPTION]…]"),

@@ -25,7 +25,7 @@ from topicfs.options import CLUSTER_METAVAR, checked_security, client_config_opt
 
 
 def beginning(text: str) -> int:
-    """Parse where copies begin; an invalid value is a usage error."""
+    """Parse where copies begin. An invalid value is a usage error."""
     if text in _BEGINNINGS:
         return _BEGINNINGS[text]
     if not text.startswith("@"):

@@ -1,4 +1,4 @@
-"""`topicfs mount` and `topicfs umount`."""
+"""`topicfs mount` and `topicfs umount`: show topics as files, and end the mount."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
 
 _LARGEST_ID = 2**32 - 2
-"""chown(2) takes the next number as "unchanged"."""
+"""Largest user or group ID. chown(2) takes the next number as "unchanged"."""
 _PERMISSIONS = 0o777
 
 
@@ -87,7 +87,7 @@ NEEDS_PYFUSE3 = (
     "pkg-config libfuse3-dev python3-dev fuse3; Fedora gcc pkgconf fuse3-devel python3-devel fuse3; Arch gcc pkgconf fuse3; "
     "Alpine gcc musl-dev linux-headers pkgconf fuse3-dev python3-dev fuse3. Without it there are topicfs append and topicfs cat"
 )
-"""Package names as in docs/install.md; a test compares them."""
+"""The error if pyfuse3 is missing. docs/install.md has the same package names; a test compares them."""
 
 
 @click.command(
@@ -220,9 +220,9 @@ NEEDS_PYFUSE3 = (
 def mount(context: click.Context, /, **given: object) -> None:
     """Mount the topics of DIR, of several, or of a Kafka cluster, at MOUNTPOINT, an existing, empty directory.
 
-    Then mkdir creates a topic, >> appends records, and cat, tail -f, grep and cp read them. One process at a time
-    owns a data directory. If one of several directories fails, only its own partitions go offline. Unmount with
-    `topicfs umount MOUNTPOINT`.
+    Then mkdir creates a topic, >> appends records, and cat, tail -f, grep and cp read records. Only one process at a
+    time owns a data directory. If one of several directories fails, only the partitions in it go offline. Unmount
+    with `topicfs umount MOUNTPOINT`.
     """
     # Import only here, so that the other commands work on machines without FUSE.
     try:
@@ -283,7 +283,7 @@ def mount(context: click.Context, /, **given: object) -> None:
 
 
 def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
-    """Add how the directories replicate to a mount's options. Raises click.UsageError."""
+    """Add the replication of the directories to a mount's options. Raises click.UsageError."""
     replicas, without = options.pop("replicas", None), options.pop("without", ())
     if of_cluster and (replicas is not None or without):
         raise click.UsageError(
@@ -299,7 +299,7 @@ def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
 
 
 def _reread(file: Path, replicas: object) -> EngineConfig:
-    """Read the settings again, with the number of replicas as it was given. Raises InvalidConfigError, OSError."""
+    """Read the settings again, and apply the given number of replicas. Raises InvalidConfigError, OSError."""
     found = read_config(file).config
     return found._replace(replication_factor=replicas) if isinstance(replicas, int) else found
 
@@ -313,7 +313,7 @@ def _opener(
     cache_bytes: int | None,
     compression: str | None,
 ) -> Callable[[], Engine]:
-    """Return a function that opens a cluster in the daemon, whose working directory may differ.
+    """Return a function that opens a cluster in the daemon, whose working directory may differ from the caller's.
 
     Raises StorageError, OSError.
     """

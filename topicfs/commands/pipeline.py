@@ -208,7 +208,7 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
 
 
 def _made_place(place: SparkPlace) -> SparkPlace:
-    """Return the place; a missing data directory is created, as by every command that creates topics."""
+    """Return the place. If its data directory is missing, create it, as every command that creates topics does."""
     if place.without:
         raise click.UsageError("--without is for replicas; restore into a directory without replicas")
     if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
@@ -225,7 +225,7 @@ def _run_into_topic(
     target_place: SparkPlace | None,
     **of_the_job: Any,
 ) -> None:
-    """Run a job that appends to a topic, and commit its progress. `run` gets the session and the job's options."""
+    """Run a job that appends to a topic, and commit its progress. `run` takes the session and the job's options."""
     require_checkpoint(commit_group, checkpoint)
     target_place = found_target(target_place or place, of_the_job["target"])
     place = found(place, of_the_job["source"], checkpoint=checkpoint)

@@ -1,4 +1,4 @@
-"""`topicfs replicas` and `topicfs topics replicas`: show and change replicas, their number and directories."""
+"""`topicfs replicas` and `topicfs topics replicas`: show replicas, and change their number and directories."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) ->
 
 
 class _Owner:
-    """The owner of the directories, which changes replicas: a daemon through its mount, or this process."""
+    """The owner of the directories, which changes the replicas: either a daemon, through its mount, or this process."""
 
     def __init__(self, owner: Path | Engine) -> None:
         self._owner = owner

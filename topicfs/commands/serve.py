@@ -1,4 +1,4 @@
-"""`topicfs serve`: serves a data directory to Kafka clients, without a mount."""
+"""`topicfs serve`: serves a data directory to Kafka clients; needs no mount."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def serve(
             serving.serve(engine, settings)
             reloading = SettingsReload(rereads, engine, settings, Reports(system_clock), terminal=True)
             reloading.applied = serving.reconfigure
-            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it.
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP; in that case, keep ignoring it.
                 signal.signal(
                     signal.SIGHUP, lambda *_: (reload_asked if reloading.is_asked_for else ended).set()
                 )
@@ -98,7 +98,7 @@ def serve(
 
 
 def _reread(config: Path) -> EngineConfig:
-    """Reload the settings (InvalidConfigError, OSError)."""
+    """Reload the settings. Raises InvalidConfigError, OSError."""
     return read_config(config).config
 
 

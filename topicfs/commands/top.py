@@ -73,7 +73,7 @@ def top(place: Place, *, client_config: Path | None, once: bool, as_program: boo
 
 
 def source_of(place: Place) -> TopSource:
-    """Return the source for a place: a mount, also of the daemon that owns a directory, or the place itself."""
+    """Return the source for a place: a mount (also for a directory that a daemon has mounted), or the place itself."""
     from topicfs.groups.location import serving_mount
     from topicfs.top.engine_source import EngineSource
     from topicfs.top.mount_source import MountSource
@@ -138,7 +138,7 @@ def _watch(source: TopSource, interval: float) -> None:
             except Exception as error:  # noqa: BLE001 - whatever it is, the screen tells it, and looks again
                 samples.append(error)
             wanted.set()
-            # Sampling takes at most a fifth of the time: slow sampling is done less often.
+            # Sampling takes at most a fifth of the time, so slow sampling is done less often.
             pause = max(interval, 4 * (time.monotonic() - began))
 
     threading.Thread(target=look, name="look", daemon=True).start()
@@ -169,7 +169,7 @@ def _watch(source: TopSource, interval: float) -> None:
 
 
 def _load(source: TopSource, screen: TopScreen, *, record: bool) -> None:
-    """Load the partitions or the newest record of the opened topic; the screen shows an error in a line."""
+    """Load the partitions or the newest record of the opened topic. The screen shows an error in one line."""
     topic = screen.opened
     try:
         if record and topic is not None:

@@ -1,4 +1,4 @@
-"""`topicfs topics`: creates, lists, describes and deletes topics without a mount."""
+"""`topicfs topics`: creates, lists, describes and deletes topics; needs no mount."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _partitions(topic: Topic) -> Table:
 
 
 def _size(*log_bytes: int | None) -> str:
-    """Return the sum of sizes; `-` if one is unknown."""
+    """Return the sum of the sizes; `-` if a size is unknown."""
     known = [size for size in log_bytes if size is not None]
     return decimal(sum(known)) if len(known) == len(log_bytes) else "-"
 
@@ -217,7 +217,7 @@ def _row(status: PartitionStatus) -> tuple[str, ...]:
 class Brought(NamedTuple):
     name: str
     state: str
-    """`online`, or the reason why not."""
+    """`online`, or the reason why the partition is not online."""
 
 
 @topics.command(
@@ -245,7 +245,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
     for place in wanted:
         parse_path(place)
     with opened_or_mounted(directories) as owner:
-        # Opening has tried every partition already.
+        # Opening the directories has already tried every partition.
         brought = list(
             through_mount(owner, wanted) if isinstance(owner, Path) else through_engine(owner, wanted)
         )
@@ -261,7 +261,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
 
 
 def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]:
-    """Yield the states of the requested partitions, or of the offline ones."""
+    """Yield the states of the requested partitions, or of all offline partitions."""
     for topic in engine.topics().values():
         for number, partition in topic.partitions().items():
             name = f"{topic.name}/{number}"
@@ -277,7 +277,8 @@ def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought
         name = f"{path.parent.parent.name}/{path.parent.name}"
         if not _is_asked_for(name, wanted):
             continue
-        # Check each again: loading the first one of a directory may bring all back.
+        # Check each partition again, because loading the first partition of a directory may bring all of its
+        # partitions back.
         if _state(path) == ONLINE:
             if wanted:
                 yield Brought(name, ONLINE)

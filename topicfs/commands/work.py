@@ -28,13 +28,13 @@ from topicfs.storage.errors import RecordNotHeldError, StorageError
 from topicfs.storage.messages import reason_of
 
 REJECTS = 65
-"""Exit status (EX_DATAERR) by which a command rejects its record for good."""
+"""Exit status (EX_DATAERR) with which a command rejects its record permanently."""
 
 GIVEN_UP = 3
 """Exit status of `topicfs work` if records were rejected."""
 
 FIRST_RENEWAL_SECONDS = 0.3
-"""A third of the shortest possible lease; shorter commands need no renewal."""
+"""A third of the shortest possible lease. Commands that run for a shorter time need no renewal."""
 
 RECONNECT_SECONDS = 0.5
 DISCONNECTED = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})
@@ -94,7 +94,7 @@ def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: 
 def _sources(
     place: Place, group: str, topic: str, *, waits: bool
 ) -> Iterator[tuple[Callable[[], JobSource], Reconnect]]:
-    """Yield functions that open a session: of the daemon's mount, or of an engine in this process."""
+    """Yield a function that opens a session, of the daemon's mount or of an engine here, and one that reconnects."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:
         check_group_name(group)
@@ -130,7 +130,7 @@ def _wait_for_daemon(place: Place, error: OSError) -> bool:
 
 
 class Workers:
-    """Threads that take records and run the command for each; used once, by the main thread."""
+    """Threads that take records and run the command for each record. Used once, by the main thread."""
 
     def __init__(
         self, new_source: Callable[[], JobSource], reconnect: Reconnect, command: Sequence[str]
@@ -140,26 +140,28 @@ class Workers:
         self._command = command
         self._lock = threading.Lock()
         self._running: dict[int, subprocess.Popen[bytes] | None] = {}
-        """The running commands by thread; None while a thread holds a record whose command has not started."""
+        """The running command of each thread; None while the thread holds a record whose command has not started."""
         self._stopping = False
         self._alive = 0
         self._signaled = False
         self._interrupted = False
         self._heard, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        """One byte per event: the number of a signal, written as it arrives; 0: a worker has ended."""
+        """One byte per event: the number of a signal, written when the signal arrives; 0 means that a worker has
+        ended.
+        """
         self.failures: list[Exception] = []
         self.has_rejected = False
 
     def run(self, jobs: int) -> bool:
         """Work with `jobs` threads until all have ended; return whether Ctrl-C ended them.
 
-        After a signal, or after a thread fails, no new record is started, and running commands finish. Later signals
-        are ignored from the end of this method on, so that the exit status is reliable.
+        After a signal, or after a thread fails, no new record is started, and running commands finish. From the end
+        of this method on, signals are ignored, so that the exit status is reliable.
         """
         handlers = {number: signal.getsignal(number) for number in ENDINGS}
         before = signal.set_wakeup_fd(self._tell)
         for number in ENDINGS:
-            if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP.
+            if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP; in that case, keep ignoring it.
                 signal.signal(number, lambda _number, _frame: None)
         self._alive = jobs
         heard = select.poll()  # select(2) cannot handle descriptors above 1,023.
@@ -179,7 +181,7 @@ class Workers:
         return self._interrupted
 
     def _heed(self) -> bool:
-        """Handle the events so far; return whether no new record should be started. The caller holds the lock."""
+        """Handle all events that have arrived; return whether no new record should be started. Called with the lock."""
         with suppress(BlockingIOError):
             for number in os.read(self._heard, 4096):
                 if number and number not in ENDINGS:

@@ -15,10 +15,10 @@ Arrow: TypeAlias = Any
 """pyarrow has no type annotations."""
 
 ARROW_GROUP_BYTES = 32 * 2**20
-"""Bytes of records written at a time, as a row group of Parquet; memory use is about twice this."""
+"""Bytes of records that are written at a time, in Parquet as a row group. Memory use is about twice this number."""
 GROUP_ROWS = 2**17
 ARROW_READ_BYTES, READ_ROWS = 8 * 2**20, 2**15
-"""Bytes and rows at which a reader's batch is returned: a program holds several batches at a time."""
+"""A reader returns a batch when it has this many bytes or rows. A program holds several batches at a time."""
 
 
 class ArrowMissingError(Exception):
@@ -62,7 +62,7 @@ class ArrowBatches:
 
 
 def batch_reader(ranges: Sequence[RecordRange], isolation: Isolation) -> Arrow:
-    """Return a `pyarrow.RecordBatchReader` of ranges, one after the other. Raises ArrowMissingError."""
+    """Return a `pyarrow.RecordBatchReader` of the ranges, one after the other. Raises ArrowMissingError."""
     pa = _arrow()
     from topicfs.pipeline.source.arrow import SCHEMA
 
@@ -113,7 +113,7 @@ def parquet(output: BinaryIO) -> ArrowBatches:
 
 
 class _Counted:
-    """A file that counts its position, because pipes have none."""
+    """A file that counts its position, because a pipe has no position."""
 
     closed = False
 

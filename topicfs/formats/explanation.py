@@ -20,7 +20,7 @@ SHOWN_NEIGHBORS = 3
 """How many segments or skipped batches are listed on either side of the chosen one."""
 
 EXPLAINED_BYTES = 60
-"""How many bytes of a key or value are shown at most."""
+"""The largest number of bytes of a key or value that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _index_text(number: int, step: trace.IndexSearched) -> Iterator[Text]:
         yield _line(f"{number} index", f"{step.file} has no entry yet: from the start of the segment")
         return
     yield _line(f"{number} index", f"{step.file}, {entries}: binary search for {step.target}")
-    # The search may visit a slot twice; show it once.
+    # The search may visit a slot twice, but the slot is shown once.
     for probe in dict.fromkeys(step.probes):
         side = "above" if probe.key > step.target else "equal" if probe.key == step.target else "below"
         yield _line(
@@ -153,7 +153,7 @@ def _index_text(number: int, step: trace.IndexSearched) -> Iterator[Text]:
 
 
 def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
-    """List the skipped batches or segments: of many only the first and last ones."""
+    """List the skipped batches or segments. If there are many, list only the first and last of them."""
     skipped = len(steps) - 2 * SHOWN_NEIGHBORS
     for index, step in enumerate(steps):
         label = f"{number} segment" if isinstance(step, trace.SegmentPassed) and not index else ""

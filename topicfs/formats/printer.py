@@ -38,11 +38,13 @@ class TemplateError(ValueError):
 class Template:
     r"""A template with the tokens of kcat 1.7.1, such as `%o %k %s\n`, filled in for each record.
 
-    %s %S %R value; its length, -1 for null; the same as four bytes, big-endian %k %K key; its length, -1 for null %T
-    %h timestamp in milliseconds, -1 for none; headers as name=value,name=value %t %p %o topic, partition, offset \n
-    \r \t \\ \xHH %%
+        %s %S %R          value; its length, -1 for null; the same as four bytes, big-endian
+        %k %K             key; its length, -1 for null
+        %T %h             timestamp in milliseconds, -1 for none; headers as name=value,name=value
+        %t %p %o          topic, partition, offset
+        \n \r \t \\ \xHH %%
 
-    A null value or key is printed as nothing.
+    Nothing is printed for a null value or key.
     """
 
     def __init__(self, text: str) -> None:
@@ -116,7 +118,7 @@ class FormatPrinter(Protocol):
 def printer_of(text: str, output: BinaryIO, isolation: Isolation) -> FormatPrinter:
     """Return the printer of a format. Raises click.BadParameter for an invalid format.
 
-    Raises ClickException if a library is missing, or for a terminal.
+    Raises ClickException if a library is missing, or if a binary format would be printed on a terminal.
     """
     if text in (ARROW, PARQUET):
         if output.isatty():

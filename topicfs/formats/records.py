@@ -40,7 +40,7 @@ class Ranges(NamedTuple):
 def ranges_of(engine: LogEngine, path: TopicPath, isolation: Isolation) -> Ranges:
     """Return the current records of a path.
 
-    Raises SelectorError if it selects none, InvalidNameError for a file without records, UnknownTopicError.
+    Raises SelectorError if the path selects none, InvalidNameError for a file without records, UnknownTopicError.
     """
     if any(path.name.endswith(suffix) for suffix in SUFFIXES):
         raise InvalidNameError(f"{path}: a format replaces the suffix; write the path without it")
@@ -93,9 +93,9 @@ def _one(partition: Partition, offset: Offset) -> RecordRange:
 
 
 RECORD_FETCH_BYTES, SMALLEST_RECORD_FETCH_BYTES = 2**20, 2**10
-"""Size of a fetch from a partition; smaller if many partitions are merged."""
+"""Size of a fetch from a partition, and the smallest size if many partitions are merged."""
 MAX_HELD_BATCH_BYTES = 64 * 2**20
-"""Memory limit for the batches of all partitions; at least one batch of each is held."""
+"""Memory limit for the batches of all partitions. At least one batch of each partition is held."""
 
 
 class RecordSlice(NamedTuple):

@@ -30,7 +30,7 @@ class Job:
     """The record in the fields of `take.json`."""
 
     def environment(self) -> dict[str, str]:
-        """Return a command's environment variables for the record, without a key that no environment can hold."""
+        """Return a command's environment variables for the record. Leaves out a key that no environment can hold."""
         told = {
             "TOPICFS_TOPIC": self.record_name.topic,
             "TOPICFS_PARTITION": str(self.record_name.partition),
@@ -48,13 +48,13 @@ class JobSource(Protocol):
     """One session of a queue."""
 
     def take(self) -> Job | None:
-        """Take the next record, and wait for one if the session waits. None: there is none, and it does not wait."""
+        """Take the next record. If there is none, wait for one if the session waits; otherwise return None."""
 
     def renew(self, job: Job) -> float:
         """Renew the record's lease; return its length in seconds."""
 
     def acknowledge(self, job: Job, word: Acknowledgement) -> bool:
-        """Acknowledge a record; durable on return. Return whether the queue has rejected it."""
+        """Acknowledge a record; return whether the queue has rejected it. The acknowledgement is durable on return."""
 
     def close(self) -> None:
         """Release all held records."""

@@ -1,4 +1,4 @@
-"""Finds the groups for a command: in the mount of the daemon that owns the directory, or in an own engine."""
+"""Finds the groups for a command: in the mount of the daemon that owns the directory, or in an engine that it opens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.disk.lock import find_holder
 
 
 def serving_mount(place: Place) -> Path | None:
-    """Return the mount of the daemon that owns the directories, run by this user or root; None if not visible."""
+    """Return the mount of the daemon that owns the directories; None if no mount of this user or root is visible."""
     for directory in place.directories:
         holder = find_holder(directory) if directory.is_dir() else None
         if holder is not None:

@@ -44,7 +44,7 @@ def _partition(text: str) -> TopicPartition:
 
 
 def parse_status(name: str, text: str) -> GroupView:
-    """Parse the `status` of a group; for a queue, everything but its positions."""
+    """Parse the `status` of a group. For a queue, the positions are left out."""
     values = {"type": CONSUMER, "assignor": "-", "coordinator": ""}
     members: list[MemberView] = []
     places: list[PartitionPosition] = []
@@ -95,7 +95,7 @@ class MountGroups:
             try:
                 found.append(parse_status(name, self._status(name)))
             except UnknownGroupError:
-                continue  # It was deleted meanwhile.
+                continue  # The group was deleted meanwhile.
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ESTALE):
                     raise

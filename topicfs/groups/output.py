@@ -26,7 +26,7 @@ def say_json(value: object) -> None:
 
 
 def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
-    """Print the names, or a table with their states."""
+    """Print the names of the groups, or a table with their states."""
     if state:
         say_table("GROUP STATE TYPE", groups)
     else:
@@ -35,7 +35,7 @@ def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
 
 
 def say_positions(group: GroupView) -> None:
-    """Print a group's position in each partition, and its reader."""
+    """Print a group's position in each partition, and the partition's reader."""
     rows = []
     for place in group.places:
         member = group.member_of(place.partition)
@@ -46,7 +46,7 @@ def say_positions(group: GroupView) -> None:
 
 
 def say_members(group: GroupView) -> None:
-    """Print the members and their partitions."""
+    """Print the members of a group and the members' partitions."""
     rows = (
         (
             group.name,

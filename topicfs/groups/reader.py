@@ -1,4 +1,4 @@
-"""The group member of `topicfs cat --group`: reads through the daemon's mount, or with an own engine."""
+"""The group member of `topicfs cat --group`: reads through the daemon's mount, or with an engine that it opens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shown(NamedTuple):
 
 
 def file_of(group: str, path: str, *, follow: bool) -> str:
-    """Return the member's file for `orders/log.kv`: `drain`, or `log` with `follow`. Raises InvalidNameError."""
+    """Return the member's file for `orders/log.kv`: `drain.kv`, or `log.kv` with `follow`. Raises InvalidNameError."""
     check_group_name(group)
     topics, _, name = path.strip("/").partition("/")
     suffix = (name or "log").removeprefix("log")

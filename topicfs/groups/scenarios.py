@@ -1,4 +1,4 @@
-"""The ways to reset positions, with the names of kafka-consumer-groups: each computes an offset in a partition."""
+"""The ways to reset positions, with the names of kafka-consumer-groups. Each way computes an offset in a partition."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 _NUMBER = re.compile("[0-9]{1,19}")
-"""Matches numbers of about 64 bits."""
+"""Matches numbers of up to about 64 bits."""
 Scenario: TypeAlias = Callable[[GroupAdmin, TopicPartition, Offset | None], Offset | None]
-"""Returns the new offset in a partition, given the group's present offset or None; None: no position is set."""
+"""Returns the new offset in a partition, given the group's present offset (or None). The result None sets no
+position.
+"""
 
 
 def to_earliest(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
@@ -42,7 +44,7 @@ def to_offset(offset: int) -> Scenario:
 
 
 def shift_by(count: int) -> Scenario:
-    """Go forward, or back for a negative number."""
+    """Move the position forward or, if `count` is negative, back."""
 
     def shifted(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
         if present is None:
@@ -53,7 +55,7 @@ def shift_by(count: int) -> Scenario:
 
 
 def to_time(timestamp: Timestamp) -> Scenario:
-    """Go to the first record at or after a time, or else to the end."""
+    """Go to the first record at or after a time; if there is none, to the end."""
     timestamp = max(Timestamp(0), timestamp)  # A query for a time before 1970 is not possible.
 
     def at(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
@@ -65,7 +67,7 @@ def to_time(timestamp: Timestamp) -> Scenario:
 
 
 def parse_datetime(text: str) -> Timestamp:
-    """Parse a time of selectors or of Kafka's tool; UTC without a zone. Raises InvalidPositionError."""
+    """Parse a time as selectors or Kafka's tool write it; without a zone, it is UTC. Raises InvalidPositionError."""
     try:
         return parse_time(text)
     except TimeError:
@@ -139,7 +141,7 @@ def export(resets: Sequence[Reset]) -> str:
 
 
 def parse_export(text: str) -> dict[TopicPartition, int]:
-    """Parse the result of `export`. Raises InvalidPositionError."""
+    """Parse text that `export` returned. Raises InvalidPositionError."""
     found = {}
     for number, row in enumerate(csv.reader(StringIO(text)), 1):
         if not row:

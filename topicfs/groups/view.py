@@ -37,9 +37,9 @@ class PartitionPosition:
     partition: TopicPartition
     position: Offset | None
     end_offset: Offset
-    """The last stable offset."""
+    """The last stable offset of the partition."""
     lag: int | None
-    """None if it is unknown."""
+    """The lag; None if it is unknown."""
     committed_by: str = ""
 
     @property
@@ -60,7 +60,7 @@ class GroupView:
 
     @property
     def lag(self) -> int | None:
-        """The total lag of all partitions; None if one is unknown."""
+        """The total lag over all partitions; None if the lag of a partition is unknown."""
         return known_sum(place.lag for place in self.places)
 
     @property
@@ -79,7 +79,10 @@ class PositionBounds(NamedTuple):
 
 
 class GroupAdmin(Protocol):
-    """Reads and changes groups, over an engine or through a mount. Calls raise StorageError or OSError; UnknownGroupError for an unknown group."""
+    """Reads and changes groups, over an engine or through a mount. All calls may raise StorageError or OSError.
+
+    They raise UnknownGroupError for an unknown group.
+    """
 
     def listed(self) -> Sequence[GroupSummary]: ...
 
@@ -91,7 +94,7 @@ class GroupAdmin(Protocol):
     def bounds(self, partition: TopicPartition) -> PositionBounds: ...
 
     def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
-        """Return the offset of the first record at or after a time; None if there is none."""
+        """Return the offset of the first record at or after a time; None if there is no such record."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         """Set positions of a group without members. Raises GroupNotEmptyError."""

@@ -1,4 +1,4 @@
-"""`--commit-group GROUP`: commits a job's progress as a group's positions, to show its lag like any reader's."""
+"""`--commit-group GROUP`: commits a job's progress as a group's positions, so that its lag is shown as any reader's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def offsets_done(checkpoint: Path) -> StreamState:
         CHECKPOINT/commits/7    batch 7 is done
 
     The result is empty before the first batch. Our format and Spark's Kafka connector write a source's offsets in the
-    same way. Raises PipelineError for files that are not those of a checkpoint, OSError.
+    same way. Raises PipelineError if the files are not those of a checkpoint, OSError.
     """
     done = [int(one.name) for one in (checkpoint / "commits").glob("*") if one.name.isdecimal()]
     if not done:
@@ -59,7 +59,7 @@ def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
 
 
 def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | None) -> None:
-    """Commit the progress in a checkpoint as the positions of `group`, through the daemon of `place` if one runs.
+    """Commit the progress in a checkpoint as the positions of `group`; if a daemon runs for `place`, through its mount.
 
     Raises GroupNotEmptyError for a group with members, StorageError, OSError.
     """
@@ -89,7 +89,7 @@ def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -
 
 
 def _topic_ids(place: SparkPlace, state: StreamState) -> dict[str, str | None]:
-    """Return the present IDs of a state's topics, without deleted topics."""
+    """Return the present IDs of a state's topics; leaves out deleted topics."""
     if place.is_kafka:
         from topicfs.pipeline.places.cluster_records import opened_cluster
 

@@ -1,4 +1,4 @@
-"""The options for a job's places on the command line: data directories as everywhere, or a Kafka cluster."""
+"""The options for a job's places on the command line: data directories, as for other commands, or a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE = "DIR[,DIR]|kafka://HOST:PORT"
 
 
 def parse_place(text: str) -> SparkPlace:
-    """Parse the value of the option (click.BadParameter)."""
+    """Parse the value of the option. Raises click.BadParameter."""
     try:
         refuse_broker(text)
         return place_of(text)
@@ -30,7 +30,8 @@ def parse_place(text: str) -> SparkPlace:
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--data PLACE` (default: the environment, then ./data), `--without DIR` and `--client-config FILE`: `place`.
 
-    `--client-config` also applies to a `target_place` that is a cluster, and `--without` to one of directories.
+    If the job has a `target_place`, `--client-config` also applies to it if it is a cluster, and `--without` if it is
+    directories.
     """
 
     @functools.wraps(command)
@@ -75,8 +76,8 @@ target_place_option = click.option(
 def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None) -> SparkPlace:
     """Return the same place with absolute directories. Raises StorageError before Spark starts if it does not exist.
 
-    It also raises if a data directory has none of `topics` (separated by commas), unless the job's `checkpoint`
-    exists: then the job goes on without a topic that was deleted.
+    Also raises StorageError if a data directory has none of `topics` (separated by commas), unless the job's
+    `checkpoint` exists: in that case the job continues although a topic was deleted.
     """
     if place.is_kafka:
         from topicfs.pipeline.places.place import require_reachable
@@ -95,7 +96,7 @@ def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None
 
 
 def found_target(place: SparkPlace, topic: str) -> SparkPlace:
-    """Check the place of a job's target topic, like `found`. Raises UnknownTopicError, PolicyViolationError."""
+    """Check the place of a job's target topic as `found` does. Raises UnknownTopicError, PolicyViolationError."""
     place = found(place)
     if not place.is_kafka:
         from topicfs.pipeline.sink.layout import read_layout

@@ -1,6 +1,7 @@
 """The progress of a job as a bar on standard error, drawn by a thread and removed at the end.
 
-It is read from the Spark session, which it never changes; what Spark does not report is left out.
+The thread reads the progress from the Spark session and never changes the session. What Spark does not report is not
+shown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class JobProgress(NamedTuple):
-    """Work done and work left, as far as known."""
+    """Work done and work left, as far as Spark reports them."""
 
     tasks: int = 0
     """Finished tasks of the stages that have started."""
@@ -38,7 +39,7 @@ class JobProgress(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Records if they are counted, else tasks."""
+        """Number of records if they are counted, otherwise of tasks."""
         return self.tasks if self.records is None else self.records
 
     @property
@@ -51,7 +52,7 @@ class JobProgress(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Progress so far, because Spark no longer reports finished stages and micro-batches."""
+    """The progress until now. It is kept here, because Spark no longer reports finished stages and micro-batches."""
 
     stages: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Finished and total tasks, by stage."""
@@ -112,7 +113,7 @@ STARTING = "Spark starts"
 
 
 class ProgressBar:
-    """One line with the progress of one job. Not drawn without a terminal."""
+    """One line with the progress of a job. Not drawn if there is no terminal."""
 
     def __init__(self, job: str, progress: Progress) -> None:
         self._progress = progress
@@ -146,7 +147,7 @@ class ProgressBar:
                 return
 
     def say(self, line: str) -> None:
-        """Print a line above the bar; without a bar, on standard error."""
+        """Print a line above the bar; if no bar is drawn, on standard error."""
         if self.is_drawn:
             self._progress.console.print(plain(line))
         else:
@@ -161,7 +162,7 @@ def progress_bar(job: str) -> Iterator[ProgressBar]:
     """Yield a bar that is removed when the block ends."""
     screen = console(error=True)
     if screen.is_terminal:
-        # A duplicate, because the usual descriptor is redirected while Spark starts.
+        # Use a duplicate, because the usual descriptor is redirected while Spark starts.
         screen.file = os.fdopen(os.dup(screen.file.fileno()), "w")
     progress = Progress(
         SpinnerColumn(),

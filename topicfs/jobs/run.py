@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, as_program: bool) -> None:
-    """Print a job's rows: as JSON on request, as a table on a terminal, else as fields separated by tabs."""
+    """Print a job's rows: as JSON on request, as a table on a terminal, otherwise as fields separated by tabs."""
     if as_program:
         click.echo(json.dumps([dict(row) for row in rows], default=str))
     elif is_terminal():
@@ -51,7 +51,8 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
 def _for_people(value: Any) -> Text:
     if value is None:
         return Text("-")
-    # Partitions and offsets are more like names, but long ones are easier to read in groups.
+    # Partitions and offsets are more like names than like amounts, but long numbers are easier to read in
+    # groups.
     return Text(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _plain(value))
 
 
@@ -60,7 +61,7 @@ def _plain(value: Any) -> str:
 
 
 _LAST_DATE = 253_402_300_799_999
-"""A time after the year 9999 is printed as a number."""
+"""A time in milliseconds after this one (after the year 9999) is printed as a number."""
 
 
 def as_time(column: str) -> str:
@@ -78,9 +79,9 @@ _MISSING = "a topic does not exist in the cluster"
 
 
 def cause(error: Exception) -> str:
-    """Return the cause in one line: the message of our own error or of Kafka's, else Spark's first line.
+    """Return the cause in one line: the message of an error of topicfs or Kafka, otherwise Spark's first line.
 
-    In an error from Java the first line names only the failed call; a later line has the exception.
+    The first line of an error from Java names only the failed call; a later line has the exception.
     """
     text = str(error)
     own = raised_in(text)
@@ -98,7 +99,7 @@ def cause(error: Exception) -> str:
 
 
 _MASTER, _SETTINGS, _AS_PROGRAM = "topicfs.spark.master", "topicfs.spark.settings", "topicfs.job.json"
-"""Keys in click's context for the options of every job, until it runs."""
+"""Keys in click's context. They store the options of every job until the job runs."""
 
 
 def job_options() -> list[click.Parameter]:
@@ -131,7 +132,7 @@ def job_options() -> list[click.Parameter]:
 
 
 def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkPlace] = ()) -> None:
-    """Run a job in a new session that reaches `places`, and print its rows (StorageError).
+    """Run a job in a new session that reaches `places`, and print its rows. Raises StorageError.
 
     `job` must import Spark modules itself, because they are available only after the session was created.
     """
@@ -157,7 +158,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkP
 def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
     """Yield a file for the standard error of Spark's processes while a bar is drawn.
 
-    Important lines of our own are printed at the end; with --debug, a failed job prints everything.
+    Lines that topicfs marks as important are printed at the end. With --debug, a failed job prints all lines.
     """
     if not drawn.is_drawn:
         yield None

@@ -1,6 +1,6 @@
 """Samples of data directories that another process may write, and of a cluster.
 
-A read-only engine shows the state when it was opened, so it is opened again for each sample.
+A read-only engine shows the state at the time when it was opened, so it is opened again for each sample.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topicfs.storage.model import Record
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 MAX_CLUSTER_SIZES = 200
-"""Up to this many partitions of a cluster, their sizes are queried: each takes a request to a broker."""
+"""Up to this many partitions of a cluster, their sizes are queried. Each size takes a request to a broker."""
 TOP_SHOWN_BYTES = 4096
 """How many bytes of a key or a value are shown."""
 

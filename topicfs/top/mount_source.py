@@ -1,4 +1,4 @@
-"""Samples of a mount: its `@metrics`, which takes one read, and the programs that have its files open."""
+"""Samples of a mount: its `@metrics`, read in one piece, and the programs that have the mount's files open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 4096
 GROUPS = ("@groups", "@queues")
 
 Series = dict[str, dict[tuple[str, ...], float]]
-"""The values of each metric, by its label values in the order of the labels' names."""
+"""For each metric, its values by label values, which are in the order of the labels' names."""
 
 
 class OpenFile(NamedTuple):
@@ -32,7 +32,7 @@ class OpenFile(NamedTuple):
 
 
 def open_files(mountpoint: Path, proc: Path = PROC) -> Iterator[OpenFile]:
-    """Yield the open files of topics in a mount; a file that a program has open twice is yielded twice."""
+    """Yield the open files of topics in a mount. A file that a program has open twice is yielded twice."""
     prefix = f"{mountpoint}/"
     for process in processes(proc):
         with suppress(OSError):

@@ -11,13 +11,13 @@ from typing import Protocol
 class TopicSample:
     partitions: int
     records: int
-    """Total offsets between log start and log end of all partitions."""
+    """Sum over all partitions of the number of offsets between log start and log end."""
     end_offsets: int | None = None
     """Sum of the log ends; None if unknown."""
     log_bytes: int | None = None
     """Total size of the batches; None if unknown."""
     appended_records: int
-    """Counter that grows with each appended record; `appended_bytes` likewise with bytes."""
+    """Counter that grows with each appended record. `appended_bytes` grows with the record's bytes."""
     appended_bytes: int | None
     lags: Mapping[str, int] = field(default_factory=dict)
     """The total lag of each group."""
@@ -34,7 +34,7 @@ class PartitionSample:
     start_offset: int
     end_offset: int
     state: str
-    """`online`, or the reason why not."""
+    """`online`, or the reason why the partition is not online."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class TopSource(Protocol):
         """Return the partitions of a topic, by number."""
 
     def newest_record(self, topic: str) -> str:
-        """Return the newest record of a topic as text for people; empty if there is none."""
+        """Return the newest record of a topic as text for people; empty if the topic has no record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class TopRow:
     topic: str
     partitions: int
     records_per_second: float | None
-    """None until there are two samples."""
+    """Records per second; None until there are two samples."""
     bytes_per_second: float | None
     records: int
     end_offsets: int | None
@@ -102,7 +102,7 @@ def _row(
 ) -> TopRow:
     seconds = 0.0 if before is None else now.at - before.at
     records, size = (None, None) if earlier is None else (earlier.appended_records, earlier.appended_bytes)
-    if before is not None and earlier is None:  # It is new, so all its records are.
+    if before is not None and earlier is None:  # The topic is new, so all its records are new.
         records, size = 0, 0
     furthest = max(topic.lags.items(), key=lambda one: (one[1], one[0]), default=None)
     return TopRow(
@@ -122,8 +122,8 @@ def _row(
 
 
 def rate_of(now: int | None, before: int | None, seconds: float) -> float | None:
-    """Return the growth per second; None if unknown."""
+    """Return the growth per second; None if a number is unknown."""
     if now is None or before is None or seconds <= 0:
         return None
-    # It decreased: the topic was created again, or retention removed more than was appended.
+    # The number decreased: the topic was created again, or retention removed more than was appended.
     return max(now - before, 0) / seconds

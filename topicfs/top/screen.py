@@ -40,7 +40,7 @@ def _programs(programs: Sequence[str]) -> str:
 
 class TopColumn(NamedTuple):
     key: str
-    """The key that sorts the table by this column; empty if there is none."""
+    """The key that sorts the table by this column; empty if no key does."""
     title: str
     field: str
     """The field of TopRow that the column shows."""
@@ -52,7 +52,7 @@ class TopColumn(NamedTuple):
         return self.spelled(getattr(row, self.field))
 
     def value(self, row: TopRow) -> float:
-        """Return the number for sorting, largest first; for programs, their count."""
+        """Return the number by which rows are sorted, largest first; for programs, their count."""
         found = getattr(row, self.field)
         return -1 if found is None else len(found) if isinstance(found, tuple) else found
 
@@ -110,10 +110,10 @@ class TopScreen:
     problem: str = ""
     """Why the last sample failed."""
     page: int = 10
-    """Rows that PgUp and PgDn move: as many as were last shown."""
+    """Number of rows that PgUp and PgDn move: as many as were last shown."""
 
     def show(self, sample: TopSample, rows: list[TopRow]) -> None:
-        """Show newer rows; the selection stays on its topic."""
+        """Show new rows. The selected topic stays selected."""
         self.sample, self.rows, self.problem = sample, rows, ""
 
     def show_partitions(self, partitions: list[PartitionSample], at: float) -> None:
@@ -231,7 +231,7 @@ class TopScreen:
         return [table_of(shown, width=width, sorted_by=self.sorted_by, selected=selected), *more, *groups]
 
     def _topic(self, name: str, width: int, height: int) -> list[RenderableType]:
-        """Return one topic: its partitions, and beside them its groups, writers and readers."""
+        """Return a topic: its partitions, and to their right its groups, writers and readers."""
         row = next((one for one in self.rows if one.topic == name), None)
         if row is None or self.sample is None:
             return [plain(f"{name} is deleted", "bad")]
@@ -246,7 +246,7 @@ class TopScreen:
         wide = width >= WIDE
         numbers = ("partition", *(("start",) if wide else ()), "end", "records", "records/s")
         partitions = _table(*numbers, words=("state",))
-        partitions.columns[-1].max_width = 40 if wide else 10  # Leave room for the tables beside it.
+        partitions.columns[-1].max_width = 40 if wide else 10  # Leave room for the tables to the right.
         for one in self.partitions[self.first : self.first + most]:
             start = (one.start_offset,) if wide else ()
             counts = (one.number, *start, one.end_offset, one.end_offset - one.start_offset)
@@ -258,7 +258,7 @@ class TopScreen:
         for title_of, programs in (("writers", row.writers), ("readers", row.readers)):
             beside += [Text(""), Text(title_of, style=HEADER), *(plain(one) for one in programs or ("-",))]
         grid = Table.grid(padding=(0, 3))
-        grid.add_column(no_wrap=True)  # Cut names before numbers.
+        grid.add_column(no_wrap=True)  # If space is short, names are cut before numbers.
         grid.add_column()
         left = len(self.partitions) - partitions.row_count
         more = Text(f"{left:,} more partitions" if left else "", style="dim")
@@ -296,7 +296,7 @@ def _table(*numbers: str, words: Sequence[str]) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     for (
         title
-    ) in words:  # rich narrows wrapping columns before others; no_wrap in the cells prevents wrapping.
+    ) in words:  # rich narrows wrapping columns before other columns; no_wrap in the cells prevents wrapping.
         table.add_column(title, overflow="ellipsis")
     return table
 
@@ -321,7 +321,7 @@ def _lags(topics: Mapping[str, TopicSample]) -> list[tuple[int, str, str]]:
 
 
 def _groups(lags: Sequence[tuple[int, str, str]], *, topics: bool) -> Table:
-    """Return groups as a table; with `topics`, including the topic of each one's largest lag."""
+    """Return groups as a table; with `topics`, the table also names the topic of each group's largest lag."""
     table = _table("lag", words=("group", "furthest behind in") if topics else ("group",))
     for lag, *words in lags or [(0, "-", "-")]:
         number = Text(_number(lag) if lags else "-", style="yellow" if lag else "dim")

@@ -33,12 +33,12 @@ _MAX_INPUT_BYTES = 4096
 
 
 class TerminalKeys:
-    """The keys of a terminal. The terminal is restored when the block ends in any way."""
+    """The keys of a terminal. However the block ends, the terminal is restored."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._pressed = ""
-        """Input that was read and not returned yet: pasting sends several keys."""
+        """Input that was read and not returned yet, because pasting sends several keys."""
 
     def __enter__(self) -> Self:
         self._before = termios.tcgetattr(self._descriptor)
@@ -64,6 +64,6 @@ class TerminalKeys:
         assert found is not None
         self._pressed = self._pressed[found.end() :]
         pressed = found[0]
-        if len(pressed) > 1 and pressed not in _NAMED:  # A key without a meaning here.
+        if len(pressed) > 1 and pressed not in _NAMED:  # The key has no meaning here.
             return None
         return _NAMED.get(pressed, pressed)
