@@ -29,7 +29,10 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("topicfs")` in a session, with filter pushdown. Raises SparkMissingError without pyspark."""
+    """Register `format("topicfs")` in a session, with filter pushdown.
+
+    Raises SparkMissingError if pyspark is not installed.
+    """
     with needing(SparkMissingError, "pyspark", "pyarrow"):
         from topicfs.pipeline import data_source
     data_source.register(spark)
@@ -79,10 +82,10 @@ def from_topicfs_avro(
 
     The result is a struct. `payload` is the value as JSON. `payload_schema_id` is the id in the frame, or
     `payload_schema_guid` if the frame has a GUID. `payload_base64` is the whole payload, if it has no frame or cannot
-    be decoded. Pass the column `headers` (the source's option includeHeaders) to read frames in record headers, too:
-    those of values, or with `of_key` those of keys. Schemas come from `schema_dir`, from the topic `_schemas` of
-    `path` (data directories, or a cluster `kafka://host:9092`) as it is at the call, and from `schema_registry`.
-    Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
+    be decoded. Pass the column `headers` (the source's option includeHeaders) to also read frames in record headers:
+    the frames of values or, with `of_key`, the frames of keys. Schemas come from `schema_dir`, from the topic
+    `_schemas` of `path` (data directories, or a cluster `kafka://host:9092`) as it is at the call, and from
+    `schema_registry`. Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
     """
     from topicfs.schemas.schema import Kind
 
@@ -107,14 +110,14 @@ def from_topicfs_protobuf(
 def from_topicfs_json(
     column: Column | str, *, headers: Column | str | None = None, of_key: bool = False
 ) -> Column:
-    """Decode a column of framed JSON Schema messages, like `from_topicfs_avro`; they are JSON, and need no schema."""
+    """Decode a column of framed JSON Schema messages, like `from_topicfs_avro`. Being JSON, they need no schema."""
     from topicfs.schemas.schema import Kind
 
     return _decoded(Kind.JSON, _Payloads(column, headers, of_key), None, None, {})
 
 
 class _Payloads(NamedTuple):
-    """The columns with payloads, and with the headers that may have their frames."""
+    """The column of payloads, and the column of headers that may have the payloads' frames."""
 
     column: Column | str
     headers: Column | str | None
@@ -143,8 +146,8 @@ def kafka_jars() -> str:
 
         SparkSession.builder.config("spark.jars", topicfs.spark.kafka_jars()).getOrCreate()
 
-    The first call fetches them with Maven, and logs that it does. TOPICFS_SPARK_KAFKA_JARS may name a folder that has
-    the jars. Raises PipelineError if they cannot be fetched.
+    The first call logs a message and fetches the jars with Maven. TOPICFS_SPARK_KAFKA_JARS may name a folder that has
+    the jars. Raises PipelineError if the jars cannot be fetched.
     """
     from topicfs.pipeline.connector import CONNECTOR, joined
 

@@ -1,10 +1,10 @@
 """Spark's own Kafka connector: Maven fetches its jars once into the user's cache, and a session loads them.
 
-Only `pom.xml` has their versions. A folder of jars is either complete or absent. Its name has a hash of the pom, so
-that each version has its own folder. Nothing is fetched unless a place is a Kafka cluster.
+Only `pom.xml` has the versions of the jars. A folder of jars is either complete or absent. The folder's name has a
+hash of the pom, so that each version has its own folder. Jars are fetched only for a place that is a Kafka cluster.
 
 The jars must be named before the session's JVM starts. If the user's settings name packages, or a connector among the
-jars, nothing is added and nothing fetched.
+jars, no setting is added and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _LOGGER = logging.getLogger(__name__)
 COLORS = re.compile("\x1b\\[[0-9;]*m")
 """Escape sequences of colors, which Debian's Maven prints even with --batch-mode."""
 DOWNLOAD_TIMEOUT_SECONDS = 280
-"""Time limit of one fetch (a slow network needs two minutes); below a test's limit, so that the cause is reported."""
+"""Time limit of a fetch (a slow network needs two minutes). It is below the time limit of a test, so that a test
+reports the cause.
+"""
 
 
 class JarsMissingError(PipelineError):
@@ -45,7 +47,7 @@ class Jars:
     """A set of jars that Maven can fetch."""
 
     name: str
-    """Name of the jars' folder in the cache, and their name in messages."""
+    """Name of the jars' folder in the cache, and of the jars in messages."""
     pom: Path
     variable: str
     """Environment variable that may name a folder with the jars; if it is set, nothing is fetched."""
@@ -53,9 +55,9 @@ class Jars:
     """Glob that one of the jars must match: a folder without a match is refused."""
 
     def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
-        """Return the folder of the jars, and fetch them if it is missing; `say` gets a line before that.
+        """Return the folder of the jars; if it is missing, fetch the jars (blocking). `say` gets a line before a fetch.
 
-        Raises JarsMissingError, OSError; blocking.
+        Raises JarsMissingError, OSError.
         """
         given = os.environ.get(self.variable)
         if given:
@@ -69,7 +71,7 @@ class Jars:
         return folder
 
     def _fetch(self, folder: Path, say: Callable[[str], object]) -> None:
-        """Let Maven copy the jars to a temporary folder, then rename it to `folder`, which is therefore complete."""
+        """Let Maven copy the jars to a temporary folder, which is then renamed to `folder`, so `folder` is complete."""
         maven = shutil.which("mvn")
         if maven is None:
             raise JarsMissingError(
@@ -83,7 +85,7 @@ class Jars:
             try:
                 output.rename(folder)
             except OSError:
-                if not folder.is_dir():  # Otherwise another process has fetched the same jars meanwhile.
+                if not folder.is_dir():  # If it exists, another process has fetched the same jars.
                     raise
 
     def _run(self, maven: str, output: Path) -> None:
@@ -111,7 +113,7 @@ class Jars:
 
 
 def _cause(printed: str) -> str:
-    """Return Maven's first error line, which names what it could not fetch; without one, its last line."""
+    """Return Maven's first error line, which names what could not be fetched; if there is none, Maven's last line."""
     lines = [line.strip() for line in COLORS.sub("", printed).splitlines() if line.strip()]
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR] ")]
     return (errors or lines[-1:] or ["it printed nothing"])[0]
@@ -136,7 +138,7 @@ def settings_of_session(
     given: Mapping[str, str],
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Return the settings with which a session in this environment loads the connector, in addition to `given`."""
+    """Return the settings that make a session in this environment load the connector, in addition to `given`."""
     return connector_settings(
         defaults={**spark_defaults(spark_home, environment), **given},
         arguments=submit_arguments(environment),
@@ -150,15 +152,15 @@ def connector_settings(
 ) -> dict[str, str]:
     """Return the setting that loads the connector; empty if the user's settings, or Spark's own jars, have a connector.
 
-    `defaults` are the settings of the session and of spark-defaults.conf, `arguments` those of spark-submit.
+    `defaults` are the settings of the session and of spark-defaults.conf, `arguments` are those of spark-submit.
     `present`: Spark's own folder of jars has a connector. `jars` is called only if its folder is needed, and may
-    raise.
+    raise an error.
     """
     named = arguments.get(JARS, defaults.get(JARS, ""))
     if present or PACKAGES in defaults or PACKAGES in arguments or _names_connector(named):
         return {}
     if JARS in arguments:
-        # Jars in these arguments override those that a session sets, so the two cannot be combined.
+        # Jars in these arguments override the jars that a session sets, so the two lists cannot be combined.
         raise PipelineError(
             f"PYSPARK_SUBMIT_ARGS names jars, but not Spark's Kafka connector; add its jars there: {joined(jars())}"
         )
@@ -166,7 +168,7 @@ def connector_settings(
 
 
 def spark_defaults(spark_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Read `spark-defaults.conf`; empty if the file does not exist (PipelineError, OSError)."""
+    """Read `spark-defaults.conf`; return an empty result if the file does not exist. Raises PipelineError, OSError."""
     file = Path(environment.get("SPARK_CONF_DIR") or spark_home / "conf") / "spark-defaults.conf"
     try:
         return parse_properties(file.read_bytes())
@@ -177,7 +179,10 @@ def spark_defaults(spark_home: Path, environment: Mapping[str, str]) -> dict[str
 
 
 def submit_arguments(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in `PYSPARK_SUBMIT_ARGS` for spark-submit; the last of a name counts (PipelineError)."""
+    """Return the settings in `PYSPARK_SUBMIT_ARGS` for spark-submit. If a name occurs twice, the last value counts.
+
+    Raises PipelineError.
+    """
     try:
         words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Errors between Spark and a data directory. Each message is one line: the thing, the cause, the remedy."""
+"""Errors between Spark and a data directory. Each message is one line: the thing, the cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from topicfs.storage.errors import StorageError
 
 _RAISED = "TopicfsException: ["
-"""Text in front of the condition, where the text of a Spark error has an error of `pipeline.spark_errors`."""
+"""Text before the condition, in the text of a Spark error that contains an error of `pipeline.spark_errors`."""
 
 
 class PipelineError(StorageError):
@@ -18,14 +18,14 @@ class PipelineError(StorageError):
 
 
 class InvalidOptionError(PipelineError):
-    """An option is unknown, has a bad value, or contradicts another one."""
+    """An option is unknown, has an invalid value, or contradicts another option."""
 
 
 class DataLossError(PipelineError):
-    """Records that the query asks for do not exist, or no longer, and failOnDataLoss is true."""
+    """Records that the query requests do not exist, or no longer exist, and failOnDataLoss is true."""
 
     REMEDY = "; failOnDataLoss=false "
-    """Text between the loss and the remedy in a message."""
+    """Text in a message between the description of the loss and the remedy."""
 
 
 class SparkMissingError(PipelineError):
@@ -76,7 +76,7 @@ def condition_of(kind: type[Exception]) -> str:
 
 
 def raised_in(text: str) -> Raised | None:
-    """Return the format's error in the text of a Spark error; None if Spark failed for another reason."""
+    """Return the format's error that the text of a Spark error contains; None if Spark failed for another reason."""
     for line in text.splitlines():
         _, found, raised = line.partition(_RAISED)
         if found:

@@ -1,8 +1,8 @@
 """Columns of payloads decoded by their schemas: `from_topicfs_avro` and its siblings.
 
-Spark's own `from_avro` uses one schema for all rows and knows no frames; here the frame of each payload names its
-schema. The driver reads the topic `_schemas` once, when the function is called, and sends its schemas to the tasks.
-Tasks read a directory of files and query a registry themselves, and cache the answers.
+Spark's own `from_avro` uses one schema for all rows and does not know frames. Here the frame of each payload names
+the payload's schema. The driver reads the topic `_schemas` once, when the function is called, and sends the schemas
+to the tasks. Tasks themselves read a directory of schema files and query a registry, and cache the answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ARROW = pa.struct(
 
 
 def header_column(headers: Column | str, *, of_key: bool) -> Column:
-    """Return the column of the header that may have a frame, from the column of all headers; null without it."""
+    """Return the column of the header that may have a frame, from the column of all headers; null if it is missing."""
     wanted = (KEY_HEADER if of_key else VALUE_HEADER).decode()
     found = functions.filter(headers, lambda header: header.key == wanted)
     return functions.get(found, 0).value
@@ -57,11 +57,11 @@ def decoded_column(
 ) -> Column:
     """Return the column of decoded payloads, a struct as in `RESULT`. See `topicfs.spark.from_topicfs_avro`.
 
-    `columns` are the column of payloads, and the column of headers that may have their frames, or None.
+    `columns` are the column of payloads, and the column of headers that may have their frames (or None).
     """
     check_libraries(kind)
     decoder = _Decoder(kind, _kept(path, client_config), places)
-    make: Any = arrow_udf  # the annotations of `arrow_udf` allow neither methods nor struct types
+    make: Any = arrow_udf  # The annotations of `arrow_udf` allow neither methods nor struct types.
     udf = make(decoder.decode, RESULT)
     column, header = columns
     header = functions.lit(None) if header is None else header
@@ -104,7 +104,7 @@ class _Decoder:
         self.__dict__.update(state, _lock=threading.Lock(), _reader=None)
 
     def decode(self, payloads: pa.Array, headers: pa.Array) -> pa.Array:
-        """Decode the payloads of several rows; the header of a row without one is null."""
+        """Decode the payloads of several rows. `headers` has null for a row without a header."""
         with self._lock:
             if self._reader is None:
                 self._reader = PayloadReader(self._kind, self._places.catalog(None, self._kept))

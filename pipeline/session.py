@@ -1,7 +1,7 @@
 """The Spark session of a command: quiet, in UTC, and with this Python interpreter in its workers.
 
-Where Spark runs follows its own rules: the master given here, else MASTER or SPARK_REMOTE of the environment, else
-`spark.master` of spark-defaults.conf, else every core of this machine.
+Spark's own rules decide where Spark runs: the master given here, otherwise MASTER or SPARK_REMOTE of the environment,
+otherwise `spark.master` of spark-defaults.conf, otherwise every core of this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SessionOptions:
     master: str | None = None
     """Spark's master URL; None: from the environment or Spark's own configuration."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Spark's settings by name; they override those that `job_session` sets."""
+    """Spark's settings by name. They override the settings of `job_session`."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def job_session(
 ) -> Iterator[SparkSession]:
     """Yield a session that can reach `places`, and stop it after the block; `say` gets a line before jars are fetched.
 
-    `stderr` gets the standard error of Spark's processes. Raises SparkMissingError without pyspark and pyarrow,
+    `stderr` gets the standard error of Spark's processes. Raises SparkMissingError if pyspark or pyarrow is missing,
     PipelineError if the jars of Spark's Kafka connector cannot be fetched.
     """
     with needing(SparkMissingError, "pyspark", "pyarrow"):
@@ -54,8 +54,8 @@ def job_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        # All records pass between Spark and its Python processes through this socket; it is cheaper than TCP
-        # on the loopback.
+        # All records pass between Spark and its Python processes through this socket, which is cheaper than
+        # TCP on the loopback.
         "spark.python.unix.domain.socket.enabled": "true",
         **options.settings,
     }
@@ -75,7 +75,7 @@ def job_session(
 
 
 def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
-    """Return the settings that load Spark's Kafka connector; none if the user's own settings do."""
+    """Return the settings that load Spark's Kafka connector; none if the user's own settings load a connector."""
     import pyspark
 
     from topicfs.pipeline.connector import CONNECTOR, settings_of_session

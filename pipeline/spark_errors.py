@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class TopicfsException(PySparkException):
-    """An error of the format. Spark passes on only its text: `[TOPICFS_DATA_LOSS] orders-0: …`."""
+    """An error of the format. Only its text passes through Spark: `[TOPICFS_DATA_LOSS] orders-0: …`."""
 
     def __init__(self, error: StorageError | OSError) -> None:
         super().__init__(message=str(error), errorClass=condition_of(type(error)))
@@ -49,7 +49,7 @@ def _reporting() -> Iterator[None]:
     try:
         yield
     except (StorageError, OSError) as error:
-        # Makes Spark print this error without a traceback. A worker ends at its first error, so no other is
-        # affected.
+        # This makes Spark print the error without a traceback. A worker ends at its first error, so no other
+        # error is affected.
         os.environ.setdefault("SPARK_HIDE_TRACEBACK", "1")
         raise TopicfsException(error) from error

@@ -1,16 +1,16 @@
-"""The options of SQL tables: Spark passes them to a format in Python when a table is created, and never again.
+"""The options of SQL tables. Spark passes them to a format in Python when a table is created, and never again.
 
     CREATE TABLE orders USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')
 
 Spark keeps the schema of such a table, and passes the schema to reads and writes. So the options are stored in the
-schema, as metadata of the column `topic`, when Spark asks for it. The schema of a DataFrame has no such metadata:
-Spark names a provider only for a table.
+schema, as metadata of the column `topic`, when Spark asks for the schema. The schema of a DataFrame has no such
+metadata: Spark names a provider only for a table.
 
 A column that a query selects keeps its metadata, so a write may see the options of the table that its rows come from.
-They are the target's options only if Spark has cast the rows to the target's columns. A cast copies the target's
-metadata, except for the length of a VARCHAR. So `topic` is declared as a VARCHAR: if its length is missing, the
-options are the target's. Spark does not cast a column to an equal type, so each table has a length of its own. All
-other writes need the options `path` and `topic`.
+The options are those of the target only if Spark has cast the rows to the target's columns. A cast copies the
+target's metadata, except for the length of a VARCHAR. So `topic` is declared as a VARCHAR; if its length is missing,
+the options are the target's options. Spark does not cast a column to an equal type, so each table uses a different
+length. All other writes need the options `path` and `topic`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHORTEST, _LENGTHS = 1000, 1 << 20
 _PROVIDER, _OPTION = "provider", "option."
 _PLACE = ("path", "without")
 _WRITER_ONLY_OPTIONS = frozenset({"topic", "committimeout"})
-"""Options, in lower case, that only writers use; all others, except those of the place, are for readers."""
+"""Options, in lower case, that only writers use. All other options, except those of the place, are for readers."""
 
 
 def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
@@ -56,7 +56,10 @@ def without_options(schema: StructType) -> StructType:
 
 
 def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read: those given, and those that its table was created with (InvalidOptionError)."""
+    """Return the options of a read: the given options, and the options with which its table was created.
+
+    Raises InvalidOptionError.
+    """
     kept = _kept(given, schema.fields)
     if kept is None and not given:
         raise InvalidOptionError(
@@ -70,7 +73,10 @@ def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write: those given, and its table's (InvalidOptionError if its target is uncertain)."""
+    """Return the options of a write: the given options, and the options of its table.
+
+    Raises InvalidOptionError if the write's target is uncertain.
+    """
     kept = _kept(
         given, [one for one in schema.fields if one.name == _COLUMN and _VARCHAR not in one.metadata]
     )
@@ -87,7 +93,7 @@ def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def _kept(given: Mapping[str, str], fields: Iterable[StructField]) -> dict[str, str] | None:
-    """Return the options in the columns' metadata, None if there are none; {} if `given` names a place itself."""
+    """Return the options in the columns' metadata, None if there are none; {} if `given` itself names a place."""
     if not {name.lower() for name in given}.isdisjoint({"path", "paths"}):
         return {}
     noted = (field.metadata[METADATA] for field in fields if METADATA in field.metadata)

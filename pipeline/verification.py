@@ -1,6 +1,6 @@
 """The check of data directories in parts: segments that can be checked in any process, and their merged findings.
 
-`inspection.check` has the rules, as for `topicfs check`; this module only divides the work.
+`inspection.check` has the rules, which are also those of `topicfs check`. This module only divides the work.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class VerificationRow(NamedTuple):
     segment: int | None = None
     """Base offset of the segment."""
     bytes: int | None = None
-    """Size of the `.log` in bytes. The numbers below count only its sound batches."""
+    """Size of the `.log` in bytes. The other numbers count only the valid batches of the segment."""
     batches: int | None = None
     records: int | None = None
     """Number of records, including control records."""
     first_offset: int | None = None
     last_offset: int | None = None
     largest_timestamp: int | None = None
-    """In milliseconds; None if no record has a timestamp."""
+    """The largest timestamp in milliseconds; None if no record has a timestamp."""
     codecs: Sequence[str] | None = None
     wrong: Sequence[Finding] = ()
 
@@ -79,10 +79,10 @@ class _Part(NamedTuple):
 
 
 class DirectoryVerification:
-    """The check of several directories. It reads all checkpoints first, because they must be read before any log."""
+    """The check of several directories. Reads all checkpoints first, because they must be read before any log."""
 
     def __init__(self, directories: Sequence[Path], files: FileSystem) -> None:
-        """Read the directories (OSError; PipelineError if one is not a data directory)."""
+        """Read the directories. Raises OSError; PipelineError if a directory is not a data directory."""
         self._files = files
         self.work: list[SegmentWork] = []
         """Segments to check, in any order and any process."""
@@ -97,7 +97,7 @@ class DirectoryVerification:
                 self._add(examination, partition)
 
     def _find_duplicates(self, examinations: Sequence[DirectoryCheck]) -> None:
-        """Find partitions that occur twice in the directories of one broker; different brokers may have the same."""
+        """Find partitions that occur twice in the directories of one broker. Different brokers may have the same."""
         brokers: dict[object, list[DirectoryCheck]] = {}
         for examination in examinations:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)
@@ -142,7 +142,7 @@ def _examination(directory: Path, files: FileSystem) -> DirectoryCheck:
 
 
 def _broker(directory: Path, files: FileSystem) -> object:
-    """Return the broker of a directory; all directories that name none count as one broker's."""
+    """Return the broker of a directory. All directories that name no broker count as the same broker."""
     try:
         meta = read_meta_properties(files, directory)
     except CorruptionError:

@@ -1,8 +1,8 @@
 """The catalog of schemas of a mount or a command: all of its sources, and the compiled schemas.
 
-The meaning of an id never changes in a registry. So a compiled schema stays, even if its source changes, and every
-reader decodes a payload alike. A schema that is not found is not remembered: `PayloadReader` decides when to look it
-up again.
+The meaning of an id never changes in a registry. So a compiled schema is kept even if its source changes, and every
+reader decodes a payload to the same text. The catalog does not remember that a schema was not found: `PayloadReader`
+decides when to look it up again.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class SchemaCatalog:
     """Schemas and their codecs. Safe from any thread; every call except `stamp` and `end` may block for long."""
 
     def __init__(self, sources: Sequence[SchemaSource]) -> None:
-        """Search `sources` in order; the first one that has a schema decides."""
+        """Search `sources` in order. If several sources have a schema, the first source is used."""
         self._sources = tuple(sources)
         self._lock = threading.Lock()
         self._compiled: dict[tuple[Kind, SchemaId, str], SchemaCodec | SchemaError] = {}
-        """By id and subject: one id may mean different schemas in different contexts of a registry."""
+        """Codecs by id and subject, because an id may mean different schemas in different contexts of a registry."""
         self._of_schemas: dict[tuple[Kind, SchemaId, bytes], SchemaCodec | SchemaError] = {}
-        """Each schema once, by its id and a hash of its text and references."""
+        """Codec of each schema, by id and a hash of the schema's text and references."""
         self._bytes = 0
         self._ended = False
 
@@ -67,8 +67,8 @@ class SchemaCatalog:
     def codec(self, kind: Kind, schema_id: SchemaId, subject: str = "") -> SchemaCodec | None:
         """Return the codec of a schema, or None if the schema is unknown now; `subject` selects among contexts.
 
-        Raises SchemaError if the schema is refused or in another language; MissingLibraryError, and StorageError
-        after `end`.
+        Raises SchemaError if the schema is refused or in another language; MissingLibraryError; StorageError after
+        `end`.
         """
         asked = kind, schema_id, subject
         found = self._compiled.get(asked)
@@ -80,7 +80,7 @@ class SchemaCatalog:
         return found
 
     def newest(self, kind: Kind, subject: str) -> tuple[int, SchemaCodec] | None:
-        """Return the id and codec of the newest schema of a subject; None if it has none.
+        """Return the id and codec of the newest schema of a subject; None if the subject has no schema.
 
         Raises SchemaError as `codec` does, and if a registry does not answer; MissingLibraryError.
         """
@@ -134,7 +134,8 @@ class SchemaCatalog:
             return None
         except ValueError as error:  # Includes references with names that no file and no URL can have.
             result = SchemaError(f"schema {schema_id}: {error}")
-        # Count only schemas that are kept: one with a missing reference may be looked up again and again.
+        # Count only schemas that are kept, because a schema with a missing reference may be looked up many
+        # times.
         self._bytes += size
         self._compiled[asked] = self._of_schemas[kind, schema_id, identity] = result
         return result
@@ -146,9 +147,9 @@ class SchemaCatalog:
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
     ) -> tuple[PayloadSchema, SchemaSource] | None:
-        """Query the sources in order; one that fails does not hide the others.
+        """Query the sources in order. A source that fails does not hide the schemas of other sources.
 
-        Raises UnavailableSchemaError if one failed and no other has the schema.
+        Raises UnavailableSchemaError if a source failed and no other source has the schema.
         """
         failure: Exception | None = None
         for source in self._sources:
@@ -177,9 +178,9 @@ def _codec_of(
 def needed_by(
     schema: PayloadSchema, source: SchemaSource, check: Callable[[], None] = lambda: None
 ) -> dict[str, PayloadSchema]:
-    """Return all schemas that a schema needs, each after its own needs; `check` is called before each lookup.
+    """Return all schemas that a schema needs, each after the schemas that it needs itself.
 
-    Raises SchemaError for a cycle, UnavailableSchemaError for a missing schema.
+    `check` is called before each lookup. Raises SchemaError for a cycle, UnavailableSchemaError for a missing schema.
     """
     found: dict[str, PayloadSchema] = {}
     under_way: set[tuple[str, int]] = set()

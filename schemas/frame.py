@@ -30,13 +30,13 @@ class FramedMessage(NamedTuple):
 
     schema_id: SchemaId
     message: bytes
-    """The message; if `path` is None, a Protobuf message has the path to its type in front."""
+    """The message. If `path` is None, a Protobuf message begins with the path to its type."""
     path: bytes | None = None
     """The rest of the header, which is the path for Protobuf; None if the frame is in the payload."""
 
 
 def frame_of(payload: bytes, header: bytes | None) -> FramedMessage | None:
-    """Divide a payload; None if it has no frame. `header` is the value of the record's header for frames, if any."""
+    """Divide a payload; None if it has no frame. `header` is the value of the record header for frames, or None."""
     if header is not None and (found := _in_header(payload, header)) is not None:
         return found
     if len(payload) >= _NUMBER_SIZE and payload[0] == _NUMBER:
@@ -53,12 +53,12 @@ def _in_header(payload: bytes, header: bytes) -> FramedMessage | None:
 
 
 def framed(number: int, message: bytes) -> bytes:
-    """Return a message with a schema's id in front."""
+    """Return a message with a frame that contains a schema's id in front."""
     return bytes([_NUMBER]) + number.to_bytes(4, "big") + message
 
 
 def read_path(data: bytes, most: int) -> tuple[tuple[int, ...], int]:
-    """Parse the path to a Protobuf type; return it and its end.
+    """Parse the path to a Protobuf type; return the path and its end.
 
     Raises ValueError if the path is torn or has more than `most` steps.
     """

@@ -11,11 +11,13 @@ from topicfs.schemas.frame import FramedMessage, framed
 from topicfs.schemas.schema import Kind, SchemaError, SchemaId
 
 MAX_UNKNOWN = 1000
-"""Most ids that a reader remembers as unknown; after that, other new ids count as unknown without a lookup."""
+"""Maximum number of ids that a reader remembers as unknown; after that, other new ids count as unknown without a
+lookup.
+"""
 
 
 class Decoded(NamedTuple):
-    """A message as JSON on one line, or None if it cannot be decoded."""
+    """A message as JSON on one line; None if the message cannot be decoded."""
 
     text: bytes | None
     schema_id: SchemaId
@@ -25,7 +27,7 @@ class PayloadReader:
     """Decodes messages of one language, always to the same text. Safe from any thread; decoding may block for long."""
 
     def __init__(self, kind: Kind, catalog: SchemaCatalog, *, lasting: bool = True) -> None:
-        """Decode with a catalog. With `lasting=False`, for a single pass, schemas that appear later are used too."""
+        """Decode with a catalog. With `lasting=False`, for a single pass, schemas that appear later are also used."""
         self._kind = kind
         self._catalog = catalog
         self._lasting = lasting
@@ -36,7 +38,7 @@ class PayloadReader:
 
     @property
     def outdated(self) -> bool:
-        """True, and it stays so, if a new reader could know schemas that were unknown to this one. Never blocks."""
+        """True once a new reader could know schemas that were unknown to this reader; stays True. Never blocks."""
         if self._lasting and not self._outdated and self._unknown:
             self._outdated = self._catalog.stamp() != self._stamp
         return self._outdated
@@ -82,7 +84,7 @@ class PayloadWriter:
         return self._newest(subject) is not None
 
     def encode(self, subject: str, value: object) -> bytes:
-        """Return a framed payload. Raises SchemaError if the value does not fit the schema, or there is none."""
+        """Return a framed payload. Raises SchemaError if the value does not fit the schema, or there is no schema."""
         found = self._newest(subject)
         if found is None:
             raise SchemaError(f"subject {subject} has no schema")

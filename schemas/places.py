@@ -1,4 +1,4 @@
-"""The places of schemas that a user names, and a catalog of them and of the topic `_schemas`."""
+"""The places of schemas that a user names, and a catalog of these places and of the topic `_schemas`."""
 
 from __future__ import annotations
 

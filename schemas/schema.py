@@ -1,4 +1,4 @@
-"""A schema as a registry keeps it, and the limits for schemas that are accepted."""
+"""A schema as a registry stores it, and the limits for schemas that are accepted."""
 
 from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
@@ -10,9 +10,9 @@ from topicfs.storage.errors import StorageError
 MAX_SCHEMA_BYTES = 2**20
 """Largest text of a schema: the default limit of a record in a registry's topic."""
 MAX_REFERENCES = 100
-"""Most schemas that a schema may need, directly or indirectly."""
+"""Maximum number of schemas that a schema may need, directly or indirectly."""
 MAX_DEPTH = 64
-"""Most levels of nested types, and of nested messages."""
+"""Maximum number of levels of nested types, and of nested messages."""
 MAX_ID = 2**32 - 1
 
 SchemaId: TypeAlias = int | UUID
@@ -46,7 +46,9 @@ class SchemaReference(NamedTuple):
     """A reference to a schema that another schema needs."""
 
     name: str
-    """The name that the other schema uses: an Avro type, an import path of Protobuf, or a URI of JSON Schema."""
+    """The name of the reference in the other schema: an Avro type, an import path of Protobuf, or a URI of JSON
+    Schema.
+    """
     subject: str
     version: int
 
@@ -62,7 +64,7 @@ class PayloadSchema(NamedTuple):
 
 
 def schema_of(fields: Mapping[str, object], *, number: int | None = None) -> PayloadSchema:
-    """Parse a registry's description of a schema, from a record of `_schemas` or from an answer.
+    """Parse a registry's description of a schema, from a record of `_schemas` or from an answer of the registry.
 
     A missing `schemaType` means Avro. Raises SchemaError.
     """
@@ -86,7 +88,7 @@ T = TypeVar("T")
 
 
 def context_of(subject: str) -> str:
-    """Return the registry context of a subject: `.staging` for `:.staging:orders-value`, "" for the default one."""
+    """Return the registry context of a subject: `.staging` for `:.staging:orders-value`, "" for the default context."""
     context, separator, _ = subject[1:].partition(":") if subject.startswith(":") else ("", "", "")
     return context if separator and context != "." else ""
 
@@ -99,7 +101,8 @@ def in_context(subject: str, context: str) -> str:
 def of_contexts(found: Mapping[str, T], subject: str, has: Callable[[str], bool]) -> T | None:
     """Choose between schemas (by context) with the same id; `has` returns whether a subject has a version with that id.
 
-    Choose the one whose context has the subject. If that is not exactly one, choose the default context, then the only one.
+    If exactly one context has the subject, return its schema. If no context has the subject, but there is only one
+    schema, return that schema. In all other cases, return the schema of the default context, or None.
     """
     named = {context: one for context, one in found.items() if has(in_context(subject, context))} or found
     return next(iter(named.values())) if len(named) == 1 else found.get("")
@@ -111,7 +114,7 @@ def is_number(value: object) -> TypeGuard[int]:
 
 
 def _reference(fields: object, context: str) -> SchemaReference:
-    """Parse a reference. Its subject is in the schema's context, unless the reference names another context."""
+    """Parse a reference. The subject of the reference is in the schema's context, unless it names another context."""
     if isinstance(fields, dict):
         name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
         if isinstance(name, str) and isinstance(subject, str) and type(version) is int:
@@ -126,13 +129,13 @@ class SchemaSource(Protocol):
         """Return a value that changes when new schemas may be found. Never blocks or raises."""
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
-        """Return a schema; None if it is missing or not available now. Raises SchemaError for a bad one.
+        """Return a schema; None if it is missing or not available now. Raises SchemaError for an invalid schema.
 
-        Contexts of a registry may have different schemas with the same id; `subject` selects one of them.
+        Contexts of a registry may have different schemas with the same id; `subject` selects a schema among them.
         """
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
         """Return the schema to which a schema of this source refers, with the results and errors of `by_id`."""
 
     def newest(self, subject: str) -> PayloadSchema | None:
-        """Return the newest schema of a subject that is not deleted, with its id; results and errors as for `by_id`."""
+        """Return the newest schema of a subject that is not deleted, with its id. Results and errors: see `by_id`."""

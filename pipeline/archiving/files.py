@@ -1,4 +1,4 @@
-"""The data files of an archive: one per partition and date; a merged file has one partition in each row group."""
+"""The data files of an archive: a file per partition and date. In a merged file, a row group has a single partition."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from topicfs.storage.disk.native import NativeFileSystem
 ROW_GROUP_BYTES = 32 << 20
 """Size before compression at which a file writes its buffered batches as a row group."""
 BUFFERED_BYTES = 128 << 20
-"""Buffered bytes of all files together, at which every file writes its batches as a row group."""
+"""Buffered bytes of all files together. At this size, every file writes its batches as a row group."""
 OPEN_FILES = 64
 SMALL_BYTES = 32 << 20
 SMALL_FILES = 10
-"""Number of small files of a topic and date at which they are merged into one."""
+"""Number of small files of a topic and date at which these files are merged."""
 _DAY_US = 86_400_000_000
 _DICTIONARIES = ["key", "topic", "partition", "timestampType"]
 
@@ -65,7 +65,10 @@ class _File:
 
 
 def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topic: bool) -> Iterator[Path]:
-    """Write Arrow batches of one partition; yield the path of each file once the file is complete (OSError)."""
+    """Write Arrow batches of one partition; yield the path of each file when the file is complete.
+
+    Raises OSError.
+    """
     files: dict[int, _File] = {}
     for batch in batches:
         for day, part in _by_day(batch if has_topic else batch.drop_columns(["topic"])):
@@ -82,7 +85,7 @@ def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topi
 
 
 def archived_files(archive: Path) -> list[Path]:
-    """Return the committed data files. Raises PipelineError if one of them, or the whole archive, does not exist."""
+    """Return the committed data files. Raises PipelineError if a data file, or the whole archive, does not exist."""
     listed = archive / COMMITTED
     if is_iceberg(archive):
         files = [archive.joinpath(*file_key(uri)) for uri in table_files(archive)]
@@ -108,7 +111,7 @@ def small_groups(archive: Path) -> list[list[Path]]:
 
 
 def merge(files: Sequence[Path], schema: Any) -> Path:
-    """Merge several files of a folder into a new one (OSError; ArrowInvalid for a damaged file)."""
+    """Merge several files of a folder into a new file. Raises OSError; ArrowInvalid for a damaged file."""
     merged: _File | None = None
     partition = None
     for row_group in _row_groups(files):
@@ -123,7 +126,7 @@ def merge(files: Sequence[Path], schema: Any) -> Path:
 
 
 class FileRows(NamedTuple):
-    """First offset and number of a partition's rows in one row group of a file."""
+    """The partition, first offset and number of the rows that a row group has of a partition."""
 
     topic: str
     date: str
@@ -133,7 +136,7 @@ class FileRows(NamedTuple):
 
 
 def rows_of(file: Path) -> Iterator[FileRows]:
-    """Yield the rows of each row group by partition, from the footer's statistics, or from the columns without them."""
+    """Yield the rows of each row group by partition, from the footer's statistics; if it has none, from the columns."""
     topic, date = (unquote(one).partition("=")[2] for one in file_key(str(file))[:2])
     found = pq.ParquetFile(file)
     names = found.schema_arrow.names

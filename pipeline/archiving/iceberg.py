@@ -1,6 +1,7 @@
 """Commits of an archive that is an Iceberg table: a snapshot has the files of a round and the offsets where it ends.
 
-A table property also has the offsets, in case all snapshots with offsets expire. One commit changes both.
+A table property has the same offsets, in case all snapshots with offsets expire. One commit changes the snapshot and
+the property.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NAME = "topicfs.records"
 OFFSETS = "topicfs.offsets"
 NUMBER = "topicfs.commit"
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
-"""Without retries: if another run has committed meanwhile, a retry would append its records a second time."""
+"""Forbids retries. If another run has committed meanwhile, a retry would append the same records a second time."""
 
 
 class IcebergCommits:
@@ -29,7 +30,7 @@ class IcebergCommits:
     has_topic = True
 
     def __init__(self, archive: Path) -> None:
-        """Open the table, or create it (IcebergMissingError, OSError)."""
+        """Open the table, or create it. Raises IcebergMissingError, OSError."""
         self._archive = archive
         self._catalog = _open_catalog(archive, make=True)
         self._catalog.create_namespace_if_not_exists(NAME.partition(".")[0])
@@ -45,7 +46,7 @@ class IcebergCommits:
                 transaction.set_properties(_NO_RETRIES)
         snapshot = self._table.current_snapshot()
         while snapshot is not None and OFFSETS not in snapshot.summary.additional_properties:
-            # A snapshot of another program, for example one that compacted files.
+            # The snapshot is from another program, for example one that compacted files.
             snapshot = self._table.snapshot_by_id(snapshot.parent_snapshot_id or -1)
         found = self._table.properties if snapshot is None else snapshot.summary.additional_properties
         if OFFSETS in found:
@@ -55,7 +56,7 @@ class IcebergCommits:
         return -1, None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Return `state` and record nothing: if two runs write the same records, only one of them can commit."""
+        """Return `state`, record nothing: if two runs write the same records, only one of them can commit anyway."""
         del number
         return state
 
@@ -112,10 +113,13 @@ def table_files(archive: Path) -> list[str]:
 
 
 def _open_catalog(archive: Path, *, make: bool = False) -> Any:
-    """Open the catalog of an archive; with `make`, first create the archive's directory (IcebergMissingError)."""
+    """Open the catalog of an archive; with `make`, first create the archive's directory.
+
+    Raises IcebergMissingError.
+    """
     with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
         from pyiceberg.catalog.sql import SqlCatalog
-    if make:  # So that a run that is killed before its first record leaves an archive, too.
+    if make:  # A run that is killed before its first record then also leaves an archive.
         (archive / CHECKPOINT).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
         "topicfs", uri=f"sqlite:///{archive.absolute() / CATALOG}", warehouse=_address(archive.absolute())

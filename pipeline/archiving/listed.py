@@ -40,7 +40,7 @@ def file_key(uri: str) -> tuple[str, ...]:
 
 
 def committed_lists(listed: Path) -> dict[int, Path]:
-    """Return the lists of files by number, beginning with the newest list that has all files of the earlier ones.
+    """Return the lists of files by number, beginning with the newest list that has all files of the earlier lists.
 
     Raises PipelineError if a later list is missing.
     """
@@ -55,6 +55,6 @@ def committed_lists(listed: Path) -> dict[int, Path]:
 
 
 def listed_lines(listed: Path) -> list[str]:
-    """Return one line of JSON for each committed file (PipelineError if a list is missing)."""
+    """Return one line of JSON for each committed file. Raises PipelineError if a list is missing."""
     # The first line is the format's version.
     return [line for path in committed_lists(listed).values() for line in path.read_text().splitlines()[1:]]

@@ -4,7 +4,7 @@
     ARCHIVE/_spark_metadata/7        the files of round 7; every tenth list (`9.compact`) has the files of all rounds
     ARCHIVE/_checkpoint/commits/7    shows readers of the checkpoint that round 7 is committed
 
-A round is committed as soon as its list of files exists.
+A round is committed when its list of files exists.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_off
 from topicfs.storage.disk.native import NativeFileSystem
 
 COMPACT_INTERVAL = 10
-"""Each tenth list has all files: Spark's default."""
+"""Each tenth list has the files of all rounds, as by default in Spark."""
 REMOVE_AFTER_SECONDS = 24 * 3600
-"""Age from which a file that the newest list lacks is removed; a reader of an older list may still need a younger
-one.
+"""Age from which a file that is not in the newest list is removed. A reader of an older list may still need a younger
+file.
 """
 _NO_WATERMARK = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 
 class ParquetCommits:
-    """The commits of an archive: each adds the files of a round, and the offsets where it ends, both or neither."""
+    """The commits of an archive. A commit adds the files of a round together with the offsets where the round ends."""
 
     has_topic = False
     """True if the data files have a column `topic`, in addition to the folders `topic=…`."""
@@ -52,7 +52,10 @@ class ParquetCommits:
             folder.mkdir(parents=True, exist_ok=True)
 
     def last(self) -> tuple[int, StreamState | None]:
-        """Return the last commit's number and end offsets; -1 and None if there is none (PipelineError, OSError)."""
+        """Return the last commit's number and end offsets; -1 and None if there is no commit.
+
+        Raises PipelineError, OSError.
+        """
         number = max(committed_lists(self._lists), default=-1)
         names = (one.name for one in self._commits.iterdir())
         noted = max((int(name) for name in names if name.isdecimal()), default=-1)
@@ -64,7 +67,7 @@ class ParquetCommits:
         return number, state
 
     def planned(self, number: int) -> StreamState | None:
-        """Return the end offsets that `plan` recorded for a round; None if there are none (PipelineError)."""
+        """Return the end offsets that `plan` recorded for a round; None if it recorded none. Raises PipelineError."""
         file = self._offsets / str(number)
         if not file.exists():
             return None
@@ -74,7 +77,7 @@ class ParquetCommits:
             raise PipelineError(f"{file}: not the offsets of an archive: {error}") from None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Record where a round ends, before it writes; return the end that was recorded first for this number."""
+        """Record the end of a round before the round writes; return the end that was recorded first for this number."""
         content = json.dumps(encode_stream_offset(state), separators=(",", ":"))
         self._create(self._offsets / str(number), f"v1\n{_NO_WATERMARK}\n{content}")
         noted = self.planned(number)
@@ -88,11 +91,11 @@ class ParquetCommits:
     def commit(
         self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
     ) -> None:
-        """Add `added` to the archive's files and remove `replaced` from them (OSError).
+        """Add `added` to the archive's files and remove `replaced` from them. Raises OSError.
 
-        Raises PipelineError if another run has committed a round of this number meanwhile.
+        Raises PipelineError if another run has meanwhile committed a round with this number.
         """
-        del state  # `plan` has recorded it.
+        del state  # `plan` has already recorded the state.
         lines = [_line(file) for file in added]
         name = str(number)
         if self.merges(number):
@@ -112,7 +115,8 @@ class ParquetCommits:
         """Create a file with all of its content; return False if the file exists."""
         if path.exists():
             return False
-        # Spark may have left the checksum of an unfinished file of this name, which would not fit this file.
+        # Spark may have left the checksum of an unfinished file with this name, which would not match this
+        # file.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         self._files.write_bytes(temporary, content.encode(), sync=True)

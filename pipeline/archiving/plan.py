@@ -29,7 +29,7 @@ class ArchiveRound(NamedTuple):
 
 
 def is_pattern(topics: str) -> bool:
-    """Return whether one of the names is a shell pattern; names of topics cannot contain the characters of patterns."""
+    """Return whether one of the names is a shell pattern: names of topics cannot contain the characters of patterns."""
     return not _WILD.isdisjoint(topics)
 
 
@@ -39,7 +39,7 @@ def matches(topics: str, name: str) -> bool:
 
 
 def source_options(place: SparkPlace, topics: str, isolation: Isolation) -> SourceOptions:
-    """Return the options of a source that reads all records, from the earliest on (PipelineError)."""
+    """Return the options of a source that reads all records, from the earliest on. Raises PipelineError."""
     named = {"subscribe": topics}
     if is_pattern(topics):
         patterns = (fnmatch.translate(one.strip()) for one in topics.split(","))
@@ -53,7 +53,10 @@ def source_options(place: SparkPlace, topics: str, isolation: Isolation) -> Sour
 def plan(
     place: SparkPlace, options: SourceOptions, known: StreamState | None, planned: StreamState | None
 ) -> ArchiveRound:
-    """Plan the round after `known`, to the offsets `planned` or else the current ends (DataLossError; blocking)."""
+    """Plan the round after `known`, up to the offsets `planned` or, if that is None, the current ends (blocking).
+
+    Raises DataLossError.
+    """
     if place.is_kafka:
         return _of_cluster(place, options, known or StreamState({}, {}), planned)
     with closing(StreamProgress(TopicSource(options))) as progress:
@@ -63,7 +66,10 @@ def plan(
 
 
 def batches(place: SparkPlace, options: SourceOptions, piece: Task, schema: Any) -> Iterator[Any]:
-    """Yield the records of the task `piece` as Arrow batches (DataLossError, CorruptionError, OSError; blocking)."""
+    """Yield the records of the task `piece` as Arrow batches (blocking).
+
+    Raises DataLossError, CorruptionError, OSError.
+    """
     if not place.is_kafka:
         yield from read_task(piece, options=options, schema=schema)
         return
@@ -89,7 +95,7 @@ def _of_cluster(
             *(one for one in before.topic_ids if ids.get(one) != before.topic_ids[one]),
         ]
         for topic in {partition.topic for partition in before.offsets} - ids.keys():
-            topic_of(engine, topic)  # Raises the error with which the brokers hide the topic.
+            topic_of(engine, topic)  # This call raises the error with which the brokers hide the topic.
         if gone:
             raise DataLossError(
                 f"{', '.join(sorted(map(str, gone)))}: deleted, or created again, since it was archived"

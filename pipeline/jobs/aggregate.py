@@ -1,6 +1,6 @@
 """Aggregates records in windows of time, from topic to topic: all at once, or incrementally with a checkpoint.
 
-The time is the records' timestamp. Each result is a record, too:
+The time is the records' timestamp. Each result is itself a record:
 
     key        the group; null if there is no group expression, or if its value is null
     value      {"start": "2026-01-02T10:00:00.000Z", "end": "…", "group": "ada", "count": 42, …}
@@ -10,8 +10,8 @@ The timestamp is the start because the start lies within the window, and the end
 by the hour, or archived by date, count for the hour and the date of their records.
 
 Without a checkpoint, all windows are written. With a checkpoint, a window is written when the watermark (the latest
-time seen, minus the delay) has passed its end, and records that arrive later are left out. The last windows wait for
-a later record, or for a run with `close`. Each result is written once, even if a run is interrupted.
+time seen, minus the delay) has passed the window's end, and records that arrive later are left out. The last windows
+wait for a later record, or for a run with `close`. Each result is written once, even if a run is interrupted.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from topicfs.pipeline.tasks.output import MESSAGE_PREFIX
 
 RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")
-"""Fields of every value, so that other aggregates need other names."""
+"""Fields of every value. Additional aggregates must have other names."""
 PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
-"""Setting for the number of parts of the state, and Spark's default; a checkpoint keeps the number of its first run."""
+"""Setting for the number of parts of the state, and Spark's default. A checkpoint keeps the number from its first
+run.
+"""
 INTERRUPT_POLL_SECONDS = 1
 """Seconds between two checks for ^C while a query runs."""
 
@@ -54,7 +56,9 @@ class _MicroBatch(NamedTuple):
     windows: int
     """Number of results that were written."""
     late: int
-    """Rows dropped because their windows had been written; Spark counts them after it has combined a batch's records."""
+    """Rows dropped because their windows were already written. Spark counts rows after it has combined a batch's
+    records.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +82,10 @@ class AggregateOptions(queries.QueryOptions):
 
 
 def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
-    """Aggregate; return one row with the number of results written (InvalidOptionError; Spark's errors for bad SQL)."""
+    """Aggregate; return one row with the number of results written.
+
+    Raises InvalidOptionError, and Spark's errors for invalid SQL.
+    """
     _check(options)
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -104,24 +111,24 @@ def _follow(spark: SparkSession, options: AggregateOptions) -> int:
 
 
 def _set_state_partitions(spark: SparkSession) -> None:
-    """Split the state by the number of cores, not in Spark's 200 parts: each part writes files per micro-batch."""
+    """Split the state by the number of cores instead of Spark's 200 parts: each part writes files per micro-batch."""
     if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
         spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
 
 
 def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
-    """Return the rows with a watermark that `ClockSource` advances, too."""
+    """Return the rows with a watermark that both the rows and `ClockSource` advance."""
     spark.dataSource.register(ClockSource)
     until = _end_of_last_window(spark, options) if options.close else 0
     ticks = spark.readStream.format(CLOCK).option(UNTIL, str(until)).load()
     both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
-    # The condition names the timestamp, so that Spark evaluates it after the watermark has seen the row of
-    # the clock.
+    # The condition names the timestamp, so that Spark evaluates the condition after the watermark has seen
+    # the row of the clock.
     return both.where("topic IS NOT NULL OR timestamp IS NULL")
 
 
 def _end_of_last_window(spark: SparkSession, options: AggregateOptions) -> int:
-    """Return when the watermark passes the latest record's last window, in microseconds since 1970."""
+    """Return the time when the watermark passes the latest record's last window, in microseconds since 1970."""
     source, _ = options.places()
     rows = queries.every_record(spark.read, source, options.source)
     window, delay = (
@@ -143,7 +150,7 @@ def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamW
 
 
 def _run(sink: DataStreamWriter) -> int:
-    """Run a query to its end, or until ^C, which stops it cleanly; return the number of results written."""
+    """Run a query to its end, or until ^C, which stops the query cleanly; return the number of results written."""
     query = sink.start()
     batches: dict[int, _MicroBatch] = {}
     try:
@@ -224,16 +231,18 @@ def _check(options: AggregateOptions) -> None:
 
 CLOCK = "topicfs_clock"
 UNTIL = "until"
-"""Option: time of the source's row in microseconds since 1970; there is no row if the offset has reached that time."""
+"""Option: time of the source's row in microseconds since 1970. If the offset has reached that time, the source has no
+row.
+"""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class ClockSource(DataSource):
-    """A source without records, whose row advances a query's watermark past the last windows when nothing more comes.
+    """A source without records, whose row advances a query's watermark past the last windows when no more records come.
 
-    Spark emits a window when a later record has moved the watermark. This source runs beside the records' source and
-    returns at most one row, with the time in its option. Its offset is stored in the query's checkpoint, as for any
-    source.
+    Spark emits a window when a later record has moved the watermark. This source is read together with the records'
+    source and returns at most one row, with the time in its option. The query's checkpoint stores the offset of this
+    source like that of any other source.
     """
 
     @classmethod

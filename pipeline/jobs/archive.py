@@ -4,8 +4,9 @@
     TARGET/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
     TARGET/_topics.lock    locked by the job that changes `_topics.json`
 
-`pipeline.archiving` stores how far the topics are archived, and which files are committed. The date is that of the
-record's timestamp, in UTC. Records of aborted transactions are not archived; those of open ones wait for a later run.
+`pipeline.archiving` stores how far the topics are archived, and which files are committed. The date is the date of
+the record's timestamp, in UTC. Records of aborted transactions are not archived; records of open transactions are
+left to a later run.
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ class ArchiveOptions:
     topics: str
     """Topic names and shell patterns (`orders-*`), separated by commas."""
     target: Path
-    """The directory of the archive, which has nothing else in it."""
+    """The directory of the archive, which contains nothing else."""
     format: str = PARQUET
     every_seconds: float | None = None
-    """Seconds between two rounds, which go on until ^C and need the main thread; None for one round."""
+    """Seconds between two rounds. The rounds go on until ^C and need the main thread. None: a single round."""
     committed: Callable[[StreamState], None] = lambda _: None
     """Called after each round with the offsets where the next round begins."""
 
@@ -88,7 +89,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     if not (archive_folder / CHECKPOINT).is_dir():
         plan(
             place, source, None, None
-        )  # Raises the error for a topic that does not exist before anything is created.
+        )  # Before anything is created, this raises the error for a topic that does not exist.
     with ExitStack() as stack:
         commits: ParquetCommits | IcebergCommits
         if options.format == ICEBERG:
@@ -109,7 +110,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
             except PySparkException:
                 if (
                     interrupts.empty()
-                ):  # ^C in a terminal also ends the tasks; the next run repeats the round.
+                ):  # ^C in a terminal also ends the tasks. The next run repeats the round.
                     raise
             _, state = commits.last()
             options.committed(state or StreamState({}, {}))
@@ -144,9 +145,10 @@ def _round(
     commits: ParquetCommits | IcebergCommits,
     options: ArchiveOptions,
 ) -> bool:
-    """Archive the records since the last commit; return True if another run had begun this round.
+    """Archive the records since the last commit; return True if another run had already begun this round.
 
-    Then there may be more records to archive. Raises PipelineError if the other run archived other topics.
+    If it returns True, there may be more records to archive. Raises PipelineError if the other run archived other
+    topics.
     """
     folder = options.target.absolute()
 
@@ -165,7 +167,7 @@ def _round(
     write_notes(folder, _notes(place, options.topics))
     if not waiting:
         return False
-    if end != found.end:  # Another run has planned this round first.
+    if end != found.end:  # Another run has planned this round before.
         found = plan(place, source, known, end)
     groups = small_groups(folder) if commits.merges(number) else []
     write = partial(_write, folder, place, source, has_topic=commits.has_topic)
@@ -230,7 +232,7 @@ def _check_topics(archive: Path, topics: str, names: Iterable[str]) -> None:
 
 
 def _notes(place: SparkPlace, topics: str) -> dict[str, TopicNote]:
-    """Return the numbers of partitions and the settings of the topics, which records do not have."""
+    """Return the numbers of partitions and the settings of the topics, because records do not contain them."""
 
     def wanted(name: str) -> bool:
         return matches(topics, name) and not (is_pattern(topics) and is_internal(name))
@@ -254,7 +256,7 @@ def _notes(place: SparkPlace, topics: str) -> dict[str, TopicNote]:
 def _overrides(topic: ClusterTopic) -> Mapping[str, str]:
     try:
         return topic.overrides
-    except StorageError as error:  # The user may lack the right to see them.
+    except StorageError as error:  # The user may lack the right to see the settings.
         _LOGGER.warning("%ssettings of %s are not archived: %s", MESSAGE_PREFIX, topic.name, error)
         return {}
 
@@ -269,17 +271,17 @@ class TopicNote(NamedTuple):
 
 
 def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
-    """Return every archived record, with Kafka's columns and `date` (PipelineError if there is no archive)."""
+    """Return every archived record, with Kafka's columns and `date`. Raises PipelineError if there is no archive."""
     schema = StructType([*full_schema(include_headers=True), StructField("date", DateType())])
     files = archived_files(archive)
     if not files:
         return spark.createDataFrame([], schema)
-    # Given a schema, Spark does not infer a number for a topic named 2024.
+    # With this schema, Spark does not infer a number for a topic named 2024.
     return spark.read.schema(schema).option("basePath", str(archive)).parquet(*map(str, files))
 
 
 def average_bytes(files: list[Path]) -> int:
-    """Return the mean size of a record in the archive before compression, from the files' footers; at least 1 byte."""
+    """Return the mean size of the archive's records before compression, from the files' footers; at least 1 byte."""
     groups = [
         metadata.row_group(index)
         for metadata in map(pq.read_metadata, files)
@@ -291,7 +293,10 @@ def average_bytes(files: list[Path]) -> int:
 
 
 def read_notes(archive: Path) -> dict[str, TopicNote]:
-    """Return the notes by topic; none without an archive, or in an old one (PipelineError for a damaged file)."""
+    """Return the notes by topic; none if there is no archive, or if an old archive has no notes.
+
+    Raises PipelineError for a damaged file.
+    """
     path = archive / TOPICS
     if not path.is_file():
         return {}
@@ -308,7 +313,10 @@ def read_notes(archive: Path) -> dict[str, TopicNote]:
 
 
 def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
-    """Merge `notes` into the file of notes atomically; concurrent jobs take turns (OSError, PipelineError)."""
+    """Merge `notes` into the file of notes atomically; concurrent jobs wait for each other.
+
+    Raises OSError, PipelineError.
+    """
     with (archive / LOCK).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         content = {

@@ -1,4 +1,4 @@
-"""Queries of jobs: counting the rows written, and reporting lost records in one line with the job's own remedy."""
+"""Queries of jobs: counts the rows written, and reports lost records in one line with the remedy of the job."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class QueryOptions:
     target: str
     """The topic to append to."""
     target_path: str | SparkPlace | None = None
-    """Place of the target, as `path`; None: the place of the source."""
+    """Place of the target, like `path`; None: the place of the source."""
     where: str = "true"
     """A SQL condition over the source's columns."""
     checkpoint: str | None = None
-    """A directory that stores how far the job has read; None: all records, in one run."""
+    """A directory that stores how far the job has read. None: the job reads all records, in one run."""
 
     def places(self) -> tuple[SparkPlace, SparkPlace]:
         """Return the places of the source and of the target."""
@@ -41,7 +41,7 @@ class QueryOptions:
 
 
 def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, topics: str) -> DataFrame:
-    """Read every record of the topics, except those of aborted and open transactions, by a batch or stream reader."""
+    """Read every record of the topics by a batch or stream reader, except records of aborted or open transactions."""
     options = {
         "startingOffsets": "earliest",
         "includeHeaders": "true",
@@ -69,7 +69,7 @@ def _with_remedy(said: str, remedy: str) -> DataLossError:
 
 
 def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
-    """Append `rows` to a topic; return their number, which sinks do not report. Raises Spark's own errors."""
+    """Append `rows` to a topic; return the number of rows, which sinks do not report. Raises Spark's own errors."""
     if target.is_kafka:
         return _send_counted(rows, target, topic=topic)
     written = Observation()
@@ -78,10 +78,10 @@ def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
 
 
 def _send_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
-    """Append rows to a topic of a cluster through Kafka's batch sink; return their number.
+    """Append rows to a topic of a cluster through Kafka's batch sink; return the number of rows.
 
-    Spark makes no observation for this sink, so waiting for one would never end. Instead the rows are cached (in
-    memory, then on the executors' disks), counted, and sent from the cache.
+    Spark makes no observation for this sink, so waiting for an observation would never end. Instead the rows are
+    cached (in memory, then on the executors' disks), counted, and sent from the cache.
     """
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:

@@ -1,9 +1,9 @@
 """Copies topics to a topic, through a SQL filter and projection: all at once, or incrementally with a checkpoint.
 
-Without a checkpoint, the write is whole or nothing. With a checkpoint, each run copies the records since the last
-one, each record once, even if a run was interrupted. For a Kafka cluster as target Spark's connector guarantees less:
-an interrupted run may leave records behind or write some twice, and the timestamp of a record is the time of the
-write.
+Without a checkpoint, the run writes either all records or none. With a checkpoint, each run copies the records since
+the previous run, each record once, even if a run was interrupted. If the target is a Kafka cluster, Spark's connector
+guarantees less: an interrupted run may have written only a part of the records, or some records twice, and the
+timestamp of a record is the time of the write.
 """
 
 from __future__ import annotations

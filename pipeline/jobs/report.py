@@ -31,7 +31,7 @@ first_time bigint, last_time bigint, groups array<struct<group: string, position
 """
 """Schema of the result. Times are milliseconds since 1970 as numbers, because a record may have any timestamp."""
 TOP = 12
-"""Default number of topics with plots of their own; a page with more panels is hard to read."""
+"""Default number of topics with plots of their own. A page with more panels is hard to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ReportOptions:
 
     place: SparkPlace
     topics: tuple[str, ...] | None = None
-    """None for all topics except Kafka's own."""
+    """Names of the topics; None means all topics except Kafka's own."""
     output: Path | None = None
     """File of the page; None: return only the numbers."""
     top: int = TOP
@@ -51,7 +51,7 @@ class ReportOptions:
 
 
 def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
-    """Count all records, and write the page whole or not at all; return `ROWS`, sorted by topic and partition.
+    """Count all records, and write the whole page atomically; return `ROWS`, sorted by topic and partition.
 
     Raises PipelineError and its subclasses, StorageError, OSError.
     """

@@ -1,8 +1,8 @@
 """Checks every checksum, offset and index entry of whole data directories, in many tasks: one row per segment.
 
-Problems outside the segments (in checkpoints, metadata) have rows of their own, with `segment` null. All rows
-together have the findings of `topicfs check`. The check changes and locks nothing, so it does not disturb a running
-owner, and it skips what the owner has not finished writing.
+Problems outside the segments (in checkpoints, metadata) have separate rows, with `segment` null. All rows together
+have the findings of `topicfs check`. The check changes and locks nothing, so it does not disturb a running owner, and
+it skips data that the owner has not finished writing.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _ROW = pa.schema(
         ("wrong", _WRONG),
     ]
 )
-"""Schema of `pipeline.verification.VerificationRow`. A timestamp is a number: damage may yield values that are no
-date.
+"""Schema of `pipeline.verification.VerificationRow`. A timestamp is a number, because damage may yield values that
+are no valid date.
 """
 
 
@@ -45,7 +45,7 @@ class VerifyOptions:
     place: SparkPlace
     """The data directories to check."""
     task_bytes: int = TASK_BYTES
-    """Bytes of log per task, if there are as many; segments are not divided."""
+    """Bytes of log per task, if there are that many bytes. Segments are not divided."""
 
 
 def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
@@ -64,7 +64,7 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
 
 
 def _check(task: Sequence[tuple[int, SegmentWork]]) -> Iterator[tuple[int, CheckedSegment | None]]:
-    """Check the segments of a task, and yield each one's number with its result; runs in Spark's workers."""
+    """Check the segments of a task; yield the number of each segment with its result. Runs in Spark's workers."""
     files = NativeFileSystem(read_only=True)
     yield from ((number, check_segment(work, files)) for number, work in task)
 

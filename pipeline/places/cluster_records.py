@@ -1,4 +1,4 @@
-"""A Kafka cluster through our own client: its topics, and the records of a partition as columns."""
+"""A Kafka cluster through the client of topicfs: its topics, and the records of a partition as columns."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ TASK_FETCH_BYTES = 4 << 20
 
 @contextmanager
 def opened_cluster(place: SparkPlace, *, read_only: bool = True) -> Iterator[ClusterEngine]:
-    """Open a cluster, in the process that uses it (UnreachableError, ClusterError, OSError; blocking)."""
+    """Open a cluster, in the process that uses it (blocking). Raises UnreachableError, ClusterError, OSError."""
     settings = place.resolved().settings if place.settings is None else place.settings
     security = security_of(settings or {})
     with closing(open_engine(cluster_address(str(place)), security, read_only=read_only)) as engine:
         if engine.leaders.metadata.topics.keys() - engine.topics().keys():
-            engine.look()  # Lists also a topic of which one partition does not answer; reading that partition fails.
+            engine.look()  # This also lists a topic of which a partition does not answer; reading that partition fails.
         yield engine
 
 
 def topic_of(engine: ClusterEngine, name: str) -> ClusterTopic | None:
-    """Return a topic; None if the brokers do not list it (their error, if they list it without its partitions)."""
+    """Return a topic; None if the brokers do not list it. If they list it without partitions, raise their error."""
     topic = engine.topics().get(name)
     if topic is None and name in engine.leaders.metadata.topics:
         raise error_of(engine.leaders.metadata.topics[name].error, name)
@@ -40,7 +40,10 @@ def topic_of(engine: ClusterEngine, name: str) -> ClusterTopic | None:
 
 
 def partition_of(engine: ClusterEngine, partition: TopicPartition, topic_id: str | None) -> ClusterPartition:
-    """Return a partition of the topic with this id; DataLossError if it is gone or another topic has its name."""
+    """Return a partition of the topic with this id.
+
+    Raises DataLossError if the partition is gone, or if another topic has the name.
+    """
     topic = engine.topics().get(partition.topic)
     found = topic.partitions().get(partition.partition) if topic and topic.topic_id == topic_id else None
     if found is None:
@@ -53,7 +56,8 @@ def read_columns(
 ) -> Iterator[tuple[Columns, int, int]]:
     """Yield columns, each with the range of its records whose offsets are in `offsets` (blocking).
 
-    Raises DataLossError if the log no longer has all of them, CorruptBatchError, and the errors of `Partition.read`.
+    Raises DataLossError if the log no longer has all of these offsets, CorruptBatchError, and the errors of
+    `Partition.read`.
     """
     at = offsets.start
     try:

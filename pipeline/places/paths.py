@@ -1,4 +1,4 @@
-"""The data directories in the option `path` (one, several after commas, or a glob), without those in `without`."""
+"""The data directories in the option `path`: one, several after commas, or a glob. Those in `without` are left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOST_REPLICA = "if its replicas are lost, leave it out: --without DIR, in Spark 
 
 @contextmanager
 def with_replica_hint() -> Iterator[None]:
-    """Turn an OSError in the block, for example of a dead disk, into a PipelineError that names the remedy."""
+    """Turn an OSError in the block, for example of a failed disk, into a PipelineError that names the remedy."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def absolute(text: str) -> tuple[Path, ...]:
 
 
 def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...]:
-    """Return each directory once, absolute, in the order named; those of a glob ascending.
+    """Return each directory once, absolute, in the order named; the directories of a glob are sorted.
 
     `~` is the user's home, and `file:/srv/topics` and `file:///srv/topics` name local directories, as in Spark. A
     comma or bracket in the name of an existing directory is part of that name. Directories in `without` are left out.
@@ -50,7 +50,7 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
         if not without or Path(_local(name)).absolute() not in without:
             found.update(dict.fromkeys(one.absolute() for one in _directories(name)))
     for one in without:
-        found.pop(one, None)  # A glob may have matched it.
+        found.pop(one, None)  # A glob may have matched this directory.
     if not found:
         raise PipelineError("the option path names no data directory")
     for one in found:
@@ -59,14 +59,14 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
 
 
 def _names(text: str) -> list[str]:
-    """Return the names in an option; empty ones are dropped."""
+    """Return the names in an option; empty names are dropped."""
     text = text.strip()
     names = [text] if text and Path(text).is_dir() else text.split(",")
     return [one.strip() for one in names if one.strip()]
 
 
 def _directories(name: str) -> list[Path]:
-    """Return the directories that a name matches; PipelineError if there are none."""
+    """Return the directories that a name matches. Raises PipelineError if none match."""
     if Path(name).is_dir():
         return [Path(name)]
     local = _local(name)
@@ -82,7 +82,7 @@ def _directories(name: str) -> list[Path]:
 
 
 def _local(name: str) -> str:
-    """Return a name as a local path, with `~` expanded; PipelineError for a place that is not on this machine."""
+    """Return a name as a local path, with `~` expanded. Raises PipelineError if it names another machine."""
     uri = _URI.match(name)
     if uri is None:
         return os.path.expanduser(name)  # noqa: PTH111 (leaves a user that is none as it stands)
@@ -94,7 +94,7 @@ def _local(name: str) -> str:
 
 
 def _check_is_not_mounted(path: Path) -> None:
-    """Check that the path is not in a mount of topicfs, which has no segment files (PipelineError)."""
+    """Raise PipelineError if the path is in a mount of topicfs, which has no segment files."""
     try:
         check_not_mounted(path)
     except NotALogDirectoryError as error:
@@ -102,7 +102,10 @@ def _check_is_not_mounted(path: Path) -> None:
 
 
 def contents_of(path: Path, files: FileSystem) -> Contents:
-    """Return the contents of a data directory (PipelineError if it is not one, NotALogDirectoryError, OSError)."""
+    """Return the contents of a data directory.
+
+    Raises PipelineError if the path is not a data directory, NotALogDirectoryError, OSError.
+    """
     entries = files.list_directory(path)
     contents = read_contents(entries, path)
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:

@@ -1,9 +1,10 @@
-"""The place of a job's topics: data directories here, or a Kafka cluster.
+"""The place of a job's topics: data directories on this machine, or a Kafka cluster.
 
     /srv/topics    /srv/a,/srv/b    /srv/*/data         data directories, as `pipeline.places.paths` takes them
     kafka://host:9092    kafka://one:9092,two:9092      brokers of one cluster
 
-Both kinds of places take the same options, except for those of the place itself. So a job is written once:
+Both kinds of places take the same options, except for the options that name the place. So the same code of a job
+works for both:
 
     spark.read.format(place.format).options(**place.options, subscribe="orders")
 """
@@ -35,7 +36,7 @@ class SparkPlace:
     without: str = ""
     """The option `without` of `format("topicfs")`: lost replica directories, separated by commas."""
     settings: Mapping[str, str] | None = field(default=None, repr=False)
-    """The settings of `client_config`, with its secrets; `resolved` reads them for tasks."""
+    """The settings in `client_config`, with their secrets. `resolved` sets this field for tasks."""
 
     @property
     def is_kafka(self) -> bool:
@@ -53,7 +54,7 @@ class SparkPlace:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The data directories that are not in `without`, absolute (PipelineError if a name matches none)."""
+        """The data directories that are not in `without`, absolute. Raises PipelineError if a name matches none."""
         return data_directories(self.path or "", self.left_out)
 
     @property
@@ -64,7 +65,10 @@ class SparkPlace:
         return {"path": self.path or "", **({"without": self.without} if self.without else {})}
 
     def resolved(self) -> SparkPlace:
-        """Return a copy for tasks, with secrets that their environment may lack. Raises InvalidConfigError, OSError."""
+        """Return a copy that tasks can use: it has the secrets, which the tasks' environment may lack.
+
+        Raises InvalidConfigError, OSError.
+        """
         return self if self.client_config is None else replace(self, settings=for_java(self.client_config))
 
     def _connection(self) -> dict[str, str]:
@@ -77,7 +81,10 @@ class SparkPlace:
 
 
 def place_of(text: str | SparkPlace) -> SparkPlace:
-    """Return the place that `text` names, which need not exist, or `text`. Raises PipelineError, AddressError."""
+    """Return the place that `text` names, which need not exist. Return a SparkPlace unchanged.
+
+    Raises PipelineError, AddressError.
+    """
     if isinstance(text, SparkPlace):
         return text
     text = text.strip()
@@ -105,7 +112,7 @@ BROKER_TIMEOUT_SECONDS = 5.0
 
 
 def require_reachable(place: SparkPlace) -> None:
-    """Return once one of the brokers in the place accepts a connection (PipelineError; blocking).
+    """Return when one of the brokers in the place accepts a connection (blocking). Raises PipelineError if none does.
 
     Kafka's clients would retry for minutes before they report that a cluster does not answer.
     """

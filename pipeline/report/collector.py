@@ -32,7 +32,7 @@ from topicfs.storage.model import Isolation, TopicPartition
 
 ENOUGH_RECORDS = 1 << 16
 _TIMESTAMPS, _KEY_LENGTHS, _VALUE_LENGTHS = 1, 3, 5
-"""Indices of three of the eight columns in `Columns.block`."""
+"""Indices of the columns of timestamps and lengths among the eight columns in `Columns.block`."""
 _SIZE, _ATTRIBUTES, _MAX_TIMESTAMP, _RECORD_END = map(
     BatchHeader._fields.index, ("size_bytes", "attributes", "max_timestamp", "record_end")
 )
@@ -40,15 +40,17 @@ _NO_TIME = -1
 
 
 class Counter:
-    """Counts records and batches into `numbers`, without an object for each record.
+    """Counts records and batches into `numbers`. It creates no object for a record.
 
-    Small batches have small columns, which are buffered until there are enough records for calls over whole arrays.
+    Small batches have small columns. These are buffered until there are enough records for calls over whole arrays.
     """
 
     def __init__(self, numbers: PartitionNumbers) -> None:
         self._numbers = numbers
         self._waiting: list[tuple[Integers, Integers, Integers, Integers]] = []
-        """For each `Columns`: create times, append times (-1: not stamped), lengths of keys, and lengths of values."""
+        """For each `Columns`: create times, append times (-1: set by no broker), lengths of keys, and lengths of
+        values.
+        """
         self._records = 0
 
     def count(self, found: Iterable[tuple[Columns, int, int]]) -> None:
@@ -97,7 +99,7 @@ class Counter:
 
 
 def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:
-    """Return the timestamp that the broker set for each record of these batches, -1 if it set none."""
+    """Return the timestamp that the broker set for each record of these batches; -1 if the broker set none."""
     stamps = np.where(batches[:, _ATTRIBUTES] & TIMESTAMP_TYPE_MASK, batches[:, _MAX_TIMESTAMP], _NO_TIME)
     if len(stamps) == 1:
         return np.full(int(batches[0, _RECORD_END]), stamps[0])
@@ -138,7 +140,7 @@ def bytes_of(piece: Task) -> int:
 
 
 def collect(place: SparkPlace, pieces: Sequence[Task]) -> list[PartitionNumbers]:
-    """Count the records of these tasks; return one result per partition (StorageError, OSError; blocking)."""
+    """Count the records of these tasks; return one result per partition (blocking). Raises StorageError, OSError."""
     with opened_cluster(place) if place.is_kafka else nullcontext() as engine:
         return merged(_read_segment(one) if engine is None else _read_range(engine, one) for one in pieces)
 
@@ -171,7 +173,7 @@ def _read_range(engine: ClusterEngine, task: Task) -> PartitionNumbers:
 
 
 def _lags(one: Slice, numbers: PartitionNumbers) -> list[int]:
-    """Return a segment's lag, if it is known: producers set the timestamps, and the slice ends with the file."""
+    """Return a segment's lag if it can be known: if producers set the timestamps and the slice ends with the file."""
     files, file = NativeFileSystem(read_only=True), Path(one.file)
     if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
         return []
@@ -186,7 +188,7 @@ def find_lags(
 ) -> dict[TopicPartition, tuple[GroupLag, ...]]:
     """Return the groups of each partition, sorted; of all topics, or of `topics` (blocking).
 
-    If the groups cannot be read, for example without the right to see them, log a warning: the report is still
+    If the groups cannot be read, for example because the user may not see them, log a warning: the report is still
     useful.
     """
     try:

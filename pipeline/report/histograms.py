@@ -1,10 +1,10 @@
 """Histograms by time and by size, in bounded memory; merging them in any order gives the same result.
 
-By time, all buckets of a histogram have one of the WIDTHS, each of which divides the next. A histogram with too many
-buckets changes to the next width. So the width depends only on the counted times, not on how they were divided into
-parts.
+By time, all buckets of a histogram have the same width, one of the WIDTHS, each of which divides the next. A
+histogram with too many buckets changes to the next width. So the width depends only on the counted times, not on how
+they were divided into parts.
 
-By size, each of the sizes 0 to 7 has a bin. Above, there are four bins from each power of two to the next, so that
+By size, each of the sizes 0 to 7 has a bin. Above 7, there are four bins from each power of two to the next, so that
 the width of a bin is at most a quarter of its smallest size:
 
     bin    0 1 … 7   8   9   10    11    12    13    14    15    16    …
@@ -47,7 +47,7 @@ class TimeHistogram:
     """Number and bytes of records by time."""
 
     level: int = 0
-    """Index in WIDTHS of the width of the buckets."""
+    """The width of the buckets, as an index in WIDTHS."""
     buckets: dict[int, Amount] = field(default_factory=dict)
     """Contents of each bucket, by its number: the time divided by the width."""
 
@@ -131,7 +131,7 @@ class SizeHistogram:
             self.bins[number] = self.bins.get(number, 0) + count
 
     def quantile(self, share: float) -> int | None:
-        """Return a size that at least `share` of all do not exceed, at most a quarter too large; None if empty."""
+        """Return a size that at least `share` of all sizes do not exceed (up to a quarter too large); None if empty."""
         wanted, passed = share * self.count, 0
         for number in sorted(self.bins):
             passed += self.bins[number]

@@ -1,4 +1,4 @@
-"""The numbers of one partition, or of a part of it; the numbers of the parts add up to those of the partition."""
+"""The numbers of a partition, or of a part of it. The numbers of all parts add up to those of the partition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTHING_STORED = StoredBytes(0, 0)
 
 
 class GroupLag(NamedTuple):
-    """The position and lag of a group in a partition."""
+    """The position and lag that a group has in a partition."""
 
     group: str
     position: int
@@ -61,7 +61,7 @@ class PartitionNumbers:
     lags: SizeHistogram = field(default_factory=SizeHistogram)
     """Lags of stamped records: the broker's time minus the producer's."""
     early_records: int = 0
-    """Number of stamped records whose producer's clock was ahead of the broker's."""
+    """Number of stamped records with a producer's time later than the broker's time."""
     segment_lags: list[int] = field(default_factory=list)
     """Times from a segment's largest timestamp (set by a producer) to its last append (the file's mtime)."""
     groups: tuple[GroupLag, ...] = ()
@@ -72,7 +72,7 @@ class PartitionNumbers:
         return sum(self.codecs.values(), NOTHING_STORED)
 
     def count_times(self, times: Integers, sizes: Integers) -> None:
-        """Count records by time; the time -1 means that a record has none."""
+        """Count records by time. The time -1 means that a record has no time."""
         timed = times != -1
         times, sizes = times[timed], sizes[timed]
         if len(times):
@@ -93,7 +93,7 @@ class PartitionNumbers:
         self.null_values += int((values < 0).sum())
 
     def count_lags(self, lags: Integers) -> None:
-        """Count lags of stamped records, from the producer's time to the broker's; negative if clocks differ."""
+        """Count lags of stamped records, from the producer's time to the broker's time; negative if clocks differ."""
         self.lags.add(lags[lags >= 0])
         self.early_records += int((lags < 0).sum())
 

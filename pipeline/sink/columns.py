@@ -1,4 +1,4 @@
-"""Turns Arrow columns into the codec's columns of positions and lengths, without an object for each record."""
+"""Turns Arrow columns into the codec's columns of positions and lengths. No object is created for a record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TYPES = {
 
 
 def cast_columns(rows: pa.RecordBatch, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Return those of the columns `names` that exist, cast to the types in TYPES."""
+    """Return the columns in `names` that exist in `rows`, cast to the types in TYPES."""
     return {
         name: rows.column(name).cast(TYPES[name], safe=False) if name in TYPES else rows.column(name)
         for name in names
@@ -53,7 +53,7 @@ def codec_columns(columns: Mapping[str, pa.Array], count: int, *, now_ms: int) -
 
 
 def numbers(column: pa.Array | None, count: int, *, null: int) -> memoryview[int]:
-    """Return a column of numbers, or of times in milliseconds, as int64; `null` replaces a missing value."""
+    """Return a column of numbers, or of times in milliseconds, as int64; `null` replaces missing values."""
     if column is None:
         return memoryview(array("q", [null]) * count)
     return _int64s(pc.fill_null(column.cast(pa.int64()), null))

@@ -1,14 +1,14 @@
 """The driver's part of a write: request the commit, and wait until the records are appended.
 
 The owner of the data directory appends. If the directory has no owner, this process owns it for the commit. A daemon
-claims the request, and this process waits until the daemon has appended the write, however long that takes. If nobody
-claims the request in time (a broker never does), this process withdraws it, so that the write cannot arrive after its
-job failed. One rename decides between a claim and a withdrawal.
+claims the request, and this process waits until the daemon has appended the write, however long that takes. If no
+owner claims the request in time (a broker never does), this process withdraws the request, so that its records cannot
+arrive after the job has failed. A single rename decides between a claim and a withdrawal.
 
-A named write that is committed already is not appended again. After a crash Spark repeats the last micro-batch with
-the same rows; the repetition is skipped with a warning. If its rows differ, the checkpoint was restored or copied,
-and it is unknown which of the rows are in the topic: that is an error. An application (`txnAppId`) may repeat any of
-its earlier versions.
+A named write that is already committed is not appended again. After a crash, Spark repeats the last micro-batch with
+the same rows; the repeated write is skipped with a warning. If the rows differ, the checkpoint was restored or
+copied, and it is unknown which of the rows are in the topic, so an error is raised. An application (`txnAppId`) may
+repeat any of its earlier versions.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 FIRST_CHECK_PAUSE_SECONDS = 0.02
 LONGEST_CHECK_PAUSE_SECONDS = 0.5
-"""Longest pause between two checks whether the owner is done or gone. The owner's bell ends a pause early."""
+"""Longest pause between two checks whether the owner has finished or ended. The owner's bell ends a pause early."""
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class CommittedBeforeError(PipelineError):
-    """A write of this name is committed, or may be, with other rows."""
+    """A write with this name is committed, or may be committed, with other rows."""
 
 
 class CommitTimeoutError(PipelineError):
-    """No owner claimed a write in time, or no live process can complete it."""
+    """No owner claimed a write in time, or no running process can complete it."""
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
-    """Return the staging area of data directories that are served together; it does not depend on their order.
+    """Return the staging area of data directories that are served together; their order does not matter.
 
-    Raises StorageError if a mirror writes to one of them.
+    Raises StorageError if a mirror writes to one of the directories.
     """
     check_no_mirror(directories)
     files = NativeFileSystem()
@@ -65,7 +65,10 @@ def stage(
     task: int,
     batches: Iterable[tuple[TopicPartition, bytearray]],
 ) -> StagedFile | None:
-    """Write a task's batches to a file of its own, on disk on return; None without batches (StorageError, OSError)."""
+    """Write a task's batches to a separate file, which is on disk on return; return None if there are no batches.
+
+    Raises StorageError, OSError.
+    """
     area, writer = staging_area(directories), None
     try:
         for partition, batch in batches:
@@ -93,15 +96,15 @@ class CommitRequest:
     ) -> None:
         """Prepare the request for the tasks' files `staged`, in the order of appending.
 
-        `placement` says where the batches go, if not to the ends of the logs; `content` is that of the files, if the
-        write has a name.
+        `placement` says where the batches go, unless they go to the ends of the logs. `content` is the content of the
+        files, if the write has a name.
         """
         self.left_out: Sequence[Path] = ()
-        """Replica directories that are lost; the commit leaves them out."""
+        """Lost replica directories, which the commit leaves out."""
         self.is_version = False
         """True for a version of an application; False for a micro-batch of a query."""
         self.must_have_same_rows = True
-        """True if it is an error when the write was committed with other rows."""
+        """True if an error is raised when the write was already committed with other rows."""
         self._directories = tuple(directories)
         self._area = staging_area(directories)
         self._write = write
@@ -117,10 +120,10 @@ class CommitRequest:
         self._warnings: tuple[str, ...] = ()
 
     def commit(self, timeout_seconds: float) -> None:
-        """Wait until every record is in its log and on disk; `timeout_seconds` limits the time until the owner's claim.
+        """Wait until every record is in its log and on disk (blocking).
 
-        Raises WriteRefusedError, CommitTimeoutError, CommittedBeforeError and errors of opening the directory
-        (blocking).
+        `timeout_seconds` limits the time until the owner claims the request. Raises WriteRefusedError,
+        CommitTimeoutError, CommittedBeforeError and errors of opening the directory.
         """
         if not self._staged and self._placement is None and not self._must_be_noted():
             return
@@ -130,7 +133,7 @@ class CommitRequest:
             self._wait(timeout_seconds)
             self._compare()
         except BaseException:
-            # Also after an interrupt: no owner may append later what it has not begun to append yet.
+            # Withdraw also after an interrupt, so that no owner can begin to append the write later.
             with suppress(OSError):
                 self._area.withdraw(self._write)
             self.abort()
@@ -138,7 +141,7 @@ class CommitRequest:
         self._area.discard(one.name for one in self._staged)
 
     def abort(self) -> None:
-        """Remove the staged files, unless the write is committed or may still be."""
+        """Remove the staged files, unless the write is committed or may still be committed."""
         with suppress(OSError, StorageError):
             if self._area.state(self._write) not in (WriteState.REQUESTED, WriteState.CLAIMED):
                 self._area.discard(one.name for one in self._staged)
@@ -174,20 +177,20 @@ class CommitRequest:
         """Wake the owner, and wait up to `seconds` until the write is done."""
         end = time.monotonic() + seconds
         ring(self._area.directory, seconds)
-        if not self._is_done():  # If the owner failed, it is not woken again at once.
+        if not self._is_done():  # If the owner failed, it is not woken again immediately.
             time.sleep(max(0.0, end - time.monotonic()))
 
     def _is_done(self) -> bool:
         state = self._area.state(self._write)
         if state is WriteState.REFUSED:
-            with suppress(FileNotFoundError):  # Another job of this name has taken the refusal.
+            with suppress(FileNotFoundError):  # Another job with this name has already taken the refusal.
                 raise self._area.take_refusal(self._write)
         return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
 
     def _submit_again(self) -> None:
-        """Submit a micro-batch again if an earlier driver, killed while its Python processes live on, withdrew it.
+        """Submit a micro-batch again if an earlier driver withdrew it (a killed driver's Python processes may live on).
 
-        A write outside of streams has one driver, so that such a write is done if its state is unknown.
+        A write outside of streams has only one driver, so such a write counts as done if its state is unknown.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
             self._is_ours = self._submit()
@@ -196,13 +199,13 @@ class CommitRequest:
         return self._area.submit(self._write, self._staged, self._placement, self._content)
 
     def _must_be_noted(self) -> bool:
-        """Return whether a write without rows must be recorded: it makes its query or version known."""
+        """Return whether a write without rows must be recorded: a record makes its query or version known."""
         return self._write.batch is not None and (
             self.is_version or self._area.committed(self._write) is None
         )
 
     def _check_known(self) -> None:
-        """Raise CommittedBeforeError for a query that is not new, if the record may have forgotten it."""
+        """Raise CommittedBeforeError if the query is not new and the record of its writes may have been dropped."""
         if not self._write.batch or self.is_version or self._area.committed(self._write) is not None:
             return
         if self._area.record.forgot(self._write):
@@ -213,9 +216,9 @@ class CommitRequest:
             )
 
     def _compare(self) -> None:
-        """Raise CommittedBeforeError if a write of this name was committed with other rows.
+        """Raise CommittedBeforeError if a write with this name was committed with other rows.
 
-        If it was committed with the same rows, log a warning.
+        If the write was committed with the same rows, log a warning.
         """
         committed = self._area.committed(self._write)
         is_last = committed is not None and committed.batch == self._write.batch

@@ -21,7 +21,7 @@ from topicfs.storage.topics.topic import lenient_config
 from topicfs.storage.validation.batches import compression_of
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
-"""Largest batch of several records that a task stages, even if the topic allows a larger one: it bounds memory."""
+"""Largest batch of several records that a task stages, even if the topic allows larger batches. It bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TopicLayout:
     """Numbers of the partitions, ascending."""
     max_batch_bytes: int
     topic_id: str | None = None
-    """Id of the topic; None if no file has it."""
+    """ID of the topic; None if no file contains the ID."""
     stamp: BatchStamp = PLAIN
     """Compression of the batches: tasks compress, and the owner appends the batches unchanged."""
 
@@ -49,7 +49,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The topics of data directories at one moment; Spark sends this small object to every task."""
+    """The topics of data directories at one moment. Spark sends this object, which is small, to every task."""
 
     topics: Mapping[str, TopicLayout]
 
@@ -64,7 +64,7 @@ class Layout:
 
 
 def read_layout(directories: Sequence[Path]) -> Layout:
-    """Read the topics' layout, without opening or locking a log (PipelineError, StorageError, OSError)."""
+    """Read the topics' layout, without opening or locking a log. Raises PipelineError, StorageError, OSError."""
     return Layout({topic: layout_of(facts) for topic, facts in read_topics(directories).items()})
 
 
@@ -75,7 +75,10 @@ def layout_of(facts: TopicFacts) -> TopicLayout:
 
 
 def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Read names and settings of topics, without opening or locking a log (PipelineError, StorageError, OSError)."""
+    """Read names and settings of topics, without opening or locking a log.
+
+    Raises PipelineError, StorageError, OSError.
+    """
     files = NativeFileSystem(read_only=True)
     registry = merge_copies([read_copy(directory, files) for directory in directories])
     numbers: dict[str, list[int]] = {}
@@ -95,6 +98,6 @@ def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
 
 
 def broker_settings(directories: Sequence[Path]) -> dict[str, dict[str, str]]:
-    """Return the settings of topics, by topic, from a broker's metadata log (CorruptionError, OSError)."""
+    """Return the settings of topics, by topic, from a broker's metadata log. Raises CorruptionError, OSError."""
     image = find_cluster_metadata(NativeFileSystem(read_only=True), directories)
     return image.settings if image else {}

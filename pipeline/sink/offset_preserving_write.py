@@ -1,7 +1,7 @@
 """Turns rows of an archive into record batches that keep the rows' offsets, times and timestamp types.
 
-Rows come sorted by topic, partition and offset. The offsets in a batch ascend, with the gaps that the rows have, as
-in a compacted log. Records with LogAppendTime share a batch only if they have the same time.
+Rows come sorted by topic, partition and offset. The offsets in a batch ascend, with the same gaps as the rows, as in
+a compacted log. Records with LogAppendTime share a batch only if they have the same time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 from topicfs.storage.model import TimestampType, TopicPartition
 
 RECORD_OVERHEAD = 40
-"""Largest size of a record without key, value and headers: varints and attributes."""
+"""Largest size that a record takes in addition to its key, value and headers: varints and attributes."""
 
 MAX_OFFSET_DELTA = 2**31 - 1
 """Largest offset delta within a batch."""
@@ -63,7 +63,10 @@ class OffsetPreservingEncoder:
         self._last: tuple[TopicPartition, int] | None = None
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[KeptBatch]:
-        """Yield batches at their own offsets (RecordTooLargeError; InvalidRecordError if offsets do not ascend)."""
+        """Yield batches at the rows' own offsets.
+
+        Raises RecordTooLargeError; InvalidRecordError if offsets do not ascend.
+        """
         read = _read(rows)
         first, count = 0, rows.num_rows
         while first < count:

@@ -44,7 +44,7 @@ _REFUSED = {
     "kafka.key.serializer": "keys are written as they are; convert them in the query",
     "kafka.value.serializer": "values are written as they are; convert them in the query",
 }
-"""Options that the connector refuses, too, in lower case, with the reason."""
+"""Options, in lower case, that Spark's Kafka connector also refuses, with the reason."""
 _TIMEOUT = re.compile(r"(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 0.001}
 _APPLICATION = re.compile(r"[0-9A-Za-z._-]{1,64}")
@@ -62,13 +62,13 @@ class SinkOptions:
     left_out: tuple[Path, ...] = ()
     """Lost replica directories, absolute, that the write leaves out."""
     name: tuple[str, int] | None = None
-    """Application and version of the write; None: a query's micro-batch, or a write that is never repeated."""
+    """Application and version of the write. None: a query's micro-batch, or a write that is never repeated."""
     must_have_same_rows: bool = True
-    """True if a repeated write with other rows than those committed is an error."""
+    """True if an error is raised when a write is repeated with other rows than the committed rows."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Parse and check the options of a write, with names in any case (InvalidOptionError, PipelineError)."""
+    """Parse and check the options of a write, with names in any case. Raises InvalidOptionError, PipelineError."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
         if name in _REFUSED:
@@ -95,14 +95,14 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
-    """Check that a DataFrame with these columns (types by name) can be written (InvalidOptionError)."""
+    """Check that a DataFrame with these columns (types by name) can be written. Raises InvalidOptionError."""
     if "value" not in columns:
         raise InvalidOptionError("a column 'value' is needed, of type binary or string")
     if options.topic is None and "topic" not in columns:
         raise InvalidOptionError("no topic to write to: give the option topic, or a column 'topic'")
     for name, kinds in COLUMNS.items():
         if name == "topic" and options.topic is not None:
-            continue  # The option overrides the column.
+            continue  # The option `topic` overrides this column.
         if columns.get(name, kinds[0]) not in kinds:
             raise InvalidOptionError(f"column '{name}' is {columns[name]}; it must be {' or '.join(kinds)}")
 

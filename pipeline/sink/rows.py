@@ -1,7 +1,8 @@
 """Turns Arrow batches of rows into record batches for each partition, column by column.
 
-The option `topic`, else the column, names a row's topic. The column `partition` gives its partition; without it, the
-key's hash does, as with every Kafka producer. Rows without a key go to one partition for some KiB, then to the next.
+The option `topic` or, if it is not given, the column names a row's topic. The column `partition` gives a row's
+partition. If it is null or missing, the key's hash gives the partition, as with every Kafka producer. Rows without a
+key go to the same partition for some KiB, then to the next partition.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class RowEncoder:
         pick: Callable[[int], int] = random.randrange,
         named: bool = False,
     ) -> None:
-        """Prepare the encoder; `topic` overrides the column of this name.
+        """Prepare the encoder; `topic` overrides the column `topic`.
 
         `pick(n)` returns a number below n, which chooses the first partition of rows without keys. `named`: True for
         a write that may be repeated, so that its content must be compared.
         """
         self.content: Content | None = Content() if named else None
-        """Content of the rows so far; None for a write without a name."""
+        """Content of the rows encoded so far; None for a write without a name."""
         self._layout = layout
         self._topic = topic
         self._columns = _COLUMNS if topic is None else tuple(name for name in _COLUMNS if name != "topic")
@@ -64,7 +65,7 @@ class RowEncoder:
         self._of_key = lru_cache(_REMEMBERED_KEYS)(partition_of_key)
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield batches at base offset 0, each partition's in the order of its rows.
+        """Yield batches at base offset 0; the batches of a partition come in the order of its rows.
 
         Raises UnknownTopicError, PolicyViolationError, InvalidRecordError, RecordTooLargeError.
         """
@@ -130,7 +131,10 @@ class RowEncoder:
 
 
 def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None:
-    """Check that a broker would accept these times. A record read without a timestamp has -1 ms, and keeps it."""
+    """Raise InvalidRecordError unless a broker would accept these times.
+
+    A record that was read without a timestamp has -1 ms, and keeps it.
+    """
     if timestamps is None:
         return
     earliest = pc.min(timestamps.cast(pa.int64())).as_py()
@@ -157,12 +161,12 @@ _WORDS = 12
 
 
 def content_of(topic: str, records: Columns, given: Mapping[str, pa.Array]) -> Content:
-    """Return the content (number and digest) of a topic's records; `given`: the columns of their rows.
+    """Return the content (number and digest) of a topic's records; `given` has the columns of their rows.
 
     Equal rows have equal content in any order and in any tasks, because Spark may divide and order the rows of a
-    repeated micro-batch differently: each record has a digest, and a write has their sum. The digest covers topic,
-    key, value and headers, and partition and time if the row gives them. It leaves out values that the sink chooses,
-    which differ when a write is repeated.
+    repeated micro-batch differently: each record has a digest, and a write has the sum of the digests. The digest
+    covers topic, key, value and headers, and also partition and time if the row gives them. It leaves out values that
+    the sink chooses, because they differ when a write is repeated.
     """
     count, block = len(records), records.block
     words = array("q", bytes(8 * _WORDS * count))

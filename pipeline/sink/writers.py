@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties that tell a streaming query's tasks their query and micro-batch."""
+"""Local properties of a streaming query's tasks: QUERY_ID has the query's id, BATCH_ID the micro-batch's number."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Target:
 
     @property
     def topic_id(self) -> str:
-        """Id of the topic to write to; empty if each row names its topic."""
+        """ID of the topic to write to; empty if each row names its topic."""
         topic = self.options.topic
         return "" if topic is None else self.layout.topic(topic).topic_id or ""
 
     def stage(self, write: WriteId, rows: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """Encode a task's rows into a file of its own, which is on disk on return."""
+        """Encode a task's rows into a separate file, which is on disk on return."""
         from topicfs.pipeline.sink.rows import RowEncoder
 
         task, named = task_context().partitionId(), write.batch is not None
@@ -71,7 +71,7 @@ class Target:
             request.abort()
 
     def _requests(self, messages: list[WriterCommitMessage | None]) -> Iterator[CommitRequest]:
-        """Yield the request to commit the write that the tasks report in `messages`; none without messages."""
+        """Yield the request to commit the write that the tasks report in `messages`; nothing if `messages` is empty."""
         brought = sorted((one for one in messages if isinstance(one, TaskStaged)), key=lambda one: one.task)
         if len({one.write for one in brought}) > 1:
             raise PipelineError(f"tasks of different writes in one commit: {brought}")
@@ -87,7 +87,7 @@ class Target:
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """Writes all records or none; a write with a name happens once, however often it is repeated."""
+    """Writes either all records or none. A write with a name happens once, however often it is repeated."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -128,7 +128,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     @reported
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
-        """Request the commit of the staged files, unless the micro-batch is committed already."""
+        """Request the commit of the staged files, unless the micro-batch is already committed."""
         self.target.commit(messages)
 
     @reported

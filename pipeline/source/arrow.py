@@ -1,7 +1,7 @@
-"""Turns decoded columns into Arrow columns under Kafka's names, without an object for each record (except headers).
+"""Turns decoded columns into Arrow columns under Kafka's names. No object is created for a record, except for headers.
 
-Compiled code gathers the values that differ from record to record, from many small ranges at once. A value that all
-records of a task share is made once.
+Compiled code gathers the values that differ from record to record, from many small ranges in one pass. A value that
+all records of a task share is made once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Array: TypeAlias = Any
 """An object of pyarrow, which has no type annotations."""
 
 BATCH_ROWS = 65_536
-"""Most records in an Arrow batch; larger batches cost the JVM more than they save."""
+"""Maximum number of records in an Arrow batch. Larger batches cost the JVM more than they save."""
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -81,7 +81,7 @@ def _offsets(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Arr
 
 
 def _timestamps(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """Return times in microseconds; a record without one (-1) is a millisecond before 1970, as in Kafka's connector."""
+    """Return times in microseconds; a record without a time (-1) gets 1 ms before 1970, as in Kafka's connector."""
     return pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(gather_timestamps(parts))], 0)
 
 

@@ -27,7 +27,7 @@ else:
 
 KEYS = fields.KEY_POSITIONS
 VALUES = fields.VALUE_POSITIONS
-"""Indices of the columns with positions; the column after each has the lengths."""
+"""Indices of the columns of positions. The column after each contains the lengths."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
 _MAX_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
@@ -76,7 +76,7 @@ def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
 def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
     """Return the timestamps of all parts in microseconds, as int64. Raises IndexError.
 
-    A time beyond 64 bits of microseconds becomes the nearest one that fits.
+    A time that does not fit in 64 bits of microseconds becomes the nearest time that fits.
     """
     return _int64s(parts, fields.TIMESTAMPS, 1000)
 
@@ -196,7 +196,7 @@ def _fill_validity(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, vali
 def _fill(
     parts: Sequence[ColumnRange], column: cython.Py_ssize_t, ends: bytearray, octets: bytearray
 ) -> None:
-    """Copy the values of all parts to `octets`, and write the end of each into `ends`."""
+    """Copy the values of all parts to `octets`, and write the end of each value into `ends`."""
     places: cython.p_uchar = memory.writable(ends)
     target: cython.p_uchar = memory.writable(octets)
     at: cython.Py_ssize_t = 0
@@ -234,7 +234,7 @@ def _fill_part(
     target: cython.p_uchar,
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Copy `count` values, whose positions begin at `first`, to `target[at:]`; return where the last one ends."""
+    """Copy `count` values, whose positions begin at `first`, to `target[at:]`; return the end of the last value."""
     index: cython.Py_ssize_t
     for index in range(first, first + count):
         length: cython.longlong = columns[stride + index]

@@ -1,17 +1,17 @@
 """Data directories as a source: each of their partitions is a log that is opened for reading only.
 
-Several directories may belong to several brokers, and then each replica of a partition is in one of them. The source
-reads the replica with the highest high watermark, and only below it, as a consumer does. Replicas of topicfs are
-opened read-only first: directories that do not belong together are refused, and a replica is read only if it is in
-sync and lacks no records that another in-sync replica has. If each replica lacks some of them, the partition is
-refused.
+Several directories may belong to several brokers; then each replica of a partition is in another directory. The
+source reads the replica with the highest high watermark, and only the records below it, as a consumer does. Replicas
+of topicfs are first opened read-only. Directories that do not belong together are refused, and a replica is read only
+if it is in sync and has all records of the other in-sync replicas. If every replica lacks some records, the partition
+is refused.
 
-The high watermark of a live broker is the one that it checkpointed last, some seconds ago; records above it may still
-be replaced by those of another replica. A topicfs that owns the directory has the only replica. Its high watermark is
-its log end, and a record is in the file, whole and with its checksum, before its append returns. So all of its
-records are visible, also to a query that begins right after an append. (If a write fails on a full or broken disk, a
-reader may see for a moment a batch that is removed again and never acknowledged, as in any log that is read while it
-is written.)
+The high watermark of a running broker is the high watermark in its last checkpoint, some seconds ago. Records above
+it may still be replaced by records of another replica. A topicfs that owns the directory has the only replica. Its
+high watermark is its log end, and a record is in the file, whole and with its checksum, before its append returns. So
+all of its records are visible, also to a query that begins right after an append. (If a write fails on a full or
+broken disk, a reader may see for a moment a batch that is removed again and never acknowledged, as in any log that is
+read while it is written.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from topicfs.storage.recovery.options import Checkpointed, LoadOptions
 from topicfs.storage.segment.roll import SegmentDirectory
 
 _RETRIES = 5
-"""Most retries to load a log whose segments change during the load."""
+"""Maximum number of retries to load a log whose segments change during the load."""
 
 
 class _DataDirectory(NamedTuple):
@@ -52,19 +52,23 @@ class _DataDirectory(NamedTuple):
     path: Path
     partitions: frozenset[TopicPartition]
     bounded: bool
-    """True if another engine, such as a broker, owns it: then nothing is read above the checkpointed high watermarks."""
+    """True if another engine, such as a broker, owns the directory: then nothing above its checkpointed high
+    watermarks is read.
+    """
     clean: bool
-    """True if it was closed cleanly, so that its logs need no recovery."""
+    """True if the directory was closed cleanly, so that its logs need no recovery."""
     recovery_points: dict[TopicPartition, Offset]
     log_start_offsets: dict[TopicPartition, Offset]
     high_watermarks: dict[TopicPartition, Offset]
 
 
 class _Stamp(NamedTuple):
-    """Values of which at least one changes when a log changes."""
+    """Values about a log's files. If the log changes, at least one of the values changes."""
 
     topic_id: str | None
-    """Read first: if the topic is created again meanwhile, the next refresh sees that this id is the old topic's."""
+    """Read first. If the topic is created again meanwhile, the next refresh sees that this is the ID of the old
+    topic.
+    """
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset
@@ -78,14 +82,17 @@ class _Loaded(NamedTuple):
     stamp: _Stamp
     log: Log
     followed: FollowedLog | None
-    """None if the log was closed cleanly, because it is cheap to load again."""
+    """None if the log was closed cleanly, because such a log is cheap to load again."""
 
 
 class SourceDirectories:
-    """Data directories that each `refresh` reads again; logs that have not changed since stay open."""
+    """Data directories that each `refresh` reads again. Logs that have not changed stay open."""
 
     def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
-        """Read the directories (StorageError, PipelineError, OSError). `left_out` are lost replica directories."""
+        """Read the directories; `left_out` are lost replicas' directories.
+
+        Raises StorageError, PipelineError, OSError.
+        """
         self._paths = tuple(paths)
         self._readable = _readable_replicas(paths, left_out)
         self._files = NativeFileSystem(read_only=True)
@@ -103,7 +110,7 @@ class SourceDirectories:
         )
 
     def log(self, partition: TopicPartition) -> Log:
-        """Return the log of the partition's replica with the highest high watermark, as of the last `refresh`.
+        """Return the log of the replica that has the partition's highest high watermark, as of the last `refresh`.
 
         Raises StorageError, OSError; blocking.
         """
@@ -131,11 +138,11 @@ class SourceDirectories:
         return self._chosen[partition]
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the topic id of the log that `log` returns; None if no file has it (StorageError, OSError)."""
+        """Return the topic ID of the log that `log` returns; None if no file has it. Raises StorageError, OSError."""
         return self._choose(partition).stamp.topic_id
 
     def inodes(self, partition: TopicPartition) -> dict[str, int]:
-        """Return the inodes of the files of the log that `log` returns, by name, as they were before it was loaded."""
+        """Return the inodes of the files of the log that `log` returns, by name, from before the log was loaded."""
         return {stamp.name: stamp.inode for stamp in self._choose(partition).stamp.files}
 
     def close(self) -> None:
@@ -192,7 +199,7 @@ class SourceDirectories:
         stamp: _Stamp,
         retries: int = _RETRIES,
     ) -> _Loaded:
-        """Load the log; load it again if compaction replaced segments meanwhile (StorageError, OSError)."""
+        """Load the log; if compaction replaced segments meanwhile, load it again. Raises StorageError, OSError."""
         directory = data_directory.path / names.partition_directory(partition)
         try:
             loaded = self._load_once(data_directory, partition, stamp)
@@ -223,9 +230,9 @@ class SourceDirectories:
 def _readable_replicas(
     paths: Sequence[Path], left_out: Sequence[Path]
 ) -> dict[TopicPartition, Sequence[Path] | str]:
-    """Return the directories of each partition whose replicas can be read, or the reason why there are none.
+    """Return the directories of each partition whose replicas can be read, or the reason why none can be read.
 
-    A replica can be read if it is in sync and lacks no records that another one has. The result is empty for
+    A replica can be read if it is in sync and lacks no records that another replica has. The result is empty for
     directories without replicas of topicfs. Raises StorageError, OSError.
     """
     if not holds_replicas(paths) or len(paths) + len(left_out) == 1:
@@ -254,7 +261,10 @@ def _readable(partition: ReplicatedPartition) -> Sequence[Path] | str:
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
-    """Return the log with its new records, without reading the old ones; if that fails, close it and return None."""
+    """Return the log with its new records; the old records are not read again. If that fails, close the log.
+
+    Returns None if it fails.
+    """
     before, _, followed = known
     if before == stamp:
         return known
@@ -273,13 +283,13 @@ def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:
     """Return the stamps of all files in a partition's directory."""
     stamps = []
     for path in sorted(directory.iterdir()):
-        with suppress(FileNotFoundError):  # Retention and compaction remove and rename files.
+        with suppress(FileNotFoundError):  # Retention and compaction may remove or rename files meanwhile.
             status = path.stat()
             stamps.append(FileStamp(path.name, status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(stamps)
 
 
 def _release(log: Log) -> None:
-    """Close the files of a log, without the writes of a clean close."""
+    """Close the files of a log without writing what a clean close writes."""
     for segment in log.chain.segments:
         segment.close()

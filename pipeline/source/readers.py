@@ -1,6 +1,6 @@
 """Spark's readers of a query: one for batch queries, and one for streaming queries.
 
-One process plans (for a streaming query it lives as long as the query), and others read.
+One process plans (for a streaming query, this process lives as long as the query); other processes read.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """A BatchReader for filter pushdown; with pushdown off, Spark rejects readers that support it."""
+    """A BatchReader that supports filter pushdown. If pushdown is off, Spark rejects such readers."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         from topicfs.pipeline.source.query.filters import narrow
@@ -82,19 +82,19 @@ except ModuleNotFoundError:  # Spark 4.1 does not have these classes.
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a streaming query. Each offset is the next one to read."""
+    """The reader of a streaming query. Each of its offsets is the next offset to read."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
         self._progress: StreamProgress | None = None
         self._known: Mapping[str, Any] = {}
-        """The end of the last batch, as far as this reader knows it: Spark 4.1 does not pass it."""
+        """The end of the last batch, as far as this reader knows it, because Spark 4.1 does not pass it."""
         if ReadMaxRows is None and options.max_offsets_per_trigger is not None:
             raise InvalidOptionError("maxOffsetsPerTrigger: needs Spark 4.2 or later")
 
     def _stream_progress(self) -> StreamProgress:
-        """Return the progress, made on first use: in the process that plans, after Spark has copied the reader."""
+        """Return the progress, which is created on first use: in the process that plans, after Spark's copy."""
         if self._progress is None:
             self._progress = StreamProgress(TopicSource(self._options))
         return self._progress
@@ -144,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Replaces a reader whose options are wrong: the first call by Spark raises the error.
 
-    If `streamReader` itself raised it, Spark would report a failure of its own process before the cause.
+    If `streamReader` itself raised the error, Spark would report a failure of its own process before the cause.
     """
 
     def __init__(self, error: PipelineError) -> None:

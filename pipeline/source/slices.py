@@ -36,33 +36,33 @@ class Slice:
     file: str
     position: int
     end_position: int
-    """Position after the last batch to read, as of planning."""
+    """Position, at the time of planning, after the last batch to read."""
     inode: int
-    """Inode of the file: compaction replaces the file by another, which may be larger."""
+    """Inode of the file, because compaction replaces the file by another file, which may be larger."""
     base_offset: int
     """Base offset of the batch at `position`."""
     checksum: int
-    """Checksum of that batch, because a file system may give a new file the inode of a removed one."""
+    """Checksum of the batch at `position`, because a file system may give a new file the inode of a removed file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A range of a partition, and the slices that have it."""
+    """A range of a partition, and the slices that contain it."""
 
     range: OffsetRange
     slices: tuple[Slice, ...]
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Aborted transactions, whose records are left out, by ascending first offset."""
+    """Aborted transactions, by ascending first offset. Their records are left out."""
     topic_id: str | None = None
-    """Id that identifies the topic if its name is used again; None if no file has the id."""
+    """ID that identifies the topic even if its name is used again; None if no file has the ID."""
 
 
 def plan_task(
     log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None, inodes: Mapping[str, int]
 ) -> Task:
-    """Find the slices for `wanted`, a range between log start and log end (StorageError; blocking).
+    """Find the slices for `wanted`, a range between log start and log end (blocking). Raises StorageError.
 
-    `inodes` are those of the log's files by name, read before the log was loaded.
+    `inodes` are the inodes of the log's files by name, from before the log was loaded.
     """
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation is Isolation.READ_COMMITTED:
@@ -95,7 +95,7 @@ class SliceReader:
     """Reads a task's records as columns, and counts the corrupt batches that it skipped."""
 
     def __init__(self, task: Task, *, skip_corrupt: bool, create_times: bool = False) -> None:
-        """Prepare to read; with `create_times`, batches that the broker stamped also have the producers' timestamps."""
+        """Prepare to read. With `create_times`, batches that the broker stamped also get the producers' timestamps."""
         self._task = task
         self._skip_corrupt = skip_corrupt
         self._create_times = create_times
@@ -120,7 +120,7 @@ class SliceReader:
         self.next_offset = self._task.range.end_offset
 
     def _check_identity(self, one: Slice, files: FileSystem) -> None:
-        """Check that an open file is the planned one, by inode and topic id.
+        """Raise an error unless the open file is the planned file, by inode and topic ID.
 
         Raises FileNotFoundError, SegmentChangedError.
         """
@@ -169,7 +169,7 @@ class SliceReader:
         yield from self._decode_one_by_one(one, window, at)
 
     def _decode_one_by_one(self, one: Slice, window: Window, at: int) -> Iterator[Columns]:
-        """Decode the batches of a window from the position `at` on, and skip corrupt ones."""
+        """Decode the batches of a window from the position `at` on, and skip corrupt batches."""
         for batch in window.batches:
             if batch.position < at:
                 self._aborted = still_aborted(self._aborted, [batch])

@@ -1,9 +1,10 @@
 """The progress of a stream: which offsets are new, how many of them a trigger reads, and which records are lost.
 
 A stream loses records if a partition is gone, if its log ends before the stream's next offset, or if its topic was
-deleted and created again, which the topic's id shows even if the new log is longer. With failOnDataLoss the query
-fails before it plans a batch, so that its checkpoint does not change. Otherwise it continues with what exists: at the
-end of a shorter log, or at the beginning of a topic that was created again.
+deleted and created again. The topic's ID shows that a topic was created again, even if the new log is longer. With
+failOnDataLoss, the query fails before it plans a batch, so that its checkpoint does not change. Without it, the query
+continues with the records that exist: at the end of a shorter log, or at the beginning of a topic that was created
+again.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class StreamProgress:
     def advance(self, known: StreamState, *, most: int | None, now_ms: int) -> StreamState:
         """Return the state at the end of the next batch: `known` if there is nothing to do yet.
 
-        The batch has at most `most` offsets; new partitions begin at their earliest. Raises DataLossError if records
-        were lost since `known`; with failOnDataLoss=false, planning the batch logs a warning instead.
+        The batch has at most `most` offsets; new partitions begin at their earliest offset. Raises DataLossError if
+        records were lost since `known`. With failOnDataLoss=false, planning the batch logs a warning instead.
         """
         now = self._read_partitions()
         options = self._source.options
@@ -89,7 +90,7 @@ class StreamProgress:
         )
 
     def stop_at_latest(self) -> None:
-        """Read the records that exist now, and none that come later."""
+        """Read only the records that exist now."""
         self._final = self._read_partitions()
 
     def _read_partitions(self) -> _Seen:
@@ -111,12 +112,12 @@ class StreamProgress:
                 ends[one] = visible if at is None else max(at, visible)
             elif one in final.visible or at is not None:
                 end = min(visible, final.visible.get(one, 0))
-                # Records may become invisible again, if their broker was restarted.
+                # Records may become invisible again if their broker was restarted.
                 ends[one] = end if at is None else max(at, end)
         return ends
 
     def _starts(self, known: StreamState, now: _Seen, end: Offsets) -> Offsets:
-        """Return the first offset of the batch in each partition of `end`; a new one begins at its earliest."""
+        """Return the first offset of the batch in each partition of `end`; a new partition begins at its earliest."""
         return {
             one: self._source.earliest(one)
             if one not in known.offsets or _is_replaced(one.topic, known.topic_ids, now.topic_ids)
@@ -125,7 +126,7 @@ class StreamProgress:
         }
 
     def tasks(self, start: StreamState, end: StreamState) -> list[Task]:
-        """Return the tasks between two states (DataLossError, StorageError, OSError)."""
+        """Return the tasks between two states. Raises DataLossError, StorageError, OSError."""
         self._source.refresh()
         partitions = self._source.partitions(must_exist=False)
         topic_ids = self._source.topic_ids(partitions)
@@ -147,7 +148,7 @@ class StreamProgress:
         return self._source.tasks(ranges)
 
     def _report_replaced(self, known: StreamState, now: Mapping[str, str]) -> set[str]:
-        """Report each topic that has another id now as a loss; return these topics."""
+        """Report a loss for each topic that now has another ID; return these topics."""
         topics = {topic for topic in known.topic_ids if _is_replaced(topic, known.topic_ids, now)}
         for topic in sorted(topics):
             self._report(_replaced(topic, known, now))
@@ -188,7 +189,7 @@ def _gone(known: Mapping[TopicPartition, int], present: Iterable[TopicPartition]
 
 
 def _is_replaced(topic: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether the topic is in both maps, with different ids."""
+    """Return whether the topic is in both maps and has different IDs there."""
     return topic in before and topic in now and before[topic] != now[topic]
 
 

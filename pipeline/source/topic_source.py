@@ -1,4 +1,4 @@
-"""A query's view of data directories: the ranges it reads, their tasks, and a task's records as Arrow."""
+"""A query's view of data directories: the ranges that it reads, their tasks, and a task's records as Arrow."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from topicfs.storage.model import Timestamp, TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 ENOUGH_ROWS = 16_384
-"""Ranges smaller than this (those of compressed batches) are combined until they have this many records, or"""
+"""Smaller ranges (single compressed batches) are combined until they have this many records, or ENOUGH_BYTES."""
 ENOUGH_BYTES = SLICE_WINDOW_BYTES
-"""this many bytes, which bounds memory if records are large."""
+"""Ranges are combined up to this many bytes, which bounds memory if records are large."""
 MAX_TASK_BYTES = 256 << 20
-"""Most bytes of a task's slices, if no option says otherwise: starting a task costs as much as reading 10 MB."""
+"""Maximum bytes of a task's slices, unless an option sets another limit: starting a task costs as much as reading 10
+MB.
+"""
 _ATTEMPTS = 3
-"""Consecutive attempts without a new record, because segments changed, after which a task fails."""
+"""A task fails after this many consecutive attempts that yield no new record, because segments changed."""
 
 
 class TopicSource:
@@ -67,7 +69,7 @@ class TopicSource:
         return self._directories.log(partition).log_end_offset
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
-        """Return the ids of the topics of these partitions, by name, if their files have ids."""
+        """Return the IDs of the topics of these partitions, by name; leaves out topics whose files have no ID."""
         firsts: dict[str, TopicPartition] = {}
         for one in sorted(partitions):
             firsts.setdefault(one.topic, one)
@@ -90,7 +92,7 @@ class TopicSource:
         )
 
     def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-        """Return the ranges of a batch query, one per partition (PipelineError and its subclasses)."""
+        """Return the ranges of a batch query, one per partition. Raises PipelineError and its subclasses."""
         partitions = self.partitions()
         start = self.start(partitions)
         end = offsets_at(self.options.ending, partitions, self, option="endingOffsets")
@@ -98,7 +100,7 @@ class TopicSource:
         return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
 
     def checked(self, wanted: OffsetRange) -> OffsetRange:
-        """Return the part of a range that exists; DataLossError if any is lost, unless failOnDataLoss is false."""
+        """Return the part of a range that exists. Raises DataLossError if a part is lost and failOnDataLoss is true."""
         partition, start, end = wanted
         earliest, latest = self.earliest(partition), self.latest(partition)
         try:
@@ -110,7 +112,7 @@ class TopicSource:
         return OffsetRange(partition, *clamp(start, end, earliest=earliest, latest=latest))
 
     def _narrowed(self, whole: OffsetRange, narrowing: Narrowing) -> OffsetRange:
-        """Leave out offsets that the query's filters exclude; Spark filters the rest."""
+        """Leave out offsets that the query's filters exclude. Spark applies the filters again to the records."""
         start = max(whole.start_offset, narrowing.start_offset)
         end = (
             whole.end_offset if narrowing.end_offset is None else min(whole.end_offset, narrowing.end_offset)
@@ -121,9 +123,9 @@ class TopicSource:
         return OffsetRange(whole.partition, start, max(start, end))
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
-        """Split ranges as the options say, else by size, and find the slices of each part (StorageError, OSError).
+        """Split ranges as the options say, otherwise by size, and find the slices of each part.
 
-        The parts of a partition have ascending offsets.
+        The parts of a partition have ascending offsets. Raises StorageError, OSError.
         """
         least, most = self.options.min_partitions, self.options.max_records_per_partition
         tasks = [self.task(part) for part in split_ranges(ranges, min_partitions=least, max_records=most)]
@@ -143,7 +145,7 @@ class TopicSource:
         return plan_task(found.log(name), part, self.options.isolation, topic_id=topic_id, inodes=inodes)
 
     def reason_lost(self, task: Task) -> str | None:
-        """Return why a task cannot be planned again (its partition or its topic is gone), or None if it can."""
+        """Return why a task cannot be planned again (its partition or topic is gone), or None if it can be."""
         partition = task.range.partition
         if partition not in self._directories.partitions():
             return f"{partition}: was deleted while it was read, from offset {task.range.start_offset} on"
@@ -159,9 +161,9 @@ class TopicSource:
 def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[Any]:
     """Yield the task's records as Arrow batches of `schema`.
 
-    If retention or compaction has changed a segment since the task was planned, the rest is planned again; records
-    that are gone by then raise DataLossError or are skipped. Raises CorruptionError with file and position, unless
-    corrupt batches are skipped.
+    If retention or compaction has changed a segment since the task was planned, the remainder of the task is planned
+    again. Records that are gone by then raise DataLossError or are skipped. Raises CorruptionError with file and
+    position, unless corrupt batches are skipped.
     """
     in_vain = 0
     while True:
@@ -186,7 +188,10 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
 
 
 def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
-    """Plan the rest of a task again; None if it is gone and failOnDataLoss is false (DataLossError)."""
+    """Plan the remainder of a task again; None if its records are gone and failOnDataLoss is false.
+
+    Raises DataLossError.
+    """
     left = replace(task, range=task.range._replace(start_offset=next_offset))
     with closing(TopicSource(options)) as source:
         lost = source.reason_lost(left)
@@ -199,7 +204,7 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
 
 
 def batches_of(parts: Iterable[ColumnRange], partition: TopicPartition, schema: Any) -> Iterator[Any]:
-    """Combine parts into Arrow batches of enough rows or bytes; SegmentChangedError is raised after the last one."""
+    """Combine parts into Arrow batches of enough rows or bytes. SegmentChangedError is raised after the last batch."""
     waiting: list[ColumnRange] = []
     rows = size_bytes = 0
     try:

@@ -1,4 +1,4 @@
-"""Redirects the standard error of Spark's processes, which is pages long when a user expects one line."""
+"""Redirects the standard error of Spark's processes, which can be pages long where a user expects one line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import IO
 
 STDERR = 2
 MESSAGE_PREFIX = "topicfs: "
-"""Prefix of our own lines that a user must see, from any process, including Spark's Python processes."""
+"""Prefix of lines from topicfs that a user must see, from any process, including Spark's Python processes."""
 
 
 @contextmanager
 def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
-    """Give `file` as standard error, for their whole life, to processes that start in the block; None: no change.
+    """Make `file` the standard error of processes that start in the block, until they end. None: change nothing.
 
-    This process has it too during the block: output that must be seen needs a copy of the old descriptor.
+    During the block, it is also the standard error of this process: output that must be visible needs a copy of the
+    old descriptor.
     """
     if file is None:
         yield
@@ -31,5 +32,5 @@ def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
 
 
 def important_lines(lines: Iterable[str]) -> list[str]:
-    """Return the lines that a user must see, each once."""
+    """Return the lines that a user must see. Each different line is returned once."""
     return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(MESSAGE_PREFIX)))

@@ -1,4 +1,4 @@
-"""Packs work of known sizes into tasks that are not too small for their starting costs, nor too large for balance."""
+"""Packs work of known sizes into tasks: not too small for their starting costs, and not too large for balance."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 TASK_BYTES = 128 << 20
 """Bytes of log per task: a core checks this many bytes in 64 ms, the cost of starting a task."""
 MAX_TASKS = 4096
-"""Most tasks. For more work, tasks are larger, because one process merges their results."""
+"""Maximum number of tasks. For more work, tasks are larger, because one process merges their results."""
 FILE_BYTES = 64 << 10
 """Cost of opening a segment, as a number of bytes to read."""
 
 
 def pack(sizes: Sequence[int], *, task_bytes: int = TASK_BYTES) -> list[range]:
-    """Pack neighboring pieces into tasks, ranges of indices; the largest come first, so that they start first.
+    """Pack neighboring pieces into tasks, which are ranges of indices. The largest tasks come first and start first.
 
-    A piece larger than `task_bytes` is a task of its own. The same sizes give the same tasks on every machine.
+    A piece larger than `task_bytes` gets a task of its own. The same sizes give the same tasks on every machine.
     """
     costs = [size + FILE_BYTES for size in sizes]
     # Two neighboring tasks together exceed this size, so that there are at most MAX_TASKS.

@@ -1,4 +1,4 @@
-"""Two data sources: the tasks of one apply a function to an input each, and the tasks of the other write rows.
+"""Two data sources: each task of the first applies a function to an input, and the tasks of the second write rows.
 
 Inputs and results are any values that can be pickled. The jobs use the data source API because a function over a
 DataFrame would need pandas, which is not a dependency.
@@ -23,13 +23,13 @@ TaskResult = TypeVar("TaskResult")
 
 _NAME = "topicfs_tasks"
 _registering = Lock()
-"""Held from the registration of a source until its use, so that no other registration comes between."""
+"""Held from the registration of a source until the source is used, so that no other registration replaces it."""
 
 
 def in_tasks(
     spark: SparkSession, work: Callable[[TaskInput], Iterator[TaskResult]], inputs: Sequence[TaskInput]
 ) -> list[TaskResult]:
-    """Call `work`, a module's function, on each input in Spark's workers; return what the calls yield (blocking)."""
+    """Call `work`, a function of a module, on each input in Spark's workers; return what the calls yield (blocking)."""
 
     class TaskReader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:

@@ -1,4 +1,4 @@
-"""Codecs for Avro, Protobuf and JSON Schema, one module each: they decode messages and encode values.
+"""Codecs for Avro, Protobuf and JSON Schema, one module for each: they decode messages and encode values.
 
-A codec is made from a schema and the schemas that it needs; it is then safe from any thread.
+A codec is made from a schema and the schemas that it needs. Any thread may then use the codec.
 """

@@ -1,4 +1,4 @@
-"""Avro, by fastavro: messages in Avro's binary encoding, without a container.
+"""Avro, by fastavro: messages in Avro's binary encoding, without the header of a container file.
 
 Values become JSON: a union as its value; bytes and fixed as characters from U+0000 to U+00FF, as in Avro's JSON
 encoding; a decimal as a string of its digits; any other logical type as its underlying number or string.
@@ -24,7 +24,7 @@ class AvroCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema; `needed` are the schemas it needs, by the names of their types, each after its own needs.
+        """Compile a schema. `needed` are the schemas that it needs, by the names of their types, in order of need.
 
         Raises SchemaError, MissingLibraryError.
         """
@@ -35,8 +35,8 @@ class AvroCodec:
             self._parse(fastavro, one.text)
         self._type = self._defined(self._parse(fastavro, schema.text))
         self._bound: MemoryBound = guarded(lambda: MemoryBound(self._type, self._names), "not an Avro schema")
-        # fastavro's reader in C recurses without a limit, so types of any depth are read by the one in
-        # Python.
+        # fastavro's reader in C recurses without a limit, so types of unlimited depth are read by its reader
+        # in Python.
         reader = library("fastavro._read_py", "fastavro") if self._bound.recursive else fastavro
         self._read = reader.schemaless_reader
         self._write = fastavro.schemaless_writer

@@ -15,13 +15,13 @@ from topicfs.schemas.schema import SchemaError
 
 LOGICAL_TYPE = "topicfs-decimal"
 MAX_PRECISION = 1000
-"""Most digits of a type that is read as a decimal; with more digits its values are shown as bytes."""
+"""Maximum number of digits of a type that is read as a decimal. Values of a type with more digits are shown as bytes."""
 MAX_BYTES = 420
-"""Number of bytes that hold MAX_PRECISION digits."""
+"""Number of bytes that can hold MAX_PRECISION digits."""
 
 
 def make_known() -> None:
-    """Register the logical type with both readers of fastavro; they return digits. Raises MissingLibraryError."""
+    """Register the logical type with both readers of fastavro; they then return digits. Raises MissingLibraryError."""
     for name in ("fastavro.read", "fastavro._read_py"):
         readers: dict[str, Any] = library(name, "fastavro").LOGICAL_READERS
         for kind in ("bytes", "fixed"):
@@ -29,7 +29,7 @@ def make_known() -> None:
 
 
 def decimal_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes that make a type our logical type, if the schema declares a valid decimal; otherwise {}."""
+    """Return the attributes that make a type our logical type if the schema declares a valid decimal; otherwise {}."""
     precision, scale = said.get("precision"), said.get("scale", 0)
     if said.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
         return {}
@@ -48,7 +48,7 @@ def _digits(data: bytes, writer_schema: Mapping[str, Any], *_: object) -> str:
 
 
 def decimal_bytes(text: str, avro_type: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a decimal given as text. Raises SchemaError if it does not fit the type."""
+    """Return the bytes of a decimal given as text. Raises SchemaError if the decimal does not fit the type."""
     try:
         number = Decimal(text)
     except InvalidOperation:

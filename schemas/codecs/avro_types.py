@@ -1,9 +1,9 @@
-"""Types of Avro, reduced to what decoding needs, and a bound of the memory that their values take.
+"""Types of Avro, reduced to what decoding needs, and an upper bound of the memory that their values take.
 
-After some schemas a few bytes decode to any number of values: arrays of nulls, records of records of empty records.
+With some schemas, a few bytes decode to any number of values: arrays of nulls, records of records of empty records.
 So each type has an *excess*: the memory that a value takes beyond `rate` bytes for each byte of its encoding. The
-rate is the smallest at which no item of an array or map, and no record within itself, has an excess. A message of n
-bytes then takes at most the excess of its type plus `rate` times n.
+rate is the smallest rate at which no item of an array or map, and no record within itself, has an excess. A message
+of n bytes then takes at most the excess of its type plus `rate` times n.
 """
 
 from __future__ import annotations
@@ -31,25 +31,27 @@ _SIZES = {
     "string": (60, 1),
     "bytes": (60, 1),
 }
-"""Memory of a value, and its least encoded size. `PER_BYTE` counts further bytes of strings: up to six characters
-each.
+"""Memory of a value, and its smallest encoded size. `PER_BYTE` counts further bytes of strings, which can become up
+to six characters each.
 """
 PER_BYTE = 8
 _RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
 _TEXTS = 3
 """Copies of an enum's symbol in memory for each value: the symbol, the whole text, and the text as bytes."""
 _WITHIN_ITSELF = -_ITEM
-"""Largest excess of a type within itself with which it may be an array's item; above it, memory is not bounded."""
+"""Largest excess of a type within itself with which the type may be an array's item. Above this, memory is not
+bounded.
+"""
 
 
 class Normalizer:
-    """Reduces a schema to what decoding and encoding need. Of logical types only decimals remain."""
+    """Reduces a schema to what decoding and encoding need. Decimals are the only logical types that remain."""
 
     def __init__(self) -> None:
         self._left = MAX_TYPES
 
     def type_of(self, said: AvroType, depth: int = 0) -> AvroType:
-        """Return the reduced type. Raises SchemaError if it is invalid, or has too many types or levels."""
+        """Return the reduced type. Raises SchemaError if the type is invalid, or has too many types or levels."""
         self._left -= 1
         if depth > MAX_DEPTH or self._left < 0:
             raise SchemaError(f"more than {MAX_DEPTH} levels of types, or {MAX_TYPES} in all")
@@ -97,10 +99,10 @@ def _kept(said: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class MemoryBound:
-    """A bound of the memory that the values of a type take."""
+    """An upper bound of the memory that the values of a type take."""
 
     def __init__(self, avro_type: AvroType, names: Mapping[str, AvroType]) -> None:
-        """Find the smallest rate. Raises SchemaError if there is none."""
+        """Find the smallest rate. Raises SchemaError if no rate bounds the memory."""
         self._names = names
         self.recursive = False
         """True if a value may contain another value of its own type, to any depth."""
@@ -118,12 +120,12 @@ class MemoryBound:
         )
 
     def bytes_of(self, message_size: int) -> int:
-        """Return the most memory that a message of `message_size` bytes takes."""
+        """Return the largest memory that a message of `message_size` bytes can take."""
         return max(self._own, 0) + (self._rate + PER_BYTE) * message_size
 
 
 class _Excess:
-    """The excess of types at one rate."""
+    """The excess of types at a given rate."""
 
     def __init__(self, names: Mapping[str, AvroType], rate: int) -> None:
         self._names = names

@@ -1,7 +1,7 @@
-"""Converts values of JSON to those that fastavro encodes: the reverse of decoding.
+"""Converts values of JSON to values that fastavro encodes: the reverse of decoding.
 
-Nothing is guessed and nothing lost: a number that is too large, an unknown field, or an unknown symbol is an error.
-For a union the first branch that fits is used.
+Nothing is guessed and nothing is lost: a number that is too large, an unknown field, or an unknown symbol is an
+error. For a union, the first branch that fits is used.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from topicfs.schemas.codecs.avro_types import AvroType
 from topicfs.schemas.schema import SchemaError
 
 MAX_STEPS = 1_000_000
-"""Most parts of a value to convert; each branch of a union counts its parts again, and parts of defaults count too."""
+"""Maximum number of parts of a value to convert. Each branch of a union counts its parts again, and parts of defaults
+also count.
+"""
 _LETTERS_A_STEP = 100
-"""Characters of a string, or symbols of an enum, that count as one more part, because long defaults may be repeated."""
+"""Number of characters of a string, or symbols of an enum, that count as another part, because long defaults may be
+repeated.
+"""
 
 _INTEGERS = {"int": 2**31, "long": 2**63}
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
@@ -30,7 +34,7 @@ class AvroValue:
         self._left = MAX_STEPS
 
     def of(self, avro_type: AvroType, value: Any, place: str = "") -> Any:
-        """Convert a value; `place` is its path for messages. Raises SchemaError."""
+        """Convert a value; `place` is the value's path for messages. Raises SchemaError."""
         self._count(1 + (len(value) // _LETTERS_A_STEP if isinstance(value, str) else 0))
         if isinstance(avro_type, list):
             return self._of_union(avro_type, value, place)
@@ -87,7 +91,7 @@ class AvroValue:
                 converted[name] = self.of(field["type"], value[name], f"{place}.{name}")
             elif (
                 "default" in field
-            ):  # fastavro would expand defaults within defaults, which double with each level.
+            ):  # fastavro would expand defaults within defaults, whose number doubles with each level.
                 converted[name] = self.of(field["type"], field["default"], f"{place}.{name}")
             else:
                 raise SchemaError(f"field {name!r:.60} is missing, and has no default{_at(place)}")

@@ -15,19 +15,19 @@ from topicfs.schemas.schema import MissingLibraryError, SchemaError
 T = TypeVar("T")
 
 MAX_TEXT_BYTES = 64 * 2**20
-"""Largest text of one value, as large as the content of a batch may be (`storage.codec.compression.bounds`)."""
+"""Largest text of a value: as large as the content of a batch may be (`storage.codec.compression.bounds`)."""
 MAX_VALUE_BYTES = 512 * 2**20
-"""Most memory that a message may need as a value, by its schema; a message that may need more is not decoded."""
+"""Maximum memory that a message may need as a value, by its schema. A message that may need more is not decoded."""
 
 
 class SchemaCodec(Protocol):
     """A compiled schema. Safe from any thread."""
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
-        """Return a message as JSON on one line, in UTF-8; `path` as in `FramedMessage`. Raises SchemaError."""
+        """Return a message as JSON on one line, in UTF-8; `path` is that of `FramedMessage`. Raises SchemaError."""
 
     def encode(self, value: object) -> bytes:
-        """Encode a value of JSON; a Protobuf message has its path in front. Raises SchemaError."""
+        """Encode a value of JSON; before a Protobuf message, write the path of its type. Raises SchemaError."""
 
 
 def check_memory(most: int) -> None:
@@ -47,7 +47,7 @@ def library(name: str, package: str) -> ModuleType:
 
 
 def guarded(make: Callable[[], T], what: str) -> T:
-    """Call a library on untrusted input; any exception becomes a SchemaError that begins with `what`."""
+    """Call a library on untrusted input by `make`; any exception becomes a SchemaError that begins with `what`."""
     try:
         return make()
     except (SchemaError, MissingLibraryError):
@@ -57,10 +57,10 @@ def guarded(make: Callable[[], T], what: str) -> T:
 
 
 def json_text(value: object, *, plain: bool = False) -> bytes:
-    """Return a value as JSON on one line; NaN, infinities, bytes and decimals, which JSON lacks, become strings.
+    """Return a value as JSON on one line. NaN, infinities, bytes and decimals, which JSON lacks, become strings.
 
-    A `plain` value has none of these. Bytes become characters from U+0000 to U+00FF, as in Avro's JSON encoding.
-    Raises SchemaError.
+    A `plain` value contains no such values. Bytes become characters from U+0000 to U+00FF, as in Avro's JSON
+    encoding. Raises SchemaError.
     """
     try:
         text = _ENCODER.encode(value)
@@ -74,7 +74,7 @@ def json_text(value: object, *, plain: bool = False) -> bytes:
         raise SchemaError(f"the text has {len(text)} characters; at most {MAX_TEXT_BYTES} are shown")
     try:
         return text.encode()
-    except UnicodeEncodeError:  # A name in the schema has half a surrogate pair.
+    except UnicodeEncodeError:  # A name in the schema contains half of a surrogate pair.
         return text.encode("ascii", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""JSON Schema: messages are JSON. They are decoded without their schema, and encoded only if it accepts them."""
+"""JSON Schema: messages are JSON, decoded without their schema, and encoded only if their schema accepts them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from topicfs.schemas.codecs.codec import MAX_VALUE_BYTES, check_memory, guarded,
 from topicfs.schemas.schema import PayloadSchema, SchemaError
 
 MAX_CHECKS = 200_000
-"""Most checks of one value: each keyword of the schema counts for each part of the value to which it applies."""
+"""Maximum number of checks of a value: each keyword of the schema counts for each part of the value to which it
+applies.
+"""
 _LIBRARY = "jsonschema"
 _NAMES_A_CHECK = 20
-"""Number of names or values in a keyword that count as one more check."""
+"""Number of names or values in a keyword that count as another check."""
 _DELIMITERS = (b",", b":", b"[", b"{")
 _VALUE_BYTES, _TEXT_BYTES = 100, 6
-"""Memory of a value after a delimiter, and of a byte of text: once as it is, and again in strings."""
+"""Memory of a value after a delimiter, and of a byte of text, which is kept as it is and again in strings."""
 
 
 def _no_constant(name: str) -> Never:
@@ -25,7 +27,7 @@ def _no_constant(name: str) -> Never:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str, parse_float=str)
-"""Parses numbers as text, because they are only validated and not converted."""
+"""Parses numbers as text, because numbers are only validated and not converted."""
 
 
 def decode_json(message: bytes) -> bytes:
@@ -33,7 +35,7 @@ def decode_json(message: bytes) -> bytes:
     if (_VALUE_BYTES + _TEXT_BYTES) * len(message) > MAX_VALUE_BYTES:
         check_memory(_VALUE_BYTES * sum(map(message.count, _DELIMITERS)) + _TEXT_BYTES * len(message))
     guarded(lambda: _DECODER.decode(message.decode()), "not JSON")
-    # Line ends within strings are always escaped; elsewhere they are white space.
+    # Line ends within strings are always escaped; all other line ends are white space.
     return message.strip(b" \t\r\n").replace(b"\n", b" ").replace(b"\r", b" ")
 
 
@@ -41,7 +43,7 @@ class JsonSchemaCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema; `needed` are those it refers to, by their URIs. Nothing is fetched from elsewhere.
+        """Compile a schema; `needed` are the schemas to which it refers, by their URIs. No other schema is fetched.
 
         Raises SchemaError, MissingLibraryError.
         """
@@ -65,7 +67,7 @@ class JsonSchemaCodec:
         return validators.extend(kind, counted)(said, registry=registry)
 
     def _counted(self, check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        """Wrap a check so that it counts: a schema that refers to itself twice would take exponential time."""
+        """Wrap a check so that it is counted: a schema that refers to itself twice would take exponential time."""
 
         def count(checks: int) -> None:
             self._checks.left -= checks
@@ -93,7 +95,7 @@ class JsonSchemaCodec:
 
 
 def _unique_items(validator: Any, said: Any, value: Any, _schema: Any) -> Iterator[Any]:
-    """Check `uniqueItems` in linear time; the library compares each object with each other one."""
+    """Check `uniqueItems` in linear time; the library would compare each object with each other object."""
     if not said or not validator.is_type(value, "array"):
         return
     if len({json.dumps(_comparable(item), sort_keys=True) for item in value}) < len(value):
@@ -110,7 +112,7 @@ def _comparable(value: Any) -> Any:
 
 
 def _checked(said: Any) -> Any:
-    """Return the schema. Raises SchemaError if it has patterns, which could take forever to match."""
+    """Return the schema. Raises SchemaError if the schema has patterns, which could take forever to match."""
     left = [said]
     while left:
         part = left.pop()

@@ -1,7 +1,7 @@
 """Protobuf: schemas as source text or as a FileDescriptorProto in base64; messages become JSON by Protobuf's mapping.
 
 `protoc` itself, a library in grpcio-tools, compiles source text, so that exactly the texts that registries' users
-write are accepted. It runs in a process of its own, because its unbounded recursion into nested options can crash it.
+write are accepted. It runs in a separate process, because unlimited recursion into nested options can crash it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from topicfs.schemas.frame import read_path
 from topicfs.schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
 
 MAX_FIELD_NAME = 512
-"""Most characters of the name of a field or of an enum's value, because each element of a repeated field repeats
-them.
+"""Maximum number of characters of the name of a field or of an enum's value, because each element of a repeated field
+repeats these names.
 """
 PROTOC_SECONDS = 20.0
-"""Longest time that protoc may take for one schema."""
+"""Maximum time that protoc may take for a schema."""
 _PROGRAM = """
 import ast, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
@@ -68,7 +68,7 @@ message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
 
 
 def imports_of(text: str) -> list[str]:
-    """Return the paths that a source imports, except those of Protobuf and of COMMON."""
+    """Return the paths that a source imports, except imports of Protobuf's own files and of COMMON."""
     return [
         path
         for path in _IMPORT.findall(_COMMENT.sub("", text))
@@ -80,7 +80,7 @@ class ProtobufCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema; `needed` are the schemas it imports, by their paths, each after its own imports.
+        """Compile a schema. `needed` are the schemas that it imports, by their paths, each after its own imports.
 
         Raises SchemaError, MissingLibraryError.
         """
@@ -176,7 +176,7 @@ def _enum_values(scope: Any, depth: int) -> Iterator[str]:
 
 
 def _compiled(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
-    """Return the file descriptors of a schema and of its imports; its own is the last."""
+    """Return the file descriptors of a schema and of its imports; the schema's own descriptor is the last."""
     serialized = _serialized(schema.text)
     if serialized is None:
         return _by_protoc(schema, needed)
@@ -213,7 +213,7 @@ def _well_known(name: str) -> list[Any]:
 
 
 def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
-    """Compile source; return the descriptors of its imports, and its own as the last."""
+    """Compile source; return the descriptors of its imports, then its own descriptor."""
     protoc = library(*_PROTOC)
     descriptors = library("google.protobuf.descriptor_pb2", _PROTOBUF)
     known = Path(str(protoc.__file__)).parent / "_proto"
@@ -236,7 +236,7 @@ def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> li
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """Run protoc in its own process; return its status and its messages. Raises SchemaError if it takes too long."""
+    """Run protoc in a separate process; return its status and its messages. Raises SchemaError if it takes too long."""
     command = [sys.executable, "-I", "-c", _PROGRAM, repr([path for path in sys.path if path]), *arguments]
     try:
         done = subprocess.run(  # noqa: S603 - this Python, and files that were just written
@@ -255,7 +255,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
 
 
 def _checked(path: str) -> PurePosixPath:
-    """Return a path that stays within its folder. Raises SchemaError for any other."""
+    """Return a path that stays within its folder. Raises SchemaError for any other path."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or len(path) > 250 or "\0" in path:
         raise SchemaError(f"{path!r:.60} is not a valid import path")

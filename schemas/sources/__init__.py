@@ -1,1 +1,1 @@
-"""Sources of schemas, one module each: the topic `_schemas`, a directory of files, and a registry."""
+"""Sources of schemas, one module for each: the topic `_schemas`, a directory of files, and a registry."""

@@ -44,7 +44,7 @@ class DirectorySource:
         return self._modified
 
     def by_id(self, schema_id: schema.SchemaId, subject: str = "") -> schema.PayloadSchema | None:
-        """See `SchemaSource`: a directory has only one schema of an id, whatever the subject is."""
+        """See `SchemaSource`. A directory has only one schema for an id, whatever the subject is."""
         del subject
         for suffix, kind in SUFFIXES.items():
             text = self._text(f"{schema_id}{suffix}")
@@ -53,7 +53,7 @@ class DirectorySource:
         return None
 
     def referenced(self, reference: schema.SchemaReference) -> schema.PayloadSchema | None:
-        """See `SchemaSource`: only for Protobuf, by the path of an import."""
+        """See `SchemaSource`. Only Protobuf schemas are found, by the path of an import."""
         pure = PurePosixPath(reference.name)
         if pure.is_absolute() or ".." in pure.parts or "\0" in reference.name:
             return None

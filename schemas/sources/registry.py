@@ -31,7 +31,7 @@ from topicfs.storage.messages import printable
 
 REGISTRY_TIMEOUT_SECONDS = 5.0
 REST_SECONDS = 30.0
-"""Time for which a failed registry is not queried, and a missing schema not requested again."""
+"""How long a failed registry is not queried, and a missing schema is not requested again."""
 MAX_REGISTRY_ANSWER_BYTES = 4 * schema.MAX_SCHEMA_BYTES
 MAX_MISSING = 10_000
 _OK, _NOT_FOUND, _TOO_MANY_REQUESTS, _ITS_FAULT = 200, 404, 429, 500
@@ -48,7 +48,7 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 class RegistryUnavailableError(schema.UnavailableSchemaError):
-    """The registry did not answer, or its answer makes no sense."""
+    """The registry did not answer, or its answer is invalid."""
 
 
 class RegistrySource:
@@ -75,7 +75,7 @@ class RegistrySource:
         self._missing: dict[str, float] = {}
 
     def stamp(self) -> Hashable:
-        """Return a value that changes every REST_SECONDS, because unknown schemas may be found then."""
+        """Return a value that changes every REST_SECONDS, because unknown schemas may be found at that time."""
         return int(self._clock() / REST_SECONDS)
 
     def by_id(self, schema_id: schema.SchemaId, subject: str = "") -> schema.PayloadSchema | None:
@@ -88,14 +88,14 @@ class RegistrySource:
         return self._schema(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
 
     def newest(self, subject: str) -> schema.PayloadSchema | None:
-        """See `SchemaSource`; each call queries the registry. Raises RegistryUnavailableError, unlike `by_id`."""
+        """See `SchemaSource`. Each call queries the registry. Raises RegistryUnavailableError, unlike `by_id`."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
         with self._turn:
             answer = self._answer(path)
         return None if answer is None else schema.schema_of(answer)
 
     def _schema(self, path: str, *, number: int | None = None) -> schema.PayloadSchema | None:
-        with self._turn:  # One request at a time, so that a registry that hangs blocks one thread and not one for each request.
+        with self._turn:  # Send one request at a time, so that a registry that hangs blocks a single thread instead of a thread for each request.
             now = self._clock()
             if now < self._missing.get(path, now):
                 return None
@@ -111,13 +111,13 @@ class RegistrySource:
         return schema.schema_of(answer, number=number)
 
     def _answer(self, path: str) -> dict[str, Any] | None:
-        """Request a JSON object; None if the registry does not have it. Raises RegistryUnavailableError."""
+        """Request a JSON object; None if the registry does not have the object. Raises RegistryUnavailableError."""
         if self._clock() < self._asked_again_at:
             raise RegistryUnavailableError(
                 f"{self.url} failed recently, and is not queried for {REST_SECONDS:.0f} s"
             )
         if self._asking is not None and not self._asking.done():
-            # The registry still sends the last answer, byte by byte: another request would leave another
+            # The registry is still sending the last answer, byte by byte. Another request would leave another
             # waiting thread.
             self._fail(f"{path}: the answer to an earlier request is still arriving")
         try:
@@ -169,13 +169,13 @@ class RegistrySource:
         try:
             answer = self._opener.open(request, timeout=REGISTRY_TIMEOUT_SECONDS)
         except HTTPError as error:
-            answer = error  # An HTTP error is an answer, too.
+            answer = error  # An HTTP error is also an answer.
         with answer:
             return answer.status, answer.read(MAX_REGISTRY_ANSWER_BYTES + 1)
 
 
 def _reason(error: Exception) -> str:
-    """Return why there was no answer, for TLS with the remedy."""
+    """Return why there was no answer; for a TLS error, including the remedy."""
     cause = error.reason if isinstance(error, URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
@@ -188,7 +188,7 @@ def _reason(error: Exception) -> str:
 
 
 def _remedy(status: int) -> str:
-    """Return the remedy for an HTTP status, after a semicolon; empty if there is none."""
+    """Return the remedy for an HTTP status, after a semicolon; empty if no remedy is known."""
     if status in (401, 403):
         return "; check its user and password: --schema-registry-auth FILE"
     if status == _TOO_MANY_REQUESTS or status >= _ITS_FAULT:

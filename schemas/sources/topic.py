@@ -50,7 +50,7 @@ class KeptSchemas:
     def add(
         self, version: tuple[str, int], schema: PayloadSchema, guid: UUID | None, *, deleted: bool
     ) -> None:
-        """Add a version of a subject, which can then be found by its ids, too."""
+        """Add a version of a subject, which can then also be found by its ids."""
         self.by_versions[version] = schema
         for schema_id in (schema.number, guid):
             if schema_id is not None:
@@ -162,7 +162,7 @@ class SchemasTopic:
         return kept
 
     def _schema(self, find: Callable[[], _Version | None]) -> PayloadSchema | None:
-        """Return the schema of the version from `find`; if its record has moved, read the topic and find it again."""
+        """Return the schema of the version from `find`; if its record has moved, read the topic and search again."""
         with self._lock:
             for again in (False, True):
                 self._catch_up(again=again)
@@ -186,14 +186,14 @@ class SchemasTopic:
         return partition
 
     def _catch_up(self, *, again: bool) -> None:
-        """Read new records; read all records with `again`, or if compaction has rewritten the log."""
+        """Read new records. With `again`, or if compaction has rewritten the log, read all records."""
         partition = self._found()
         if partition is None:
             self._begin()
             return
         place = id(partition), partition.visible_end(Isolation.READ_COMMITTED), partition.rewrites
         if again and place == self._begun_at:
-            return  # All of it has been read already.
+            return  # The whole log has already been read.
         if again or self._next < 0 or partition.rewrites != self._rewrites:
             self._begin()
             self._begun_at = place
@@ -201,7 +201,7 @@ class SchemasTopic:
             self._take(record)
 
     def _records(self, partition: Partition) -> Iterator[Record]:
-        """Yield the records not read yet; skip a damaged batch, and stop at records that are not available."""
+        """Yield the records not read yet; skip a damaged batch, and stop at a record that is not available."""
         while self._next < partition.visible_end(Isolation.READ_COMMITTED):
             offset = max(self._next, partition.log_start_offset)
             fetched = partition.read(offset, max_bytes=SCHEMA_READ_BYTES)
@@ -273,7 +273,7 @@ def _guid(fields: dict[str, Any]) -> UUID | None:
 
 
 def _object(data: bytes | None, most: int) -> dict[str, Any] | None:
-    """Parse a JSON object; None for anything else, and for more than `most` bytes."""
+    """Parse a JSON object; None if `data` is not an object or has more than `most` bytes."""
     if data is None or len(data) > most:
         return None
     try:

@@ -210,7 +210,7 @@ class MountFeed:
                 try:
                     os.write(self._file, f"commit {partition} {given.next_offset}\n".encode())
                 except OSError as error:
-                    if error.errno != errno.ESTALE:  # ESTALE: another member got the partition, or its topic was deleted.
+                    if error.errno != errno.ESTALE:  # The partition is another member's, or deleted.
                         raise
 
     def close(self) -> None:

@@ -85,7 +85,7 @@ def serve(
             serving.serve(engine, settings)
             reloading = SettingsReload(rereads, engine, settings, Reports(system_clock), terminal=True)
             reloading.applied = serving.reconfigure
-            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP; in that case, keep ignoring it.
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP.
                 signal.signal(
                     signal.SIGHUP, lambda *_: (reload_asked if reloading.is_asked_for else ended).set()
                 )

@@ -161,7 +161,7 @@ class Workers:
         handlers = {number: signal.getsignal(number) for number in ENDINGS}
         before = signal.set_wakeup_fd(self._tell)
         for number in ENDINGS:
-            if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP; in that case, keep ignoring it.
+            if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP.
                 signal.signal(number, lambda _number, _frame: None)
         self._alive = jobs
         heard = select.poll()  # select(2) cannot handle descriptors above 1,023.

@@ -1,1 +1,1 @@
-"""Restoring an archive into topics: `plan` finds the records to write, and there are two ways to write them."""
+"""Restoring an archive into topics: `plan` finds the records to write, and two other modules write them."""

@@ -1,8 +1,8 @@
 """Writes archived rows to a Kafka cluster. Partitions, order, times, keys and values are kept; offsets are new.
 
-Spark's own connector cannot write timestamps, so tasks append the rows through our own client. One task has all rows
-of a partition, in the order of their offsets. If Spark runs a task a second time, its rows are appended a second
-time.
+Spark's own connector cannot write timestamps, so tasks append the rows through the client of topicfs. One task has
+all rows of a partition, in the order of their offsets. If Spark runs a task a second time, the task's rows are
+appended a second time.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers
 def check_cluster(place: SparkPlace, extents: Mapping[TopicPartition, Extent]) -> Layout:
     """Check that each topic exists, has enough partitions and no records; return the layout of the topics.
 
-    Existing records may come from an interrupted run, and would be written twice. Raises ConflictError, StorageError,
-    OSError.
+    Existing records may come from an interrupted run, and would then be written twice. Raises ConflictError,
+    StorageError, OSError.
     """
     names = sorted({one.topic for one in extents})
     with opened_cluster(place) as engine:
@@ -65,21 +65,21 @@ def _layout(engine: ClusterEngine, name: str, needed: int) -> TopicLayout:
 
 
 def write_to_cluster(rows: DataFrame, place: SparkPlace, layout: Layout) -> None:
-    """Append every row; on return, all in-sync replicas have the records."""
+    """Append every row. When the call returns, all in-sync replicas have the records."""
     names = ["topic", "partition"]
     ordered = rows.select(*COLUMNS).repartition(*names).sortWithinPartitions(*names, "offset")
     write_in_tasks(ordered, ClusterWriter(place.resolved(), layout))
 
 
 class ClusterWriter(DataSourceArrowWriter):
-    """Appends the rows within the tasks; there is nothing to commit."""
+    """Appends the rows within the tasks, so nothing is left to commit."""
 
     def __init__(self, place: SparkPlace, layout: Layout) -> None:
         self._place, self._layout = place, layout
 
     @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Append a task's rows to the topics of the layout, batch by batch (StorageError, OSError)."""
+        """Append a task's rows to the topics of the layout, batch by batch. Raises StorageError, OSError."""
         encoder = RowEncoder(self._layout, None, now_ms=system_clock)
         for first in iterator:
             with opened_cluster(self._place, read_only=False) as engine:

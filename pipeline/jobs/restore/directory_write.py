@@ -43,7 +43,7 @@ class PlacedWrite(NamedTuple):
     directories: tuple[Path, ...]
     layouts: Mapping[str, TopicLayout]
     timeout_seconds: float
-    """Longest wait until the owner claims the write."""
+    """Longest time to wait until the owner claims the write."""
 
 
 class Written(NamedTuple):
@@ -55,7 +55,10 @@ class Written(NamedTuple):
 def write_placed(
     rows: DataFrame, write: PlacedWrite, placement: Placement, *, records: float
 ) -> dict[TopicPartition, Written]:
-    """Write about `records` rows at their offsets, all or none (WriteRefusedError, CommitTimeoutError, …)."""
+    """Write about `records` rows at their offsets, all or none.
+
+    Raises WriteRefusedError, CommitTimeoutError and other errors of `CommitRequest.commit`.
+    """
     name = WriteId(str(uuid4()))
     tasks = max(1, math.ceil(records / TASK_RECORDS))
     place = ["topic", "partition", "offset"]
@@ -80,7 +83,7 @@ def write_placed(
 
 
 def make_topics(write: PlacedWrite, placement: Placement) -> None:
-    """Create topics that get no records (WriteRefusedError, CommitTimeoutError, …)."""
+    """Create topics that get no records. Raises the errors of `write_placed`."""
     CommitRequest(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_seconds)
 
 
@@ -102,7 +105,7 @@ class PlacedWriter(DataSourceArrowWriter):
         self._report = report
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Encode a task's rows into a file of its own, which is on disk on return."""
+        """Encode a task's rows into a separate file, which is on disk when the call returns."""
         encoder, written = OffsetPreservingEncoder(self._to.layouts), dict[TopicPartition, Written]()
 
         def encoded() -> Iterator[tuple[TopicPartition, bytearray]]:
@@ -117,7 +120,7 @@ class PlacedWriter(DataSourceArrowWriter):
         return WriterCommitMessage() if file is None else TaskReport(task, file, written)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """List the staged files for the job, ordered by task, which is the order of the offsets."""
+        """List the staged files for the job, ordered by task. This is also the order of the offsets."""
         staged = sorted((one for one in messages if isinstance(one, TaskReport)), key=lambda one: one.task)
         report = [
             {

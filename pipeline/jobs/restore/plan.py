@@ -18,7 +18,7 @@ from topicfs.storage.staging.manifest import LogPlacement, NewTopic
 from topicfs.storage.topics.topic import lenient_config
 
 MAX_RANGES = 50
-"""Most ranges of one round, because each is a condition of the round's query."""
+"""Maximum number of ranges in a round, because each range is a condition of the round's query."""
 
 
 class ConflictError(PipelineError):
@@ -26,7 +26,7 @@ class ConflictError(PipelineError):
 
 
 class Extent(NamedTuple):
-    """Offsets, number and oldest time of the records that an archive has of a partition."""
+    """First and last offset, number and oldest time of the records that an archive has of a partition."""
 
     first: int
     last: int
@@ -51,7 +51,7 @@ class PartitionPlan(NamedTuple):
 
 
 def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> PartitionPlan:
-    """Plan how to append the records `extent` to a log that has the offsets `bounds` (ConflictError)."""
+    """Plan how to append the records `extent` to a log that has the offsets `bounds`. Raises ConflictError."""
     whole = Span(extent.first, extent.last + 1)
     if bounds.start == bounds.end:
         if bounds.end > whole.end:
@@ -114,7 +114,10 @@ _NOTHING = Span(0, 0)
 
 
 def known_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Return the existing topics; none if the directories are empty and not yet data directories (PipelineError)."""
+    """Return the existing topics; none if the directories are empty and not yet data directories.
+
+    Raises PipelineError.
+    """
     if not any(any(directory.iterdir()) for directory in directories):
         return {}
     return read_topics(directories)
@@ -128,7 +131,7 @@ def topics_to_make(
     partitions: int | None,
     now_ms: int,
 ) -> dict[str, NewTopic]:
-    """Return the topics to create, with their former settings; retention must not delete restored records."""
+    """Return the topics to create, with their former settings, changed so that retention keeps restored records."""
     made = {}
     for topic in sorted({one.topic for one in extents}):
         if is_internal(topic):
@@ -150,7 +153,7 @@ def topics_to_make(
 def empty_topics(
     names: Iterable[str], notes: Mapping[str, TopicNote], *, partitions: int | None
 ) -> dict[str, NewTopic]:
-    """Return the topics without records to create, with their former settings and partitions."""
+    """Return the topics to create that have no records, with their former settings and partitions."""
     return {
         name: NewTopic(max(notes[name].partitions, partitions or 1), dict(notes[name].overrides))
         for name in sorted(names)
@@ -161,7 +164,7 @@ def empty_topics(
 def log_bounds(
     directories: Sequence[Path], extents: Mapping[TopicPartition, Extent], known: Mapping[str, TopicFacts]
 ) -> dict[TopicPartition, Span]:
-    """Return the start and end of each log, as its owner last checkpointed them (StorageError, OSError)."""
+    """Return the start and end of each log, as its owner last checkpointed them. Raises StorageError, OSError."""
     if not any(one.topic in known for one in extents):
         # An empty new directory cannot be read.
         return dict.fromkeys(extents, _NOTHING)
@@ -172,7 +175,7 @@ def log_bounds(
 def layouts_of(
     topics: Sequence[str], known: Mapping[str, TopicFacts], made: Mapping[str, NewTopic]
 ) -> dict[str, TopicLayout]:
-    """Return the layout of each topic, as it exists or as the job will create it."""
+    """Return the layout of each topic: of an existing topic, or of a topic that the job will create."""
     new = {topic: lenient_config(one.overrides, TopicConfig())[0] for topic, one in made.items()}
     facts = {topic: TopicFacts((), None, made[topic].overrides, config) for topic, config in new.items()}
     return {topic: layout_of((facts | dict(known))[topic]) for topic in topics}

@@ -1,8 +1,8 @@
 """Restores an archive into topics, with offsets, times, timestamp types, keys, values and headers as they were.
 
-Each topic must be missing, empty, or begin with the same records, so that a second run continues an interrupted one.
-Records are written in rounds, each of them whole or not at all. A Kafka cluster assigns offsets itself, so it keeps
-only order and times, and requires `without_offsets`.
+Each topic must be missing, be empty, or begin with the same records, so that a second run continues an interrupted
+run. Records are written in rounds; each round writes all its records or none. A Kafka cluster assigns offsets itself,
+so restoring to a cluster keeps only order and times, and requires `without_offsets`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from topicfs.storage.staging.manifest import LogPlacement, Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
 RESTORE_ROUND_BYTES = 256 << 20
-"""Approximate bytes of keys, values and headers that a round stages on disk beside the logs."""
+"""Approximate bytes of keys, values and headers that a round stages on disk, in addition to the logs."""
 ATTEMPTS = 8
 RETRY_PAUSE_SECONDS = 1.0
 """Seconds before the next attempt, because a daemon checkpoints the ends of its logs only every few seconds."""
@@ -48,18 +48,18 @@ class RestoreOptions:
     topics: str | None = None
     """Topic names, separated by commas; None: all topics of the archive."""
     into: str | None = None
-    """New name of the topic, if only one is restored."""
+    """New name of the topic, if only one topic is restored."""
     partitions: int | None = None
-    """Least number of partitions of topics that the job creates; None: as many as they had."""
+    """Smallest number of partitions of topics that the job creates. None: as many partitions as the topic had."""
     without_offsets: bool = False
     """True to allow new offsets, which a Kafka cluster assigns."""
     commit_timeout_seconds: float = 300.0
-    """Longest wait until the owner of the directories claims a round."""
+    """Longest time to wait until the owner of the directories claims a round."""
     round_bytes: int = RESTORE_ROUND_BYTES
 
 
 def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
-    """Restore the missing records; return for each partition how many were restored, and how many existed already."""
+    """Restore the missing records; return, for each partition, how many were restored and how many already existed."""
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
@@ -73,7 +73,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
             restoration.restore_missing()
             break
         except WriteRefusedError:
-            # Other records were appended meanwhile, perhaps those of an interrupted run.
+            # Other records were appended meanwhile, perhaps by an earlier run that was interrupted.
             if attempt == ATTEMPTS - 1:
                 raise
             time.sleep(RETRY_PAUSE_SECONDS)
@@ -93,7 +93,7 @@ def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, place: Spa
 
 
 class _Restoration:
-    """One run of the job, into data directories."""
+    """A run of the job that restores into data directories."""
 
     def __init__(self, spark: SparkSession, options: RestoreOptions, place: SparkPlace) -> None:
         self._spark = spark
@@ -111,7 +111,7 @@ class _Restoration:
         self._restored: Counter[TopicPartition] = Counter()
 
     def restore_missing(self) -> None:
-        """Write the records that are missing now (ConflictError, WriteRefusedError, …)."""
+        """Write the records that are missing now. Raises ConflictError, WriteRefusedError, CommitTimeoutError."""
         known = plan.known_topics(self._directories)
         extents = self._extents
         made = plan.topics_to_make(
@@ -151,7 +151,7 @@ class _Restoration:
 def _without_records(
     notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, plan.Extent], options: RestoreOptions
 ) -> set[str]:
-    """Return the requested topics that the archive knows, and that had no records."""
+    """Return the requested topics that the archive's notes list, but that had no records."""
     asked = (
         notes.keys()
         if options.topics is None or options.into is not None
@@ -178,7 +178,7 @@ def _names(topics: str) -> set[str]:
 
 
 def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
-    """Return the rows of the requested topics, with the new name of a topic in `into`."""
+    """Return the rows of the requested topics; if `into` is set, the topic has this new name."""
     if options.topics is not None:
         asked = _names(options.topics)
         rows = rows.where(spark_functions.col("topic").isin(sorted(asked)))
@@ -231,9 +231,9 @@ def check_same(
     spans: Mapping[TopicPartition, plan.Span],
     compacted: Collection[str],
 ) -> None:
-    """Check that archive and topics have the same records within `spans` (ConflictError names the first difference).
+    """Check that archive and topics have the same records within `spans`. Topics in `compacted` may lack records.
 
-    Topics in `compacted` may lack records.
+    Raises ConflictError, which names the first difference.
     """
     if not spans:
         return

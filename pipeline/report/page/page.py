@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file without other resources, from the numbers of all partitions."""
+"""The page of a report, made from the numbers of all partitions: one HTML file that needs no other files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The plots of a report, drawn by matplotlib: each is a piece of SVG to include in a page.
+"""The plots of a report, drawn by matplotlib. Each plot is a piece of SVG to include in a page.
 
-A plot is drawn in placeholder colors, which become variables of the page (`var(--ink)`, …), so that one drawing fits
-a light and a dark page. Text stays text. Equal numbers give equal bytes.
+A plot is drawn in placeholder colors, which become variables of the page (`var(--ink)`, …), so that the same drawing
+fits a light and a dark page. Text stays text. Equal numbers give equal bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMES = {
     LAG: "--lag",
     **{color: f"--shade-{number}" for number, color in enumerate(SHADES)},
 }
-"""The page's variable for each placeholder color; a drawing has no other colors."""
+"""The page's variable for each placeholder color. A drawing uses no other colors."""
 
 _DAY_MS = 86_400_000
 _SETTINGS: dict[str, Any] = {
@@ -72,7 +72,7 @@ class Panel(NamedTuple):
     height: float
 
     def margins(self, *, left: float, below: float) -> dict[str, float]:
-        """Return the margins for labels as shares of the panel; all panels of a kind have the same, so axes align."""
+        """Return the margins for labels as shares of the panel: equal for all panels of a kind, so that axes align."""
         width, height = 72 * self.width, 72 * self.height
         return {
             "left": left / width,
@@ -86,7 +86,7 @@ OVER_TIME, BY_SIZE = {"left": 50.0, "below": 36.0}, {"left": 14.0, "below": 22.0
 """Margins for labels, in points."""
 SMALL = Panel(4.6, 2.2)
 WIDE = Panel(11.4, 3.0)
-"""Size of a panel with the whole width; on a narrow page, its `SMALL` version is shown."""
+"""Size of a panel that has the whole width. On a narrow page, its `SMALL` version is shown instead."""
 
 
 def over_time(
@@ -100,7 +100,8 @@ def over_time(
         for number, amounts in enumerate(series):
             upper = below + np.asarray(amounts, np.float64)
             color = SHADES[number % len(SHADES)]
-            # `stairs` would compute the limits of the axes for each line of a patch; they are set below.
+            # `stairs` would compute the limits of the axes for each line of a patch; the limits are set
+            # below.
             axes.add_artist(
                 StepPatch(upper, edges, baseline=cast("Any", below), fill=True, color=color, linewidth=0)
             )
@@ -114,7 +115,7 @@ def over_time(
 def sizes(
     keys: SizeHistogram, values: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str
 ) -> str:
-    """Draw how many keys and values have which size, with powers of two on the axis, in the bins of `bounds`."""
+    """Draw how many keys and values have each size, with powers of two on the axis, in the bins of `bounds`."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         for histogram, color in ((values, VALUES), (keys, KEYS)):
@@ -125,7 +126,7 @@ def sizes(
 
 
 def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str) -> str:
-    """Draw how many records have which lag, with a logarithmic axis."""
+    """Draw how many records have each lag, with a logarithmic axis."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         _steps(axes, histogram, bounds, LAG)
@@ -138,7 +139,7 @@ def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, nam
 
 
 def segment_lags(topics: Sequence[tuple[str, Sequence[int]]], *, panel: Panel, name: str) -> str:
-    """Draw a line per topic and a dot per segment: the time from its largest timestamp to its last append."""
+    """Draw a line per topic, with a dot per segment: the time from its largest timestamp to its last append."""
     with _drawing(Panel(panel.width, 0.7 + 0.32 * len(topics)), name) as drawing:
         axes = drawing.axes
         for line, (_, found) in enumerate(topics):
@@ -158,13 +159,13 @@ def segment_lags(topics: Sequence[tuple[str, Sequence[int]]], *, panel: Panel, n
 
 
 def _cut(name: str, most: int) -> str:
-    """Shorten a name in its middle, because names of topics differ at either end."""
+    """Shorten a name in its middle, because names of topics usually differ at the beginning or the end."""
     kept = most // 2 - 1
     return name if len(name) <= most else f"{name[: most - kept - 1]}…{name[-kept:]}"
 
 
 def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], color: str) -> None:
-    """Draw the share of sizes in each bin, as an outline that is filled faintly; every histogram has the same area.
+    """Draw the share of sizes in each bin, as a faintly filled outline. Every histogram has the same area.
 
     Bins differ in width on a logarithmic axis, so a height is the share divided by the width.
     """
@@ -184,7 +185,7 @@ def _no_heights(axes: Axes) -> None:
 
 
 def _edges(bounds: tuple[int, int]) -> Any:
-    """Return the edges of bins as exponents of two; size 0 is drawn one step below 1."""
+    """Return the edges of bins as exponents of two. Size 0 is drawn one step below size 1."""
     starts = np.array([bin_start(number) for number in range(bounds[0], bounds[1] + 2)], np.float64)
     return np.log2(np.maximum(starts, 0.5))
 
@@ -227,7 +228,7 @@ class _Drawing:
 
 @contextmanager
 def _drawing(panel: Panel, name: str, room: Mapping[str, float] | None = None) -> Iterator[_Drawing]:
-    """Yield axes to draw on, without the user's settings of matplotlib; without `room`, labels take what they need."""
+    """Yield axes to draw on, without the user's settings of matplotlib. Without `room`, labels take what they need."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast("Any", _SETTINGS))
@@ -252,7 +253,7 @@ _SIMPLER = (
 """Parts of the SVG to remove, because a page of many drawings does not need them, such as styles and names of groups."""
 _TAG = re.compile(r"<[^>]*>")
 _FRACTION = re.compile(r"(\d\.\d)\d+")
-"""Digits below a tenth of a point, which is less than a pixel. They are removed from tags only, not from text."""
+"""Digits after the first decimal of a point, which make less than a pixel. They are removed from tags, not from text."""
 
 
 def _svg(figure: Figure) -> str:
@@ -270,7 +271,7 @@ def _svg(figure: Figure) -> str:
 
 
 def described(svg: str, description: str, shown: str = "") -> str:
-    """Return the drawing with a description for screen readers; the class `shown` selects the screens that show it."""
+    """Return the drawing with a description for screen readers. The class `shown` selects the screens that show it."""
     label = escape(description, quote=True)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)

@@ -1,4 +1,4 @@
-"""The sections of a report with plots: each has a heading, a description, and a panel per topic."""
+"""The sections of a report with plots. Each section has a heading, a description, and a panel per topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.pipeline.report.page.plots import SHADES, SMALL, WIDE, described
 from topicfs.pipeline.report.page.selection import Series, TopicNumbers, series_of, time_axis
 
 _LAG_LINES = 30
-"""Most topics in the plot of segments' lags, which has a line per topic."""
+"""Maximum number of topics in the plot of segments' lags, which has a line per topic."""
 
 
 def over_time(topics: Sequence[TopicNumbers]) -> str:
@@ -159,13 +159,13 @@ def _sizes_in_words(found: SizeHistogram, nulls: int) -> str:
 
 
 def _bounds(histograms: Iterable[SizeHistogram]) -> tuple[int, int] | None:
-    """Return the first and the last bin in use in any of the histograms; None if all are empty."""
+    """Return the first and the last bin that any of the histograms uses; None if all are empty."""
     numbers = [number for histogram in histograms for number in histogram.bins]
     return (min(numbers), max(numbers)) if numbers else None
 
 
 def _drawn(draw: Callable[..., str], name: str, text: str, *, of: Sequence[object] = ("one",)) -> str:
-    """Return the drawing of one of several panels; for a single panel, a broad and a narrow version of it."""
+    """Return the drawing of a panel. If it is the only panel, return a broad and a narrow version of the drawing."""
     if len(of) > 1:
         return described(draw(panel=SMALL, name=name), text)
     broad, narrow = draw(panel=WIDE, name=name), draw(panel=SMALL, name=f"{name}-narrow")
@@ -185,7 +185,7 @@ def _figure(title: str, caption: str, svg: str) -> str:
 
 
 def _partition_legend(all_series: Sequence[Sequence[Series]]) -> str:
-    """Return a legend with a shade for each partition of the topic with most; empty if no topic has several."""
+    """Return a legend with a shade per partition of the topic with most partitions; empty if no topic has several."""
     longest = max((len(series) for series in all_series), default=0)
     if longest < 2:
         return ""

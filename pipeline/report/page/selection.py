@@ -1,6 +1,7 @@
 """The topics and partitions with a plot of their own, and the span of time that the plots show.
 
-A page with hundreds of panels is hard to read, so the largest topics have panels, and the others are combined.
+A page with hundreds of panels is hard to read, so only the largest topics have panels, and all other topics are
+combined.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from topicfs.pipeline.report.numbers import PartitionNumbers
 from topicfs.storage.model import TopicPartition
 
 MAX_SERIES = 8
-"""Most shades in one panel; more shades would look alike."""
+"""Maximum number of shades in a panel; more shades would look alike."""
 MAX_TIME_BUCKETS = 300
-"""Most buckets on a time axis; more would be narrower than a line."""
+"""Maximum number of buckets on a time axis; more buckets would be narrower than a line."""
 MIN_BUCKETS = 30
 MIN_WIDTH_MS = 1000
-"""Least width of a bucket; nobody needs a plot finer than seconds."""
+"""Smallest width of a bucket, because nobody needs a plot finer than seconds."""
 MAX_TIME = 253_402_300_800_000
-"""The end of the year 9999. Later times, and those before 1970, are mistakes that would flatten every plot."""
+"""The end of the year 9999. Times later than this or before 1970 are mistakes that would flatten every plot."""
 STRAY_SHARE = 0.001
-"""Largest share of a topic's records, at either end of its times, that is left out because it lies far away."""
+"""Largest share of a topic's records, at either end of its times, that a plot leaves out because the records lie far
+away.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class TimeAxis(NamedTuple):
 
     start_ms: int
     end_ms: int
-    """Exclusive end; the start and the end are boundaries of buckets."""
+    """Exclusive end. The start and the end are boundaries of buckets."""
     level: int
     left_out: int
     """Number of records outside of the span."""
@@ -88,7 +91,7 @@ def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
 
 
 def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
-    """Choose the `top` topics with the most bytes, and one more if it would be the only other topic."""
+    """Choose the `top` topics with the most bytes; if only a single topic is left, choose it too."""
     by_topic: dict[str, list[PartitionNumbers]] = {}
     for one in numbers:
         by_topic.setdefault(one.partition.topic, []).append(one)
@@ -99,7 +102,7 @@ def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
 
 
 def series_of(topic: TopicNumbers) -> list[Series]:
-    """Return the partitions of a topic by number; if they are too many, the largest ones, and the others combined."""
+    """Return the partitions of a topic by number. If there are too many, combine all but the largest."""
     if len(topic.partitions) <= MAX_SERIES:
         return [Series(f"partition {one.partition.partition}", one) for one in topic.partitions]
     by_size = sorted(topic.partitions, key=lambda one: (*_largest_first(one), one.partition))

@@ -13,13 +13,13 @@ from topicfs.pipeline.report.page.selection import TopicNumbers, combined
 Cell: TypeAlias = str | tuple[str, float]
 """The text of a cell, or the text and the width of a bar behind it as a share of the cell (0 to 1)."""
 MAX_TOPICS = 100
-"""Most rows of the table; the other topics share its last row."""
+"""Maximum number of rows of the table. All other topics share its last row."""
 
 _LAST = ("On disk", "Uncompressed", "Ratio", "First", "Last")
 
 
 def topic_table(topics: Sequence[TopicNumbers]) -> str:
-    """Return a table with a row per topic, the largest first, and their sum."""
+    """Return a table with a row per topic, the largest topic first, and a row with their sum."""
     named = topics if len(topics) <= MAX_TOPICS + 1 else topics[:MAX_TOPICS]
     others = topics[len(named) :]
     largest = max((topic.total.log_bytes for topic in topics), default=0)
@@ -40,7 +40,7 @@ def topic_table(topics: Sequence[TopicNumbers]) -> str:
 
 
 def partition_tables(topics: Sequence[TopicNumbers]) -> str:
-    """Return a table of the partitions of topics that have several; the reader unfolds it."""
+    """Return a table of the partitions of each topic that has several partitions. The table is folded at first."""
     segments = any(topic.total.segments for topic in topics)
     rows = []
     for topic in topics:
@@ -93,7 +93,7 @@ def _heads(*, segments: bool) -> tuple[str, ...]:
 
 
 def _cells(numbers: PartitionNumbers, largest: int, *, segments: bool) -> list[Cell]:
-    """Return the cells under `_heads`. A full bar means `largest` bytes; no bar is drawn if that is 0."""
+    """Return the cells under `_heads`. A full bar means `largest` bytes. If `largest` is 0, no bar is drawn."""
     stored = numbers.stored
     return [
         whole(numbers.records),
@@ -115,7 +115,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[
 
 
 def _row(heads: Sequence[str], cells: Sequence[Cell]) -> str:
-    """Return a row; each cell repeats the head of its column, which a narrow screen shows beside the cell."""
+    """Return a row. Each cell contains the head of its column, which a narrow screen shows next to the cell."""
     parts = [f'<th scope="row">{escape(str(cells[0]))}</th>']
     for name, cell in zip(heads[1:], cells[1:], strict=True):
         text, share = (cell, None) if isinstance(cell, str) else cell

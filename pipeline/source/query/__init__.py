@@ -1,1 +1,1 @@
-"""A query's options, columns and filters, and how its offsets are split into tasks (`ranges`). No file is read here."""
+"""A query's options, columns and filters, and how its offsets are split into tasks (`ranges`). Reads no files."""

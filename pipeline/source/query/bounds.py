@@ -26,10 +26,10 @@ class PartitionEnds(Protocol):
         """Return the first readable offset."""
 
     def latest(self, partition: TopicPartition) -> int:
-        """Return the end of the visible records, exclusive."""
+        """Return the exclusive end of the visible records."""
 
     def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """Return the offset of the first visible record at or after `timestamp`; None if there is none."""
+        """Return the offset of the first visible record at or after `timestamp`; None if there is no such record."""
 
 
 def select(
@@ -37,8 +37,8 @@ def select(
 ) -> list[TopicPartition]:
     """Return the selected partitions. Raises UnknownTopicError if a topic that the query names is missing.
 
-    As with Spark's Kafka connector, an assigned partition that does not exist is skipped, and a pattern matches any
-    part of a topic's name, but none of Kafka's own topics.
+    As with Spark's Kafka connector, an assigned partition that does not exist is skipped. A pattern matches any part
+    of a topic's name, but does not match Kafka's own topics.
     """
     everything = sorted(present)
     if selection.pattern is not None:
@@ -70,8 +70,8 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition at `bound`, which comes from `option` (startingOffsets, endingOffsets).
 
-    A time after the last record means the latest offset or, without `latest_after_last_record`, a PipelineError. Raises
-    InvalidOptionError.
+    A time after the last record means the latest offset if `latest_after_last_record`; otherwise it raises
+    PipelineError. Raises InvalidOptionError.
     """
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option=option).items():
@@ -119,7 +119,7 @@ def _at_time(timestamp: int) -> offsets.Everywhere | offsets.AtTimestamp:
 
 
 def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPartition], option: str) -> None:
-    """Check that the option names exactly the partitions that are read."""
+    """Raise InvalidOptionError unless the option names exactly the partitions that are read."""
     differing = sorted(set(named) ^ set(partitions))
     if differing:
         raise InvalidOptionError(
@@ -136,7 +136,7 @@ def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
 
 
 def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
-    """Check that a range lies within [earliest, latest].
+    """Return the range if it lies within [earliest, latest].
 
     Raises DataLossError if it does not; `clamp` cuts the range down instead.
     """

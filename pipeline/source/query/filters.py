@@ -44,7 +44,7 @@ def _narrow(known: Narrowing, one: Filter) -> Narrowing:
 
 def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
     if isinstance(one, GreaterThan):
-        # A timestamp loses its microseconds, so a later record may have the same millisecond.
+        # A timestamp loses its microseconds, so a later record may still have the same millisecond.
         return at_least(known, column, _number(one.value) + (not isinstance(one.value, datetime)))
     if isinstance(one, GreaterThanOrEqual):
         return at_least(known, column, _number(one.value))
@@ -56,7 +56,7 @@ def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
 
 
 def _column(one: Filter) -> str:
-    """Return the column of a filter; empty if it has none, or tests a part of a column."""
+    """Return the column of a filter; empty if the filter has no column, or tests a part of a column."""
     path: tuple[str, ...] = getattr(one, "attribute", ())
     return path[0] if len(path) == 1 else ""
 

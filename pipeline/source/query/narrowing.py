@@ -1,6 +1,6 @@
 """The topics, partitions, offsets and times to which the filters of a query narrow its read.
 
-Spark applies every filter again, so that a narrowing may admit too many records, but never too few.
+A narrowing may admit too many records, because Spark applies every filter again. It must never admit too few.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from topicfs.storage.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Conditions that a record must meet, all of them."""
+    """Conditions. A record must meet all of them."""
 
     topics: frozenset[str] | None = None
     """None: any topic."""
@@ -23,9 +23,9 @@ class Narrowing:
     end_partition: int | None = None
     start_offset: int = 0
     end_offset: int | None = None
-    """Exclusive; None: no end."""
+    """Exclusive end offset; None: the read has no end."""
     start_timestamp: int | None = None
-    """Milliseconds. There is no end, because timestamps need not ascend along a log."""
+    """Milliseconds. There is no end time, because timestamps need not ascend along a log."""
 
     def admits(self, partition: TopicPartition) -> bool:
         """Return whether records of `partition` can meet the conditions."""

@@ -3,12 +3,12 @@
     {"orders": {"0": 23, "1": -1}, "payments": {"0": -2}}        -2 earliest, -1 latest; in streams the next offset
     {"orders": [0, 1], "payments": [0]}                          partitions, for `assign`
 
-A stream's checkpoint has the topics' ids as well, in names that no topic can have, without partitions:
+A stream's checkpoint also contains the topics' IDs, in names that no topic can have and without partitions:
 
     {"orders": {"0": 23}, "orders@1EvPSKI_SvihSIy3lMKMvg": {}}
 
-The connector reads such a name as a topic without known partitions, so that a checkpoint can change the format. The
-connector's own checkpoints, and old checkpoints, have no ids and can be read, too.
+The connector reads such a name as a topic without known partitions, so that a job can change the format and keep its
+checkpoint. Checkpoints of the connector, and old checkpoints, contain no IDs and can also be read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ EARLIEST = -2
 LATEST = -1
 
 StreamOffset: TypeAlias = dict[str, dict[str, int]]
-"""The form of a checkpoint: topic, partition, next offset; and the topics' ids."""
+"""The form of a checkpoint: topic, partition, next offset; and the topics' IDs."""
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 """The next offset of each partition."""
 
 _BEFORE_ID = "@"
-"""Separates a topic's name from its id; names of topics cannot contain it."""
+"""Separates a topic's name from its ID, because names of topics cannot contain it."""
 
 
 class StreamState(NamedTuple):
     offsets: Offsets
     topic_ids: dict[str, str]
-    """The known ids of topics, by name."""
+    """The known IDs of topics, by name."""
 
 
 class Everywhere(NamedTuple):
@@ -68,7 +68,7 @@ Bound: TypeAlias = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
 
 
 def parse_partition_numbers(text: str, *, option: str) -> dict[TopicPartition, int]:
-    """Parse `{"topic": {"0": 23}}` (InvalidOptionError)."""
+    """Parse `{"topic": {"0": 23}}`. Raises InvalidOptionError."""
     example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
     content = _object(text, option=option, example=example)
     found = {}
@@ -83,7 +83,7 @@ def parse_partition_numbers(text: str, *, option: str) -> dict[TopicPartition, i
 
 
 def parse_assignment(text: str) -> frozenset[TopicPartition]:
-    """Parse `{"topic": [0, 1]}` (InvalidOptionError)."""
+    """Parse `{"topic": [0, 1]}`. Raises InvalidOptionError."""
     example = '{"topicA":[0,1],"topicB":[2,4]}'
     found = set()
     for topic, numbers in _object(text, option="assign", example=example).items():

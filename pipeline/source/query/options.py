@@ -65,7 +65,7 @@ IGNORED_OPTIONS = frozenset(
         "consumercachecapacity",
     }
 )
-"""Ignored options, in lower case: those of the connector for its network clients."""
+"""Options, in lower case, that are ignored: the connector's options for its network clients."""
 
 REFUSED = {
     "kafka.auto.offset.reset": "startingOffsets says where to begin, and the checkpoint where to continue",
@@ -74,7 +74,7 @@ REFUSED = {
     "kafka.enable.auto.commit": "the checkpoint stores how far a query has read",
     "kafka.interceptor.classes": "topicfs does not run interceptors",
 }
-"""Options that the connector refuses, too, in lower case, with the reason."""
+"""Options, in lower case, that Spark's Kafka connector also refuses, with the reason."""
 
 _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]+)([a-z]*)")
@@ -101,7 +101,7 @@ class SourceOptions:
     starting: offsets.Bound
     ending: offsets.Bound
     starting_strategy_latest: bool
-    """True to begin at the latest offset if no record is as late as requested, False if that is an error."""
+    """True to begin at the latest offset if no record is as late as the requested time; False to raise an error."""
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -116,7 +116,10 @@ class SourceOptions:
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Parse the options of a batch or streaming read, names in any case (InvalidOptionError, PipelineError)."""
+    """Parse the options of a batch or streaming read, with names in any case.
+
+    Raises InvalidOptionError, PipelineError.
+    """
     options = {name.lower(): value for name, value in given.items()}
     _check_names(options)
     most = _positive(options, "maxOffsetsPerTrigger")
@@ -148,7 +151,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Return whether the read has the column `headers` (InvalidOptionError)."""
+    """Return whether the read has the column `headers`. Raises InvalidOptionError."""
     return _flag({name.lower(): value for name, value in given.items()}, "includeHeaders", default=False)
 
 
@@ -238,7 +241,7 @@ def _ending(options: Mapping[str, str], *, streaming: bool) -> offsets.Bound:
 
 
 def _bound(options: Mapping[str, str], end: str, default: offsets.Bound) -> offsets.Bound:
-    """Parse the options of an end, `starting` or `ending`: a time overrides times by partition, these the offsets."""
+    """Parse the bound `end` (`starting` or `ending`). A time overrides times by partition, which override offsets."""
     timestamp = options.get(f"{end}timestamp")
     if timestamp is not None:
         if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < offsets.EARLIEST:
@@ -262,7 +265,7 @@ def _bound(options: Mapping[str, str], end: str, default: offsets.Bound) -> offs
 
 
 def _check_numbers(numbers: Mapping[TopicPartition, int], option: str, what: str) -> None:
-    """Check that no offset or time is below EARLIEST."""
+    """Raise InvalidOptionError if an offset or time is below EARLIEST."""
     for partition, number in numbers.items():
         if number < offsets.EARLIEST:
             raise InvalidOptionError(f"{option}: {partition} has the invalid {what} {number}")
@@ -299,7 +302,7 @@ def _isolation(options: Mapping[str, str]) -> Isolation:
 
 
 def _duration_ms(text: str) -> int:
-    """Parse a duration as Spark writes it, a number and a unit; the default unit is milliseconds."""
+    """Parse a duration as Spark writes it: a number and a unit, by default milliseconds."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or (match[2] or "ms") not in _UNITS:
         raise InvalidOptionError(f"maxTriggerDelay: expected e.g. 15m, 30s or 500ms, got {text}")

@@ -1,4 +1,4 @@
-"""Ranges of offsets: split into tasks, limited per trigger, and a query's lag, by the rules of spark.sql.kafka010."""
+"""Ranges of offsets by the rules of spark.sql.kafka010: splitting into tasks, limits per trigger, and a query's lag."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OffsetRange(NamedTuple):
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Split ranges, one per partition, into one per task; empty ones are dropped.
+    """Split ranges (one per partition) into ranges for one task each; empty ranges are dropped.
 
     No task has more than `max_records` offsets. To get about `min_partitions` tasks, larger ranges are split in
     proportion to their sizes.
@@ -47,12 +47,12 @@ def split_ranges(
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    """Return how many of `parts` a range of `size` gets, in proportion to `total`: rounded, and at least one."""
+    """Return how many of `parts` a range of `size` gets, in proportion to `total`: rounded, but at least one part."""
     return max(1, (2 * size * parts + total) // (2 * total))
 
 
 def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Divide into adjacent ranges, none empty, whose sizes differ by one at most; the smaller ones come first."""
+    """Divide `whole` into adjacent, nonempty ranges whose sizes differ by at most one; smaller ranges come first."""
     parts = max(1, min(parts, whole.size))
     small, larger = divmod(whole.size, parts)
     cuts = [whole.start_offset + small * part + max(0, part - parts + larger) for part in range(parts + 1)]
@@ -64,7 +64,8 @@ def limit_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the ends of a batch of about `limit` offsets, divided in proportion to the partitions' new offsets.
 
-    A share below one counts as one, so that no partition starves; a partition without new offsets keeps its end.
+    A share below one offset is rounded up to one, so that each partition makes progress. A partition without new
+    offsets keeps its end.
     """
     sizes = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in sizes.values() if size > 0)
@@ -87,7 +88,7 @@ def must_wait(*, new_offsets: int, min_offsets: int | None, waited_ms: int, max_
 
 
 def lag(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return how many offsets of each partition a query has not read; all of them if it has not seen the partition."""
+    """Return how many offsets of each partition a query has not read. If it has not seen the partition, all count."""
     return {one: max(0, latest[one] - end.get(one, 0)) for one in sorted(latest)}
 
 
@@ -98,8 +99,9 @@ _NAME = "PythonMicroBatchStream"
 def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Return how many offsets are left to read, by partition, over all sources of a query that have this format.
 
-    `progress` is the parsed `StreamingQueryProgress.json`: each source reports the end of its batch and the ends of
-    the partitions (`reportLatestOffset`). Sources that report neither, or in another form, are ignored.
+    `progress` is the parsed `StreamingQueryProgress.json`. Each source reports the end of its batch and the ends of
+    the partitions (`reportLatestOffset`). Sources that do not report them, or report them in another form, are
+    ignored.
     """
     found: dict[TopicPartition, int] = {}
     for source in progress.get("sources", []):
@@ -110,7 +112,7 @@ def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def _offsets(reported: Any) -> dict[TopicPartition, int]:
-    """Parse offsets from an object or its JSON; none before the first batch, or in another source's form."""
+    """Parse offsets from an object or its JSON. Return none before the first batch, or for another source's form."""
     try:
         return decode_stream_offset(json.loads(reported) if isinstance(reported, str) else reported).offsets
     except (AttributeError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The columns of a read with Spark's names and types, and the schema of those that a user asks for."""
+"""The columns of a read with Spark's names and types, and the schema of the columns that a user requests."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def full_schema(*, include_headers: bool) -> StructType:
 
 
 def arrow_schema(asked: StructType) -> Any:
-    """Return the Arrow schema for a schema that a user asks for, which may have any of the columns in any order.
+    """Return the Arrow schema for a schema that a user requests, which may have any of the columns in any order.
 
-    Raises InvalidOptionError for another column or type.
+    Raises InvalidOptionError for an unknown column, or a column of another type.
     """
     known = {field.name: field for field in full_schema(include_headers=True)}
     for field in asked:
