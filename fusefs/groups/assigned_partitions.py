@@ -107,9 +107,7 @@ class AssignedPartition:
                 f"{self.partition}: position {committed.offset} is outside the log; reading continues at {offset}"
             )
         if reset.kind == EARLIEST:
-            self.said = (
-                offset  # Do not commit this offset yet: the next member begins at the same record anyway.
-            )
+            self.said = offset  # Do not commit it yet: the next member begins at the same record.
 
     def _is_in_range(self, offset: Offset) -> bool:
         bounds = self._source.partition.offsets()

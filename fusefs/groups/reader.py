@@ -330,9 +330,7 @@ class GroupHandle(Handle):
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(key, (None, None))
         if committed == before and said is not None:
-            committed = membership.CommittedPosition(
-                said
-            )  # The partition came back before any other member moved its position.
+            committed = membership.CommittedPosition(said)  # No other member moved the position.
         share = AssignedPartition(topic.topic_id, source, committed, end_offset=end_offset)
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 
@@ -454,10 +452,7 @@ class GroupHandle(Handle):
             raise NotAssignedError(
                 f"{'nothing was read yet' if partition is None else partition}: not held by this reader"
             )
-        held.share.done, held.share.said = (
-            word.offset,
-            None,
-        )  # Commit this offset even if it was committed before.
+        held.share.done, held.share.said = word.offset, None  # Commit it even if it was committed before.
 
     # Polling
 

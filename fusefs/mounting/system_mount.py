@@ -71,9 +71,7 @@ def _by_fusermount(mountpoint: Path, source: bytes, options: list[str], *, read_
         theirs.close()
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
     if not descriptors:
-        if (
-            not ran.returncode
-        ):  # The filesystem is mounted, but this process had no free descriptor for the device.
+        if not ran.returncode:  # The mount exists, but this process had no free descriptor for it.
             unmount_command(str(mountpoint), lazily=True)
         reason = ran.stderr.decode(errors="replace").strip() or "fusermount3 sent no device"
         raise _refused(mountpoint, reason)

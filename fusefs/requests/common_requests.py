@@ -117,9 +117,7 @@ class CommonRequests:
             self._counts.note(opcode, ended - began)
             if ended >= until:
                 return None
-            began = (
-                ended  # The clock is read once per request: the next request starts where this request ended.
-            )
+            began = ended  # One clock reading per request: the next request starts where this one ended.
         return None
 
     async def go_on(self, waiting: Waiting) -> None:

@@ -451,9 +451,7 @@ class MergedReader:
         """Return the input with the next line, which is loaded; None at the end."""
         while self._heap:
             key, merge_input = self._heap[0]
-            if (
-                not merge_input.load()
-            ):  # The input's lines had been dropped, and compaction has removed its remaining records.
+            if not merge_input.load():  # Its lines had been dropped, and compaction has removed the others.
                 heapq.heappop(self._heap)
             elif merge_input.first_key != key:
                 heapq.heapreplace(self._heap, (merge_input.first_key, merge_input))

@@ -106,19 +106,19 @@ def append(
 
     NAME is log (a line is a value; the default), log.kv, log.json or, for one partition, log.batch; or log.avro.json,
     log.proto.json, log.jsonschema.json, whose payloads are encoded by the topic's newest schema. A FILE is checked
-    before its first record is appended: one invalid line refuses the whole file. Standard input is appended as it
-    arrives. If an append fails later, for example on a full disk, the error says how many lines are in the topic and,
-    for a FILE and one partition, which command prints the rest. When the command ends, all lines are on disk, or on
-    as many replicas of a cluster as --acks requires. While a daemon of yours, or of root, owns the directory, the
-    lines go through its mount, where others may append too: an error then says how many lines were written, and how
-    many records were added.
+    before its first record is appended: if a line is invalid, the whole file is refused. Standard input is appended
+    as it arrives. If an append fails later, for example on a full disk, the error says how many lines are in the
+    topic and, for a FILE and a single partition, which command prints the remaining lines. When the command ends, all
+    lines are on disk, or on as many replicas of a cluster as --acks requires. While a daemon of yours, or of root,
+    owns the directory, the lines go through its mount, where other programs may append too. An error then says how
+    many lines were written, and how many records were added.
 
-    With --producer the lines carry an idempotent producer's ID, epoch and sequence numbers, kept under NAME in every
-    data directory. Run again after a crash at any point, or after the file has grown, the command appends the missing
-    lines and nothing twice, even to a compacted topic. Runs through a mount wait for each other. A topic that was
-    deleted and created again gets all lines. If the command cannot know what is missing, it appends nothing and says
-    so: this happens after a crash if records were removed and the producer expired (producer.id.expiration.ms after
-    its newest record, by default a day).
+    With --producer, the lines carry an idempotent producer's ID, epoch and sequence numbers, which are kept under
+    NAME in every data directory. If you run the command again after a crash at any point, or after the file has
+    grown, it appends the missing lines and appends no line twice, even to a compacted topic. Runs through a mount
+    wait for each other. A topic that was deleted and created again gets all lines. If the command cannot know which
+    lines are missing, it appends nothing and reports this. That happens after a crash if records were removed and the
+    producer expired (producer.id.expiration.ms after its newest record, by default a day).
     """
     path = parse_path(target)
     _check_name(target, path)

@@ -105,13 +105,13 @@ def cat(
     default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is,
     with .kv, .json or .batch, or with payloads decoded by their schemas as .avro.json, .proto.json or
     .jsonschema.json; or start, state, status, segments/FILE. NAME in a topic is log or a range of times, which merge
-    its partitions; or config, status. Instead of follow, which has no end, use --follow.
+    the topic's partitions; or config, status. Instead of follow, which has no end, use --follow.
 
-    Nothing is locked or changed. While a daemon runs, everything is shown; while a broker runs, what lies below its
-    last checkpoint. To see the newest records, read from the cluster.
+    Nothing is locked or changed. While a daemon runs, all records are shown; while a broker runs, only the records
+    below its last checkpoint. To see the newest records, read from the cluster.
 
-    At a damaged batch, a file ends with the records before it, an error and exit status 1; the following files are
-    still printed. To see the records after the batch, use a range that begins after it.
+    At a damaged batch, a file ends with the records before the batch, an error and exit status 1. The following files
+    are still printed. To see the records after the batch, use a range that begins after it.
 
     With --group, PATH is TOPIC/log, .kv, .json or .batch. Printed records are committed when the next piece is read,
     or at the end. While a daemon owns the directory, this reads through its mount.

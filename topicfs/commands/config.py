@@ -83,11 +83,12 @@ def config(
     file: Path | None,
     place: Place,
 ) -> None:
-    """Show the settings of TOPIC, or without TOPIC the defaults of all topics and the engine's own settings.
+    """Show the settings of TOPIC; without TOPIC, the defaults of all topics and the engine's own settings.
 
-    A value is the topic's own, or else from FILE (a broker's server.properties) or from a cluster's brokers, or else
-    Kafka's default. NAME selects single settings. NAME=VALUE changes the topic's own settings, all of them or none;
-    an empty VALUE removes one. While a daemon of yours, or of root, owns the directory, changes go through its mount.
+    A value is set by the topic itself, otherwise by FILE (a broker's server.properties) or by a cluster's brokers,
+    otherwise it is Kafka's default. NAME selects single settings. NAME=VALUE changes the topic's own settings: either
+    all given settings change, or none. An empty VALUE removes a setting. While a daemon of yours, or of root, owns
+    the directory, changes go through its mount.
     """
     if topic is not None and any("=" in one for one in changes):
         # An empty value removes the setting.

@@ -74,21 +74,21 @@ def handover(
     """Put the topics of a data directory under a Kafka broker.
 
     The broker must create the topics itself, because it sets unknown directories aside as strays. So this command
-    lets the broker create them, with their partitions and settings, waits until it is stopped, and puts the files in
-    place; run once more after the broker's start, it compares what the broker serves. It may be interrupted and run
-    again at any point. Files of the broker are never overwritten, and DATA is not changed. Kafka's own topics are
-    left out.
+    lets the broker create the topics, with their partitions and settings, waits until the broker is stopped, and puts
+    the files in place. Run the command again after the broker has started: it then compares the records that the
+    broker serves. It may be interrupted and run again at any point. Files of the broker are never overwritten, and
+    DATA is not changed. Kafka's own topics are left out.
 
-    Groups with committed positions in the topics get the same positions, when the topics are created and, if some are
-    missing then, at the end; a group that has moved on in the cluster is left alone. Stop its consumers before. Share
-    groups are handed over too, with the records that they will deliver again.
+    Groups with committed positions in the topics get the same positions when the topics are created; positions that
+    are missing then are set at the end. The position of a group that has moved on in the cluster is not changed. Stop
+    the group's consumers before. Share groups are handed over too, with the records that they will deliver again.
 
     A topic with an open transaction is refused, because no coordinator in the cluster knows the transaction. Batches
     keep their producer IDs, but the cluster assigns IDs from its own counter. A new producer may therefore be
-    assigned an ID that is already used in a partition; until the old producer has expired (producer.id.expiration.ms
-    after its last batch, by default a day), the broker takes the new producer's first batches there for repeated or
-    out of order. To prevent this, hand over topics whose idempotent producers have been silent for that long, or use
-    a cluster that has already assigned higher IDs.
+    assigned an ID that is already used in a partition. Until the old producer has expired (producer.id.expiration.ms
+    after its last batch, by default a day), the broker takes the new producer's first batches in that partition for
+    repeated or out of order. To prevent this, hand over topics whose idempotent producers have been silent for that
+    long, or use a cluster that has already assigned higher IDs.
     """
     require_directories(directories)
     require_directories(log_dirs, of_broker=True)

@@ -95,14 +95,15 @@ def mirror_topics(
 ) -> None:
     """Copy topics of a Kafka cluster into a data directory, batch by batch at their own offsets.
 
-    Transaction markers and aborted records, topic IDs, settings, leader epochs and log starts are copied too, so that
-    the files are byte for byte those of the brokers. Retention and deletions of records are followed; the copy of a
-    topic that was deleted in the cluster stays until a topic of that name is created again. The mirror may be
-    interrupted at any point, and continues when run again; records that the cluster loses in an unclean election are
-    removed here too.
+    Transaction markers and aborted records, topic IDs, settings, leader epochs and log starts are also copied, so
+    that the files are byte for byte those of the brokers. The mirror follows retention and deletions of records. If a
+    topic is deleted in the cluster, its copy is kept until a topic with the same name is created again. The mirror
+    may be interrupted at any point, and continues when it is run again. Records that the cluster loses in an unclean
+    election are also removed from the copy.
 
-    DIR is a data directory: meanwhile it can be mounted read-only, checked, and handed to a broker with `topicfs
-    handover`. No other program may write there: if the copy differs from what the mirror left, the mirror refuses it.
+    DIR is a data directory. While it is mirrored, it can be mounted read-only, checked, and handed to a broker with
+    `topicfs handover`. No other program may write to DIR: if a copy differs from what the mirror left, the mirror
+    refuses it.
     """
     security = checked_security(client_config)
     stop = threading.Event()

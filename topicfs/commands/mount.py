@@ -334,9 +334,9 @@ def _opener(
     "mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path), shell_complete=completion.mountpoints
 )
 def umount(mountpoint: Path) -> None:
-    """Unmount MOUNTPOINT; when the command returns, everything is on disk.
+    """Unmount MOUNTPOINT; when the command returns, all records are on disk.
 
-    The daemon ends even if a container or another mount namespace still has the mount, which is then dead there.
+    The daemon ends even if a container or another mount namespace still has the mount, which no longer works there.
     """
     from topicfs.fusefs.mounting.mountpoint import unmount
 

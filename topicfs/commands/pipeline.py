@@ -80,8 +80,8 @@ _checkpoint_option = partial(
 def pipeline() -> None:
     """Run a job over whole topics with Spark, on this machine or, with --master, on a cluster.
 
-    It requires an extra, pip install 'topicfs[spark]', and Java. A running daemon is not disturbed; a job's writes to
-    topics go through it.
+    The command needs Java and an extra: pip install 'topicfs[spark]'. A running daemon is not disturbed, and a job
+    writes to topics through that daemon.
     """
 
 
@@ -130,8 +130,9 @@ def archive(
     """Archive TOPICs to Parquet files in ARCHIVE, a folder per topic and date, with all their columns.
 
     A TOPIC may be a shell pattern in quotes; later runs also archive new topics that match it. Each run archives the
-    records that arrived since the last one, each record once, even if a run was interrupted. Many small files of a
-    date are merged. Prints what the archive holds: topic, date, partition, first offset and number of records.
+    records that arrived since the last run, each record once, even if a run was interrupted. Many small files of a
+    date are merged. The command prints the contents of the archive: topic, date, partition, first offset and number
+    of records.
     """
     from topicfs.pipeline.archiving.listed import CHECKPOINT
 
@@ -183,17 +184,17 @@ def archive(
 def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
     """Restore the records of an ARCHIVE, made by `archive`, into their topics with their offsets and times.
 
-    Missing topics are created, with their former settings and partitions; records that would be deleted at once
-    because of their age get retention.ms=-1. Gaps between offsets stay, and a log begins at its first record. A topic
-    that has records must have the same ones at the same offsets; then the records beyond its end are appended, so
-    running the command again continues an interrupted restore. Any other record there is an error, and nothing is
-    changed.
+    Missing topics are created, with their former settings and partitions. A topic whose records would be deleted
+    immediately because of their age gets retention.ms=-1. Gaps between offsets stay, and a log begins at its first
+    record. A topic that already has records must have the same records as the archive at the same offsets; then the
+    records beyond its end are appended, so running the command again continues an interrupted restore. If the topic
+    has any other record, the command reports an error and changes nothing.
 
     A Kafka cluster assigns offsets itself: use --without-offsets, which keeps partitions, order, times, keys and
-    values. The topics there must exist and be empty: an interrupted restore begins again.
+    values. The topics in the cluster must exist and be empty, so after an interruption a restore begins again.
 
     Prints topic, partition, first and last offset of the archive, and how many records were restored or already
-    there.
+    existed.
     """
     if not archive.is_dir():
         raise NoArchiveError(archive)
@@ -264,8 +265,8 @@ def _run_into_topic(
 def replay(**given: Any) -> None:
     """Append the records of TOPICs to the existing topic TARGET, through a SQL filter and projection.
 
-    Keys choose partitions as in Kafka. Spark's own Kafka sink writes to a cluster: at least once, and with the time
-    of writing. Prints source, target and the number of records.
+    Keys choose partitions as in Kafka. To a cluster, Spark's own Kafka sink writes: each record at least once, with
+    the time of writing. Prints source, target and the number of records.
     """
 
     def run(session: SparkSession, **options: Any) -> DataFrame:
@@ -344,13 +345,13 @@ def replay(**given: Any) -> None:
 def aggregate(**given: Any) -> None:
     """Count the records of TOPICs in windows of their own time, and append the counts to the existing topic TARGET.
 
-    A result's key is its group, its value JSON: {"start": …, "end": …, "group": …, "count": …} and what --add adds;
-    its time is the window's start, so that the windows of a day are archived under that day.
+    A result's key is its group. Its value is JSON: {"start": …, "end": …, "group": …, "count": …}, and the columns of
+    --add. Its time is the window's start, so that the windows of a day are archived under that day.
 
-    Without --checkpoint all windows are written, including those that may still grow, all of them or none. With it, each
-    window is written once, when it is over: when a record arrives whose time is later than the window's end plus --delay.
-    Later records for the window are dropped, with a message. The last windows wait for such a record, or for a run with
-    --close.
+    Without --checkpoint, all windows are written, including windows that may still grow; either all are written, or
+    none. With --checkpoint, each window is written once, when it is over: when a record arrives whose time is later
+    than the window's end plus --delay. Later records for the window are dropped, with a message. The last windows
+    wait for such a record, or for a run with --close.
 
     Prints source, target and the number of results.
     """
@@ -436,7 +437,7 @@ def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> No
 )
 @place_option
 def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> None:
-    """Write a page on TOPICs (all but Kafka's own) to FILE, for any browser.
+    """Write a page on TOPICs (by default, all topics except Kafka's own) to FILE, for any browser.
 
     Shows records and bytes over time by partition, sizes of keys and values, the delay from record time to append
     time, compression, and the lag of groups. Prints a row per partition: topic, partition, records, segments, bytes

@@ -110,8 +110,8 @@ def move(
     """Move a replica to the data directory DIR while the partition is in use.
 
     The replica is copied in the background, at most at replica.alter.log.dirs.io.max.bytes.per.second of a mount's
-    --config, and replaces the old one when it is complete; `topicfs replicas list` shows its progress. If a daemon
-    owns the directories, the daemon copies, and continues after a restart.
+    --config, and replaces the old replica when the copy is complete; `topicfs replicas list` shows its progress. If a
+    daemon owns the directories, the daemon copies, and continues after a restart.
     """
     if cancel == (directory is not None) or (cancel and source is not None):
         raise click.UsageError("move TOPIC/PARTITION DIR [--from DIR], or move TOPIC/PARTITION --cancel")
@@ -216,18 +216,19 @@ def resolve(
 ) -> None:
     """Resolve a fork: replica directories that were written to independently.
 
-    Compares the directory DIR of --keep with the others and prints what only the others have: records, topics and
-    settings. Without --yes nothing is changed, and the exit status is 1.
+    Compares the directory DIR of --keep with the other directories, and prints records, topics and settings that only
+    the other directories have. Without --yes nothing is changed, and the exit status is 1.
 
-    With --yes the others lose that. Their logs are truncated where they differ from the kept ones, and the next start
-    copies the rest. Topics that only they have are deleted then. After an interruption, run the same command again.
+    With --yes, the other directories lose these records, topics and settings. Their logs are truncated where they
+    differ from the kept logs, and the next start copies the rest. Topics that only they have are deleted at that
+    start. After an interruption, run the same command again.
 
-    With --save the lost records of each partition are first saved in FOLDER/TOPIC-PARTITION.batch, as whole batches.
-    Damaged batches and those of aborted transactions are not saved. For a compacted topic, every batch is saved of
+    With --save, the lost records of each partition are first saved in FOLDER/TOPIC-PARTITION.batch, as whole batches.
+    Damaged batches and batches of aborted transactions are not saved. For a compacted topic, every batch is saved of
     which the kept log lacks a record, even if compaction removed that record. --yes requires --save if the kept log
-    is damaged after the last batch that both have, because the other log is truncated there.
+    is damaged after the last batch that both logs have, because the other log is truncated there.
 
-    No daemon may serve the directories meanwhile.
+    Meanwhile, no daemon may serve the directories.
     """
     from topicfs.replication.replicas.healing.resolution import Resolution
 

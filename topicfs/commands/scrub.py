@@ -44,14 +44,14 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
     """Read every batch and index entry of data directories, compare the replicas, and heal damage.
 
     A batch with a wrong checksum, offset or leader epoch is rewritten from another in-sync replica, and a damaged
-    index is rebuilt. The scrub reads at idle I/O priority; an interrupted scrub continues where it was. Prints one
-    line per finding on standard output (FILE: position: cause); the exit status is 1 if any damage is left, including
-    damage found before an interruption, or if a partition is offline or cannot be read to its end.
+    index is rebuilt. The scrub reads at idle I/O priority; an interrupted scrub continues where it stopped. Prints
+    one line per finding on standard output (FILE: position: cause). The exit status is 1 if any damage is left,
+    including damage found before an interruption, or if a partition is offline or cannot be read to its end.
 
     With the path of a mount instead of directories, the daemon scrubs while it serves, always from the beginning.
 
     A daemon also scrubs by itself every log.scrub.interval.hours; its @status has the counts. In directories without
-    replicas it reads the partitions that were used since it began.
+    replicas, the daemon reads only the partitions that were used since it started.
     """
     from topicfs.replication.scrub.scrubber import become_idle
 

@@ -60,9 +60,9 @@ TABLE_COLUMNS = 200
 def top(place: Place, *, client_config: Path | None, once: bool, as_program: bool, interval: float) -> None:
     """Show topics with records and bytes per second, ends, sizes and lag, the busiest first.
 
-    The groups with the largest lag are below. Enter opens a topic: its partitions, groups, writers and readers; enter
-    again shows its newest record. Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by
-    a part of the name, ? shows all keys, q quits.
+    The groups with the largest lag are shown below the topics. Enter opens a topic: its partitions, groups, writers
+    and readers. Enter again shows the topic's newest record. Keys sort (n by name, r records/s, b bytes/s, e ends, s
+    sizes, l lag), / filters by a part of the name, ? shows all keys, q quits.
     """
     checked_security(client_config)
     source = source_of(Place(place.directories, place.cluster, client_config))

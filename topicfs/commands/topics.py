@@ -155,7 +155,7 @@ def describe(name: str, *, place: Place) -> None:
 )
 @place_option
 def delete(name: str, *, with_records: bool, place: Place) -> None:
-    """Delete a topic; one with records only with --with-records."""
+    """Delete a topic. A topic with records is deleted only with --with-records."""
     try:
         with Topics(place, through_mount=f"rmdir MOUNTPOINT/{name}", make=False) as topics:
             topics.delete(name, with_records=with_records)
@@ -237,9 +237,9 @@ class Brought(NamedTuple):
 def online(context: click.Context, /, places: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
     """Serve offline partitions again, once their cause is repaired.
 
-    Causes are a failed flush, a damaged file, or a missing disk: the partitions are recovered from what is on disk. A
-    daemon that owns the directory does this through its mount. Prints one line per partition; the exit status is 1 if
-    any stays offline.
+    Causes are a failed flush, a damaged file, or a missing disk: the partitions are recovered from the data on disk.
+    If a daemon owns the directory, the command works through its mount. Prints one line per partition; the exit
+    status is 1 if any partition stays offline.
     """
     wanted = tuple(place.strip("/") for place in places)
     for place in wanted:

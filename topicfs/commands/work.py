@@ -67,17 +67,17 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @click.option("--drain", is_flag=True, help="End when no record is left, instead of waiting for more.")
 @place_option
 def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: bool, place: Place) -> None:
-    """Take records of TOPIC one by one as GROUP, a queue (share group), and run COMMAND for each.
+    """Take records of TOPIC one by one as GROUP, a queue (share group), and run COMMAND for each record.
 
     COMMAND gets the record's value on its standard input, and TOPICFS_KEY, TOPICFS_OFFSET, TOPICFS_PARTITION,
-    TOPICFS_TOPIC, TOPICFS_TIMESTAMP and TOPICFS_HEADERS in its environment, except a key or headers too large for it.
-    Exit status 0 accepts the record, 65 rejects it for good, and any other releases it: it is delivered again, up to
-    five times in all, and then rejected. The record is leased to the command for as long as it runs. Records of a
-    worker that dies are delivered again immediately.
+    TOPICFS_TOPIC, TOPICFS_TIMESTAMP and TOPICFS_HEADERS in its environment, except a key or headers that are too
+    large for it. Exit status 0 accepts the record, 65 rejects it permanently, and any other status releases it: the
+    record is delivered again, up to five times in all, and then rejected. The record is leased to COMMAND for as long
+    as COMMAND runs. If a worker is killed, its records are delivered again immediately.
 
-    While a daemon owns the directory this works through its mount, so that any number of workers share a queue; if
-    the daemon ends, the worker waits for the next one. After SIGTERM or Ctrl-C, running commands finish first; a
-    second signal ends them too. The exit status is 3 if records were rejected.
+    While a daemon owns the directory, this command works through its mount, so that any number of workers share a
+    queue. If the daemon ends, the worker waits for the next daemon. After SIGTERM or Ctrl-C, running commands finish
+    first; a second signal also ends the running commands. The exit status is 3 if records were rejected.
     """
     with _sources(place, group, topic, waits=not drain) as (new_source, reconnect):
         workers = Workers(new_source, reconnect, command)
