@@ -1,4 +1,4 @@
-"""How much one request may decode: in the event loop's thread, in another thread, and in total."""
+"""How many bytes one request may decode: in the event loop's thread, in another thread, and in total."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compressed(*sizes: int) -> MemoryPartition:
 
 
 def test_an_allowance_holds_for_its_block_alone():
-    """An allowance applies within its `with` block; after the block the outer allowance applies, or none."""
+    """An allowance applies inside its `with` block; after the block, the outer allowance applies, if there is one."""
     assert current() is None
     with Allowance(1, inline=True) as outer:
         with Allowance(2, inline=False) as inner:
@@ -55,7 +55,7 @@ def test_an_allowance_holds_for_its_block_alone():
 
 
 def test_in_the_event_loop_a_batch_too_large_is_left_to_a_thread():
-    """A batch above the event loop's allowance raises ThreadNeededError; a larger allowance or a thread reads it."""
+    """A batch above the event loop's allowance raises ThreadNeededError; with a larger allowance it can be read."""
     partition = compressed(30_000)
     with Allowance(29_000, inline=True), pytest.raises(ThreadNeededError):
         find_record(partition, Offset(0))
@@ -67,7 +67,7 @@ def test_in_the_event_loop_a_batch_too_large_is_left_to_a_thread():
 
 
 def test_in_the_event_loop_plain_batches_count_by_their_bytes():
-    """The event loop counts a plain batch by its size in the log, without decoding it."""
+    """In the event loop, a plain batch counts by its size in the log, because it is not decoded."""
     partition = MemoryPartition()
     partition.add(b"x" * 1000)
     with Allowance(1000, inline=True), pytest.raises(ThreadNeededError):
@@ -75,7 +75,7 @@ def test_in_the_event_loop_plain_batches_count_by_their_bytes():
 
 
 def test_in_the_event_loop_a_fetch_ends_before_a_batch_too_large():
-    """A fetch in the event loop returns the batches that fit; the next fetch starts with the first one that did not."""
+    """A fetch in the event loop returns the batches that fit; the next fetch begins with the first other batch."""
     partition = compressed(*SIZES)
     with Allowance(60_000, inline=True):
         fetched = read_decoded(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
@@ -85,7 +85,7 @@ def test_in_the_event_loop_a_fetch_ends_before_a_batch_too_large():
 
 
 def test_a_fetch_ends_with_the_batch_that_fills_it(monkeypatch):
-    """A fetch ends after the batch that reaches DECODED_BYTES; consecutive fetches skip no batch."""
+    """A fetch ends with the batch that reaches DECODED_BYTES, and the next fetch continues with the next batch."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     offset, found = Offset(0), []
@@ -98,7 +98,7 @@ def test_a_fetch_ends_with_the_batch_that_fills_it(monkeypatch):
 
 
 def test_a_fetch_with_damage_is_as_short(monkeypatch):
-    """A damaged compressed batch ends a fetch like a large one; plain batches after a damaged one form one piece."""
+    """A damaged compressed batch ends a fetch, as a large batch does; plain batches after damage form one piece."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     partition.damage(0)
@@ -116,7 +116,7 @@ def test_a_fetch_with_damage_is_as_short(monkeypatch):
 
 
 def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
-    """A thread decodes the batch that exceeds its allowance, whatever its size, and refuses the next one."""
+    """A thread still decodes the batch that exceeds its allowance, whatever its size, and refuses the next batch."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = compressed(*SIZES)
     with Allowance(100_000, inline=False):
@@ -127,7 +127,7 @@ def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
 
 
 def test_one_request_decodes_a_batch_once():
-    """Repeated lookups of one batch within a request decode it once, and count it once."""
+    """If a request looks up records of one batch several times, the batch is decoded and counted once."""
     partition = compressed(30_000)
     with Allowance(30_500, inline=True):
         for _ in range(3):
@@ -140,7 +140,7 @@ def test_one_request_decodes_a_batch_once():
 
 
 def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
-    """A read that exceeds its allowance is short if short reads are allowed; otherwise (page cache) it fails."""
+    """A read that exceeds its allowance is short if short reads are allowed; otherwise (page cache) the read fails."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = MemoryPartition()
     for number in range(6):
@@ -161,7 +161,7 @@ def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
-    """A read that starts in the event loop and is repeated in a thread returns all bytes exactly once."""
+    """A read that begins in the event loop and is repeated in a thread returns each byte exactly once."""
     partition, lines = MemoryPartition(), [b"a" * 65_450, b"b" * 65_450, b"c" * 900_000]
     for line in lines:
         partition.append(sealed(record(line), codec=Codec.ZSTD if len(line) > 70_000 else codec))
@@ -177,7 +177,7 @@ def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
 
 
 def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
-    """`measured` is False for a view that takes long to measure; `measure` measures it."""
+    """If a view takes long to measure, `measured` is False until `measure` has measured it."""
     partition = compressed(measure.MEASURE_INLINE_BYTES + 1)
     view = PartitionViews(partition).whole(VALUES)
     assert (0, False) == (view.size, view.measured)
@@ -186,7 +186,7 @@ def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
 
 
 def test_measuring_by_bytes_counts_what_was_inflated():
-    """`measure` with `max_bytes` counts inflated bytes, so it stops after one batch that inflates to a MiB."""
+    """`measure` with `max_bytes` counts decompressed bytes, so it stops after a batch that decompresses to a MiB."""
     partition = compressed(*[2**20] * 8)
     view = PartitionViews(partition).whole(VALUES)
     assert not view.measure(max_bytes=2**20)
@@ -194,7 +194,7 @@ def test_measuring_by_bytes_counts_what_was_inflated():
 
 
 def test_places_are_known_where_much_was_inflated():
-    """Measuring notes a position every few inflated MiB, so a jump to any byte stays within one request's allowance."""
+    """A position is stored every few decompressed MiB, so that a jump to any byte stays within an allowance."""
     partition = MemoryPartition()
     for number in range(40):
         value = record(b"%d" % number, headers=empty_headers(250_000))
@@ -209,7 +209,7 @@ def test_places_are_known_where_much_was_inflated():
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_a_batch_that_is_too_large_stands_as_a_damaged_one(form):
-    """A batch above MAX_CONTENT_BYTES has no view positions; one read fails, and its neighbors are readable."""
+    """A batch above MAX_CONTENT_BYTES has no positions in a view: one read fails; the batches around it can be read."""
     partition, likewise = MemoryPartition(), MemoryPartition()
     for each, size in ((partition, MAX_CONTENT_BYTES + 1), (likewise, 1)):
         each.add(b"before")
@@ -229,14 +229,14 @@ def test_a_batch_that_is_too_large_stands_as_a_damaged_one(form):
 
 
 def test_a_batch_that_is_too_large_is_copied_as_it_is():
-    """`log.batch` copies a batch without inflating it, so MAX_CONTENT_BYTES does not apply."""
+    """`log.batch` copies a batch without decompressing it, so MAX_CONTENT_BYTES does not apply."""
     partition = MemoryPartition()
     partition.append(sealed(record(b"x" * (MAX_CONTENT_BYTES + 1)), codec=Codec.ZSTD))
     assert bytes(partition.memory_segments[0].data) == read_all(PartitionViews(partition).whole(BATCH))
 
 
 def test_a_line_too_long_is_shown_in_another_form():
-    """A value whose JSON line is too long (six bytes for each control character) is still readable in `log`."""
+    """A value whose JSON line is too long (six bytes for each control character) can still be read in `log`."""
     partition = MemoryPartition()
     size = MAX_CONTENT_BYTES // 6 + 1
     partition.append(sealed(record(bytes(size)) + record(b"x", delta=1), count=2, codec=Codec.ZSTD))
@@ -255,7 +255,7 @@ def test_a_line_too_long_is_shown_in_another_form():
 
 
 def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
-    """While another thread holds the lock, `take_turn` raises ThreadNeededError in the event loop, else waits."""
+    """If another thread holds the lock, `take_turn` raises ThreadNeededError in the event loop, and waits elsewhere."""
     lock = threading.Lock()
     with lock, Allowance(1, inline=True), pytest.raises(ThreadNeededError):
         take_turn(lock)
@@ -272,7 +272,7 @@ def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
 
 
 def test_damaged_batches_of_a_fetch_are_told_one_by_one():
-    """A fetch reports each damaged batch on its own, whether its header or its records are damaged."""
+    """A fetch reports each damaged batch separately, whether its header or its records are damaged."""
     partition = MemoryPartition()
     for number in range(6):
         partition.append(sealed(record(b"%d" % number), codec=Codec.ZSTD if number % 2 else Codec.NONE))
@@ -291,7 +291,7 @@ def test_damaged_batches_of_a_fetch_are_told_one_by_one():
 
 
 def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
-    """Finding the last records walks over headers; a walk beyond the allowance raises ThreadNeededError."""
+    """The last records are found by walking over headers; beyond the allowance, this raises ThreadNeededError."""
     partition = MemoryPartition()
     for _ in range(40):
         partition.add(b"x" * 1000, b"y")
@@ -306,7 +306,7 @@ def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
 
 
 def test_more_records_than_there_are_need_not_be_counted():
-    """A request for more records than the log has starts at its first record, without counting them."""
+    """If more records are requested than the log has, they begin at its first record, and are not counted."""
     partition = MemoryPartition()
     partition.add_marker()
     for _ in range(2000):
@@ -316,7 +316,7 @@ def test_more_records_than_there_are_need_not_be_counted():
 
 
 def test_only_measure_recomputes_a_view_from_a_better_measure():
-    """Only `measure` recomputes a view from a better measure of the log, if that takes long; `measured` does not."""
+    """If recomputing a view from a better measure of the log takes long, only `measure` does it, not `measured`."""
     partition = compressed(*[30_000] * 3)
     for _ in range(DIRECT_OFFSETS):
         partition.add(b"x")
@@ -332,7 +332,7 @@ def test_only_measure_recomputes_a_view_from_a_better_measure():
 
 
 def test_what_counts_nothing_itself_leaves_the_event_loop():
-    """`leave_event_loop` raises ThreadNeededError in the event loop; in threads and outside requests it returns."""
+    """In the event loop, `leave_event_loop` raises ThreadNeededError; elsewhere it has no effect."""
     leave_event_loop()
     with Allowance(1, inline=False):
         leave_event_loop()
@@ -341,7 +341,7 @@ def test_what_counts_nothing_itself_leaves_the_event_loop():
 
 
 def test_the_event_loop_leaves_what_inflates_slowly(monkeypatch):
-    """A batch of very many small blocks, or a series of batches that takes too long, leaves the event loop."""
+    """A batch of very many small blocks, or a series of batches that takes too long, is left to a thread."""
     slow = deflate(Codec.SNAPPY, b"")
     for byte in record(b"x" * 3000):
         block = deflate(Codec.SNAPPY, bytes([byte]))[16:]

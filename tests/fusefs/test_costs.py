@@ -1,4 +1,4 @@
-"""Expensive requests: they run in threads, within bounds, and appends beyond the bounds are refused."""
+"""Expensive requests run in threads within limits, and appends beyond the limits are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGE = b"x" * (INLINE_BYTES + 1)
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """For each call of BlockingCalls, whether it ran in the event loop's thread; the fixture checks that none did."""
+    """A list that says for each call of BlockingCalls whether it ran in the event loop's thread; none may."""
     seen: list[bool] = []
     run = BlockingCalls.run
 
@@ -49,7 +49,7 @@ async def put(orders: MountClient, *batches: bytes) -> None:
 
 
 async def test_what_takes_little_is_done_at_once(threads):
-    """A cheap call runs at once in the event loop's thread, within INLINE_BYTES."""
+    """A cheap call runs immediately, in the event loop's thread, with an allowance of INLINE_BYTES."""
     seen = []
     assert "done" == await BlockingCalls().run_inline_or_in_thread(lambda: seen.append(current()) or "done")
     assert (True, INLINE_BYTES, []) == (seen[0].inline, seen[0].remaining, threads)
@@ -57,7 +57,7 @@ async def test_what_takes_little_is_done_at_once(threads):
 
 
 async def test_what_takes_more_is_begun_again_in_a_thread(threads):
-    """A call that raises ThreadNeededError is repeated in a thread, with a larger allowance; it may return or raise."""
+    """A call that raises ThreadNeededError is repeated in a thread with a larger allowance, and may return or raise."""
 
     def call():
         if current().inline:
@@ -77,7 +77,7 @@ async def test_what_takes_more_is_begun_again_in_a_thread(threads):
 
 
 async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
-    """Reads of a large batch run in a thread, whatever the file; reads of a small batch do not."""
+    """Reading a large batch runs in a thread, whatever the file is; reading a small batch does not."""
     await put(orders, sealed(record(b"small"), codec=Codec.ZSTD))
     threads.clear()
     assert b"small\n" == await orders.cat("orders/0/log")
@@ -96,7 +96,7 @@ async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, 
 
 
 async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
-    """A record's name, attributes and content, `latest`, and the listing with `earliest` are found in a thread."""
+    """For a large batch, a record's name, attributes and content, `latest` and the listing are found in a thread."""
     await put(orders, sealed(record(LARGE, key=b"k"), codec=Codec.ZSTD))
     fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
     threads.clear()
@@ -115,7 +115,7 @@ async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders
 
 
 async def test_attributes_larger_than_a_kernel_takes_are_not_made(orders: MountClient):
-    """Attributes above the kernel's limit are listed, but getxattr(2) fails with E2BIG; the others are readable."""
+    """An attribute above the kernel's limit is listed, but getxattr(2) fails with E2BIG; others can be read."""
     headers = empty_headers(LARGEST_XATTR_BYTES // 2)
     await put(
         orders,
@@ -140,7 +140,7 @@ async def test_attributes_larger_than_a_kernel_takes_are_not_made(orders: MountC
 
 
 async def test_a_headers_count_of_zero_in_two_bytes_is_no_header(orders: MountClient):
-    """A header count of zero that is encoded in two bytes adds no `user.kafka.headers` attribute."""
+    """A header count of zero that is encoded in two bytes does not add the attribute `user.kafka.headers`."""
     await put(orders, sealed(record(headers=b"\x80\0")))
     assert "user.kafka.headers" not in orders.filesystem.listxattr(orders.lookup("orders/0/0").node_id)
 
@@ -160,7 +160,7 @@ async def test_a_headers_count_of_zero_in_two_bytes_is_no_header(orders: MountCl
     ids=["headers", "plain headers", "content", "records", "LogAppendTime"],
 )
 async def test_a_batch_that_could_not_be_read_is_refused(orders: MountClient, batch, reason):
-    """An append of a batch beyond a decoding bound fails with EMSGSIZE, names the bound, and stores nothing."""
+    """Appending a batch that exceeds a limit of decoding fails with EMSGSIZE, names the limit, and stores nothing."""
     with refused("EMSGSIZE") as caught:
         await put(orders, batch)
     assert reason in caught.reason
@@ -168,7 +168,7 @@ async def test_a_batch_that_could_not_be_read_is_refused(orders: MountClient, ba
 
 
 async def test_batches_that_inflate_to_much_together_are_refused(orders: MountClient):
-    """Batches that together exceed the bound of one append are refused in one write, and accepted in two."""
+    """Batches that together exceed the limit of one append are refused in one write, and accepted in two writes."""
     batch = sealed(record(b"x" * (MAX_CONTENT_BYTES - 100)), codec=Codec.ZSTD)
     with refused("EMSGSIZE") as caught:
         await put(orders, batch * 3)
@@ -179,7 +179,7 @@ async def test_batches_that_inflate_to_much_together_are_refused(orders: MountCl
 
 
 async def test_compressed_batches_are_taken_apart_in_a_thread(orders: MountClient, threads):
-    """The engine validates compressed batches in a thread, and plain ones in the event loop."""
+    """The engine validates compressed batches in a thread, and plain batches in the event loop."""
     threads.clear()
     await put(orders, sealed(record()))
     assert [] == threads
@@ -189,7 +189,7 @@ async def test_compressed_batches_are_taken_apart_in_a_thread(orders: MountClien
 
 
 async def test_opening_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path: Path):
-    """An open(2) that measures ends with EINTR if its program is killed or gone."""
+    """An open(2) that measures a file ends with EINTR if its program is killed or has ended."""
 
     def look(pid: int) -> Look | None:
         return {1: Look(1, stuck=True, pending=1 << 8), 2: Look(1, stuck=False, pending=0)}.get(pid)
@@ -208,7 +208,7 @@ async def test_opening_ends_with_the_program_that_waits_for_it(engine: Engine, t
 
 
 async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: MountClient, tmp_path):
-    """A partition whose first batch is damaged is listed without `earliest`, with all its other names."""
+    """If the first batch of a partition is damaged, its listing lacks `earliest` but has all other names."""
     await orders.append("orders/0/log", b"one\n")
     await orders.append("orders/0/log", b"two\n")
     log = next(tmp_path.glob("data/orders-0/*.log"))
@@ -221,7 +221,7 @@ async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: Mo
 
 
 async def test_follow_tells_a_damaged_batch_once_and_goes_on(orders: MountClient, tmp_path):
-    """A reader of `follow` gets the records before a damaged batch, then EIO once, then the records after it."""
+    """A reader of `follow` gets the records before a damaged batch, EIO once, and then the records after the batch."""
     fh = await orders.open("orders/0/follow")
     for line in (b"one\n", b"two\n", b"three\n"):
         await orders.append("orders/0/log", line)
@@ -239,7 +239,7 @@ async def test_follow_tells_a_damaged_batch_once_and_goes_on(orders: MountClient
 
 
 async def test_follow_shows_large_batches_in_parts_and_in_a_thread(orders: MountClient, threads):
-    """Reads of `follow` decode a large batch in a thread and return it in parts; poll(2) decodes nothing."""
+    """`follow` decodes a large batch in a thread and returns it in parts; poll(2) decodes nothing."""
     fh = await orders.open("orders/0/follow")
     await put(orders, sealed(record(LARGE) + record(b"small", delta=1), count=2, codec=Codec.ZSTD))
     threads.clear()
@@ -253,7 +253,7 @@ async def test_follow_shows_large_batches_in_parts_and_in_a_thread(orders: Mount
 
 
 async def test_a_names_lookup_in_a_thread_keeps_its_reason(orders: MountClient):
-    """A lookup that fails in a thread reports the same reason as one in the event loop."""
+    """A lookup that fails in a thread reports the same reason as a lookup that fails in the event loop."""
     await put(orders, sealed(record(LARGE), codec=Codec.ZSTD))
     fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
     with refused("ENOENT") as caught:

@@ -1,4 +1,4 @@
-"""Payloads decoded by their schemas: names, lines, sizes, and open files when a schema is registered later."""
+"""Payloads that are decoded with schemas: names, lines, sizes, and open files when a schema is registered later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUND = framed(8, b"\x02\x02\x0a\x02no")
 
 @pytest.fixture
 async def shop(orders: MountClient) -> MountClient:
-    """A mount with `orders`, one record of each kind, and `_schemas`, with Avro schema 7 and Protobuf schema 8."""
+    """A mount with `_schemas`, Avro schema 7 and Protobuf schema 8, and `orders`, one record of each kind."""
     await orders.mkdir("_schemas")
     await orders.append("_schemas/0/log.json", registered("orders-value", 1, 7, ORDER))
     await orders.append("_schemas/0/log.json", registered("refunds-value", 1, 8, ORDER_PROTO, "PROTOBUF"))
@@ -67,7 +67,7 @@ async def test_a_framed_payload_shows_as_its_value_with_the_id_of_its_schema(sho
 
 
 async def test_an_id_of_another_context_of_the_registry_hides_none(shop: MountClient):
-    """A record is decoded with its own subject's schema, even if another registry context has the same ID."""
+    """A record is decoded with the schema of its subject, even if another context of the registry uses its ID."""
     await shop.append("_schemas/0/log.json", registered(":.staging:users-value", 1, 7, "string"))
     await shop.append("_schemas/0/log.json", registered(":.eu:users-key", 1, 7, "int"))
     await shop.mkdir("users")
@@ -78,7 +78,7 @@ async def test_an_id_of_another_context_of_the_registry_hides_none(shop: MountCl
 
 
 async def test_the_other_fields_are_those_of_the_plain_line(shop: MountClient):
-    """Apart from key and payload, the fields are those of the `.json` line, in the same order."""
+    """All fields except key and payload are the same as in the `.json` line, in the same order."""
     plain, decoded = await shop.cat("orders/0/1.json"), await shop.cat("orders/0/1.avro.json")
     start = plain.index(b',"key":') if b',"key":' in plain else plain.index(b',"key_base64":')
     assert plain[:start] == decoded[:start]
@@ -100,7 +100,7 @@ async def test_each_language_has_its_suffix(shop: MountClient):
     ["log", "0-7", "0-", "-8", "@0-", "@1970-01-01-@2100-01-01"],
 )
 async def test_every_name_of_several_records_has_the_lines_and_their_size(shop: MountClient, name: str):
-    """Each name of the same range has the same lines and size, by reads of any size; none is listed."""
+    """All names of one range have the same lines and the same size, whatever the read size; none is listed."""
     whole = await shop.cat("orders/0/log.avro.json")
     assert whole == await shop.cat(f"orders/0/{name}.avro.json")
     assert len(whole) == (await shop.stat(f"orders/0/{name}.avro.json")).size
@@ -111,12 +111,12 @@ async def test_every_name_of_several_records_has_the_lines_and_their_size(shop: 
 
 @pytest.mark.parametrize("path", ["orders/log.avro.json", "orders/@0-.avro.json"])
 async def test_a_topic_as_a_whole_has_them(shop: MountClient, path: str):
-    """The files of a whole topic show decoded records too, merged by time."""
+    """The files of a whole topic also show decoded records, merged by time."""
     assert await shop.cat("orders/0/log.avro.json") == await shop.cat(path)
 
 
 async def test_one_record_and_the_links_to_it(shop: MountClient):
-    """A record can be read by its offset, by `@TIME` and through the link `earliest`."""
+    """A decoded record can be read by its offset, by `@TIME` and through the link `earliest`."""
     first = (await shop.cat("orders/0/log.avro.json")).splitlines(keepends=True)[0]
     assert first == await shop.cat("orders/0/0.avro.json")
     assert first == await shop.cat("orders/0/@0.avro.json")
@@ -125,7 +125,7 @@ async def test_one_record_and_the_links_to_it(shop: MountClient):
 
 
 async def test_an_open_file_stays_as_it_is_when_its_schema_comes(shop: MountClient):
-    """An open file keeps its size and content when a schema is registered; a later open or stat(2) uses the schema."""
+    """An open file does not change when a schema is registered; a later open(2) or stat(2) uses the schema."""
     await shop.append("orders/0/log.json", line(framed(20, b"\x06")))
     before = await shop.cat("orders/0/log.avro.json")
     record = await shop.cat("orders/0/8.avro.json")
@@ -162,7 +162,7 @@ async def test_who_opens_one_waits_little_for_its_size(shop: MountClient, monkey
 
 
 async def test_a_log_goes_on_growing_in_place_while_schemas_are_known(shop: MountClient):
-    """As long as no schema was missing, an append extends the same file instead of measuring a new one."""
+    """As long as no schema was missing, the same file grows with an append, and no new file is measured."""
     handle = await shop.open("orders/0/3-.avro.json")
     await shop.read_on(handle)
     size = (await shop.stat("orders/0/3-.avro.json")).size
@@ -174,7 +174,7 @@ async def test_a_log_goes_on_growing_in_place_while_schemas_are_known(shop: Moun
 
 
 async def test_who_follows_is_shown_what_is_known_by_then(shop: MountClient):
-    """A reader of `follow` gets a record decoded if its schema is registered before the read."""
+    """A reader of `follow` gets a decoded record if the schema is registered before the read."""
     await shop.append("orders/0/log.json", line(framed(20, b"\x06")))
     assert (await shop.cat("orders/0/log.avro.json")).endswith(b'"payload_schema_id":20}\n')
     handle = await shop.open("orders/0/follow.avro.json")
@@ -189,7 +189,7 @@ async def test_who_follows_is_shown_what_is_known_by_then(shop: MountClient):
 
 
 async def test_a_member_of_a_group_reads_them(shop: MountClient):
-    """`drain.avro.json` of a group shows the decoded records once."""
+    """`drain.avro.json` of a group returns the decoded records once."""
     await shop.mkdir("@groups/billing")
     assert await shop.cat("orders/0/log.avro.json") == await shop.cat(
         "@groups/billing/orders/drain.avro.json"
@@ -198,7 +198,7 @@ async def test_a_member_of_a_group_reads_them(shop: MountClient):
 
 
 async def test_a_line_is_encoded_by_the_newest_schema_of_its_topic(shop: MountClient):
-    """Payloads are framed and encoded with their subject's newest schema; string keys without a schema stay plain."""
+    """Payloads are framed and encoded with the newest schema of their subject; keys without a schema stay text."""
     await shop.append("_schemas/0/log.json", registered("orders-value", 2, 30, WITH_KIND))
     await shop.append("orders/0/log.avro.json", b'{"payload":{"id":5,"kind":"B"},"key":"k","ts":5}\n')
     assert framed(30, b"\x0a\x02") == await shop.cat("orders/0/8")
@@ -214,7 +214,7 @@ async def test_a_line_is_encoded_by_the_newest_schema_of_its_topic(shop: MountCl
 
 
 async def test_what_is_shown_is_taken_back(shop: MountClient):
-    """Appending lines as they are shown ignores schema IDs, keeps base64 as it is, and drops schema ID headers."""
+    """When shown lines are appended, schema IDs are ignored, base64 is kept, and schema ID headers are dropped."""
     await shop.mkdir("copy")
     await shop.append("_schemas/0/log.json", registered("copy-value", 1, 40, ORDER))
     await shop.append("_schemas/0/log.json", registered("copy-key", 1, 7, ORDER))
@@ -240,7 +240,7 @@ async def test_what_is_shown_is_taken_back(shop: MountClient):
     ],
 )
 async def test_a_bad_line_refuses_the_write_and_says_why(shop: MountClient, line_: bytes, reason: str):
-    """A bad line fails the whole write with EINVAL and a reason; good lines of the same write are not stored."""
+    """A bad line fails the whole write with EINVAL and a reason, and no line of the write is stored."""
     with pytest.raises(FileError, match=re.escape(reason)) as caught:
         await shop.append("orders/0/log.avro.json", b'{"payload":{"id":1}}\n' + line_ + b"\n")
     assert errno.EINVAL == caught.value.number
@@ -250,7 +250,7 @@ async def test_a_bad_line_refuses_the_write_and_says_why(shop: MountClient, line
 
 
 async def test_a_topic_without_a_schema_takes_no_lines(shop: MountClient):
-    """Values need a valid newest schema in the suffix's language; `payload_base64` needs no schema."""
+    """A value requires a valid newest schema in the suffix's language; `payload_base64` requires no schema."""
     await shop.mkdir("bare")
     with pytest.raises(FileError, match="subject bare-value has no schema"):
         await shop.append("bare/0/log.avro.json", b'{"payload":1}\n')
@@ -277,7 +277,7 @@ async def test_json_schema_is_checked_when_it_is_written(shop: MountClient):
 
 
 async def test_lines_of_a_topic_go_where_their_encoded_key_says(shop: MountClient):
-    """Lines appended to a whole topic are partitioned by the encoded key, as by Kafka's producer."""
+    """Lines that are appended to a whole topic are partitioned by the encoded key, as by Kafka's producers."""
     await shop.mkdir("orders/3")
     await shop.append(
         "orders/log.avro.json", b"".join(b'{"payload":{"id":%d},"key":"k%d"}\n' % (n, n) for n in range(8))
@@ -289,7 +289,7 @@ async def test_lines_of_a_topic_go_where_their_encoded_key_says(shop: MountClien
 
 
 async def test_a_line_without_its_end_is_encoded_at_the_close(shop: MountClient):
-    """A line without its newline is encoded at close(2), which fails if the line is invalid."""
+    """A line without a newline is encoded at close(2), which fails if the line is invalid."""
     await shop.append("orders/0/log.avro.json", b'{"payload":{"id":1}}')
     assert framed(7, b"\x02\x00") == await shop.cat("orders/0/8")
     with pytest.raises(FileError, match="is not a valid long"):
@@ -301,7 +301,7 @@ async def test_a_line_without_its_end_is_encoded_at_the_close(shop: MountClient)
 async def test_a_missing_library_is_an_error_that_says_which(
     shop: MountClient, monkeypatch, suffix: str, library: str, package: str, path: str
 ):
-    """Without the decoding library, a lookup fails with EOPNOTSUPP and names the package; other files work."""
+    """If the decoding library is missing, a lookup gives EOPNOTSUPP and names the package; other files work."""
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(
         FileError,
@@ -313,7 +313,7 @@ async def test_a_missing_library_is_an_error_that_says_which(
 
 
 async def test_names_that_no_form_has_are_not_there(shop: MountClient):
-    """Unknown suffixes (`.avro` alone, `.thrift.json`, repeated ones) give ENOENT."""
+    """Unknown suffixes (`.avro` alone, `.thrift.json`, repeated suffixes) give ENOENT."""
     for name in ("log.avro", "0.proto", "log.thrift.json", ".avro.json", "0.avro.json.avro.json"):
         with pytest.raises(FileError) as caught:
             shop.lookup(f"orders/0/{name}")

@@ -1,4 +1,4 @@
-"""The mount over an engine without a directory: sizes are unknown, and there are no segments."""
+"""The mount over an engine that has no directory: sizes are unknown, and there are no segments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def client() -> AsyncIterator[MountClient]:
 
 
 async def test_names_without_segments(client: MountClient):
-    """The directory `segments` is neither listed nor found."""
+    """The directory `segments` is neither listed nor found by its name."""
     assert ["@groups", "@status", "orders"] == client.list()
     assert ["config", "status", "0"] == client.list("orders")
     names = client.list("orders/0")
@@ -37,7 +37,7 @@ async def test_names_without_segments(client: MountClient):
 
 
 async def test_an_engine_without_queues_refuses_their_directory(client: MountClient):
-    """A lookup of `@queues` fails with EOPNOTSUPP and a reason: an empty directory would mean that no queue exists."""
+    """A lookup of `@queues` gives EOPNOTSUPP and a reason; an empty directory would mean that no queue exists."""
     with refused("ENOTSUP"):
         client.lookup("@queues")
     (line,) = client.context.reports.lines()
@@ -63,14 +63,14 @@ async def test_sizes_are_those_of_the_rendering(client: MountClient):
     ],
 )
 async def test_lookups_by_offset_and_by_time(client: MountClient, content: bytes, name: str):
-    """Each selector finds its records, by offset or by time."""
+    """Each selector, by offset or by time, finds its records."""
     node = client.lookup(f"orders/0/{name}")
     found = await client.cat(f"orders/0/{node.target() if isinstance(node, Link) else name}")
     assert content in found
 
 
 async def test_an_append_shows_in_the_log_and_to_a_reader_that_follows(client: MountClient):
-    """An appended record appears in the partition's log, in the topic's log, and to a reader of `follow`."""
+    """An appended record appears in the partition's log, in the topic's log, and in reads of `follow`."""
     following = await client.open("orders/0/follow")
     async with trio.open_nursery() as nursery:
         seen: list[bytes | memoryview] = []
@@ -90,7 +90,7 @@ async def test_an_append_shows_in_the_log_and_to_a_reader_that_follows(client: M
 
 
 async def test_status_leaves_out_what_is_not_known(client: MountClient):
-    """A partition's status has no lines about segments, sizes and a directory."""
+    """The status of a partition has no lines about segments, sizes and a directory."""
     for path in ("orders/0/status", "orders/status"):
         lines = (await client.cat(path)).decode().splitlines()
         names = {line.split()[0] for line in lines}
@@ -102,14 +102,14 @@ async def test_status_leaves_out_what_is_not_known(client: MountClient):
 
 
 async def test_the_daemons_status_has_the_warnings_of_the_engine(client: MountClient):
-    """The daemon's status has the engine's warnings, and no line about a directory."""
+    """The daemon's status has the warnings of the engine, and no line about a directory."""
     lines = (await client.cat("@status")).decode().splitlines()
     assert "warning broker 2 does not answer" in lines
     assert ["mode read-write", "topics 1", "partitions 1"] == engine_lines(client.engine)
 
 
 async def test_damage_is_reported_at_the_partition(client: MountClient):
-    """Damage is reported with the partition's name, because there is no file to name."""
+    """Damage is reported with the name of the partition, because there is no file to name."""
     client.engine.partition("orders", 0).damage(0)
     with refused("EIO") as refusal:
         await client.cat("orders/0/1")
@@ -117,7 +117,7 @@ async def test_damage_is_reported_at_the_partition(client: MountClient):
 
 
 async def test_topics_come_and_go(client: MountClient):
-    """mkdir(2) creates topics and partitions, rmdir(2) removes an empty topic, and statfs(2) answers."""
+    """mkdir(2) creates topics and partitions, rmdir(2) removes an empty topic, and statfs(2) works."""
     await client.mkdir("events")
     await client.mkdir("events/1")
     assert ["config", "status", "0", "1"] == client.list("events")

@@ -1,4 +1,4 @@
-"""The table that maps the engine's errors to errno values, and what users are told about them."""
+"""The table that maps errors of the engine to errno values, and the reports that users see."""
 
 from __future__ import annotations
 
@@ -82,16 +82,16 @@ RAISED = [
 
 @pytest.mark.parametrize(("error", "number"), RAISED, ids=[type(error).__name__ for error, _ in RAISED])
 def test_each_error_has_its_errno(error: Exception, number: int):
-    """The errno depends on the type of an error, not on its text."""
+    """The type of an error determines the errno, not its text."""
     assert errno.errorcode[errno_of(error)] == errno.errorcode[number]
     assert file_error(error).number == number
 
 
 def test_every_error_of_the_engine_is_in_the_table():
-    """Each StorageError has its row in REFUSALS, or never reaches a mount's program; without a row it would be EIO.
+    """Each StorageError has a row in REFUSALS, without which it would be EIO, or never reaches a program of a mount.
 
-    Most of the excluded ones end the opening of a directory before a mount exists. After SearchTooLongError the mount
-    repeats the search in a thread.
+    Most errors of the second kind end the opening of a directory before a mount exists. After SearchTooLongError the
+    mount repeats the search in a thread.
     """
     never_told = {
         "DirectoryLockedError",
@@ -114,7 +114,7 @@ SOURCES = sorted(Path(__file__).parents[2].joinpath("fusefs").rglob("*.py"))
 
 
 def calls_with_an_errno(source: Path) -> Iterator[str]:
-    """Yield the calls that pass an errno constant, except those that make an OSError."""
+    """Yield the calls in a source file that pass an errno constant, except those that create an OSError."""
     for call in ast.walk(ast.parse(source.read_text())):
         if not isinstance(call, ast.Call) or ast.unparse(call.func) == "os.strerror":
             continue
@@ -126,7 +126,7 @@ def calls_with_an_errno(source: Path) -> Iterator[str]:
 
 
 def test_the_table_alone_chooses_the_errno_of_a_refusal():
-    """No other module of fusefs passes an errno constant to a call; comparing with one is allowed."""
+    """No other module of fusefs passes an errno constant to a call; comparing with a constant is allowed."""
     assert len(SOURCES) > 100
     assert [] == [
         call for source in SOURCES if source.name != "errors.py" for call in calls_with_an_errno(source)
@@ -134,12 +134,12 @@ def test_the_table_alone_chooses_the_errno_of_a_refusal():
 
 
 def test_each_refusal_has_a_reason_of_its_own():
-    """No two rows have the same reason, even if their errno is the same."""
+    """No two rows of the table have the same reason, even if they have the same errno."""
     assert len(Refusal) == len({refusal.reason for refusal in Refusal})
 
 
 def test_every_row_of_the_table_is_tried():
-    """Each row of the table has an example in RAISED, which names the expected errno."""
+    """Each row of the table has an example in RAISED that names the expected errno."""
     assert set(REFUSALS) <= {type(error) for error, _ in RAISED}
 
 
@@ -157,7 +157,7 @@ def test_every_row_of_the_table_is_tried():
     ],
 )
 def test_what_leaves_a_line_for_people(error: Exception, reported: bool):
-    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are reported, and any error whose raiser asks for it."""
+    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are reported, and errors that are raised with `reported`."""
     assert file_error(error).reported is reported
 
 
@@ -169,7 +169,7 @@ def test_the_reason_goes_along():
 
 
 def test_reports_are_bounded_and_dated():
-    """The reports keep the newest `kept` errors and warnings, each on one line with its time."""
+    """Only the newest `kept` errors and warnings are kept as reports, each on one line with its time."""
     reports = Reports(lambda: Timestamp(1_700_000_000_123), kept=2)
     reports.error("a/0/log", "first")
     reports.warning("a/0/log", "of two\nlines")
@@ -182,7 +182,7 @@ def test_reports_are_bounded_and_dated():
 
 
 def test_asking_again_and_again_says_one_thing_once(caplog: pytest.LogCaptureFixture):
-    """A repeated error is logged once, and reported on one line with a count and its latest time."""
+    """If an error repeats, it is logged once, and reported on one line with a count and the latest time."""
     times = iter([1_000, 2_000])
     reports = Reports(lambda: Timestamp(next(times)))
     reports.error("a/0/7", "no offset 7")

@@ -1,4 +1,4 @@
-"""The event loop answers other requests during a long one: expensive work runs in threads."""
+"""While a long request runs in a thread, the event loop answers other requests."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from topicfs.storage.messages import printable
 from topicfs.storage.topics import changes
 
 GATE_SECONDS = 60.0
-"""Timeout of a gate, so that a call that waits in the event loop's thread fails the test instead of hanging it."""
+"""The time in seconds after which a gate opens, so that a call that waits in the event loop fails the test."""
 
 
 class Gate:
-    """Holds a call in its thread until the test opens the gate."""
+    """Holds each call in its thread until the test opens the gate."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -42,7 +42,7 @@ class Gate:
         self._opened.set()
 
     def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that waits for the gate and then makes `call`."""
+        """Return a function that waits until the gate is open and then makes `call`."""
 
         def held(*args: Any, **options: Any) -> Any:
             self.reached.set()
@@ -55,7 +55,7 @@ class Gate:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """A closed gate; the fixture opens it at the end, and checks that no call waited until the timeout."""
+    """A closed gate. At the end, the fixture opens it and checks that no call has waited until the timeout."""
     gate = Gate()
     yield gate
     gate.open()
@@ -63,13 +63,13 @@ def gate() -> Iterator[Gate]:
 
 
 async def reached(gate: Gate) -> None:
-    """Wait until `gate` holds a call."""
+    """Wait until the gate holds a call."""
     await trio.to_thread.run_sync(gate.reached.wait, GATE_SECONDS)
 
 
 @pytest.fixture
 def in_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str], list[bool]]:
-    """Return a function that records, for each call of a method, whether it ran in the event loop's thread."""
+    """Return a function that records for each call of a method whether it ran in the event loop's thread."""
 
     def watch(of: object, name: str) -> list[bool]:
         seen: list[bool] = []
@@ -86,7 +86,7 @@ def in_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str], list[boo
 
 
 async def others_answer(client: MountClient) -> None:
-    """Check that requests for the topic `other` are answered: append, stat, read and list."""
+    """Check that append, stat, read and list on the topic `other` are answered."""
     await client.append("other/0/log", b"line\n")
     assert 5 == (await client.stat("other/0/log")).size
     assert b"line\n" == await client.cat("other/0/log")
@@ -95,7 +95,7 @@ async def others_answer(client: MountClient) -> None:
 
 
 async def patient_lookup(client: MountClient, path: str) -> int:
-    """Look up a name as the kernel does, and return its node ID."""
+    """Look up a name as the kernel does, and return the ID of its node."""
     fs = client.filesystem
     parent, name = client.parent(path)
     return (await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, name))).node.node_id
@@ -142,7 +142,7 @@ async def test_others_are_answered_while_partitions_are_made(client: MountClient
 async def test_a_time_with_a_long_way_to_it_is_looked_up_in_a_thread(
     client: MountClient, in_loop, monkeypatch
 ):
-    """A time whose search would inflate more than INLINE_SEARCH_BYTES is searched again in a thread."""
+    """If a search by time would decompress more than INLINE_SEARCH_BYTES, it is repeated in a thread."""
     monkeypatch.setattr(records, "INLINE_SEARCH_BYTES", 2**19)
     await client.mkdir("orders")
     await client.append("orders/config", b"compression.type=zstd\n")
@@ -159,7 +159,7 @@ async def test_a_time_with_a_long_way_to_it_is_looked_up_in_a_thread(
 
 
 async def test_a_time_near_by_is_looked_up_at_once(client: MountClient, in_loop):
-    """A time close to an index entry is searched in the event loop's thread."""
+    """A time that is close to an index entry is searched in the event loop's thread."""
     await client.mkdir("orders")
     await client.append("orders/0/log.json", b'{"payload":"a","ts":10}\n{"payload":"b","ts":20}\n')
     seen = in_loop(LogReader, "record_at")
@@ -174,7 +174,7 @@ async def test_a_time_near_by_is_looked_up_at_once(client: MountClient, in_loop)
 
 
 async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tmp_path, in_loop):
-    """Settings and log start offsets are written in a thread, because both wait for the disk."""
+    """Settings and log start offsets are written in a thread, because both writes wait for the disk."""
     seen = [in_loop(type(engine), name) for name in ("alter_config", "keep_log_starts")]
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
@@ -188,7 +188,7 @@ async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tm
 async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
     client: MountClient, engine: Engine, in_loop, monkeypatch
 ):
-    """A status of many segments is made in a thread, because it asks the disk about each; listings need no status."""
+    """The status of many segments is made in a thread, because the disk is asked about each; listings need none."""
     await client.mkdir("orders")
     seen = in_loop(engine.partition("orders", 0), "status")
     for _ in range(2):
@@ -213,7 +213,7 @@ async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
 
 
 async def test_a_listing_of_segments_describes_each_once(client: MountClient, engine: Engine, in_loop):
-    """Listing `segments` describes each segment once; later lookups search that list."""
+    """A listing of `segments` describes each segment once; later lookups search this listing."""
     await client.mkdir("orders")
     await client.append("orders/config", b"segment.bytes=1048576\n")
     for _ in range(3):
@@ -230,7 +230,7 @@ async def test_a_listing_of_segments_describes_each_once(client: MountClient, en
 
 
 async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountClient, in_loop, monkeypatch):
-    """Many lines for many partitions are appended in a thread; a few lines, or lines for few partitions, are not."""
+    """Many lines for many partitions are appended in a thread; few lines, or lines for few partitions, are not."""
     monkeypatch.setattr(topic_logs, "SLOW_DISTRIBUTION_PARTITIONS", 1)
     await client.mkdir("orders")
     seen = in_loop(LogAppender, "_append_own")
@@ -248,7 +248,7 @@ async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountCli
 
 @pytest.mark.parametrize("path", ["orders/log.json", "orders/0/log.json"])
 async def test_many_lines_of_json_are_taken_apart_in_a_thread(client: MountClient, in_loop, path: str):
-    """A write of many JSON lines is parsed and appended in a thread; one of a few lines is not."""
+    """A write of many JSON lines is parsed and appended in a thread; a write of few lines is not."""
     await client.mkdir("orders")
     seen = in_loop(LogAppender, "_append_own")
     await client.append(path, b'{"payload":"v"}\n' * 1000)
@@ -259,7 +259,7 @@ async def test_many_lines_of_json_are_taken_apart_in_a_thread(client: MountClien
 
 
 async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_loop, monkeypatch):
-    """A reader of many partitions runs in a thread, because it checks each partition after any append."""
+    """A reader of many partitions runs in a thread, because after each append it checks each partition."""
     monkeypatch.setattr(follow, "INLINE_PARTITIONS", 1)
     monkeypatch.setattr(follows, "INLINE_PARTITIONS", 1)
     seen = in_loop(follow.FollowHandle, "_fill")
@@ -277,7 +277,7 @@ async def test_many_partitions_are_followed_in_a_thread(client: MountClient, in_
 
 
 async def test_partitions_that_came_are_followed(client: MountClient):
-    """A waiting reader of `follow` gets the first record of a partition that was created after it began to wait."""
+    """A waiting reader of `follow` gets the first record of a partition that is created during the wait."""
     await client.mkdir("orders")
     fh = await client.open("orders/follow")
     read = []
@@ -311,7 +311,7 @@ async def test_stat_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_
 
 
 async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path, monkeypatch):
-    """A lookup of `-N`, which may walk over gigabytes of batches, ends with EINTR if its program is gone."""
+    """A lookup of `-N`, which may walk over gigabytes of batches, ends with EINTR if its program has ended."""
     monkeypatch.setattr("topicfs.fusefs.threads.blocking_calls.INLINE_BYTES", 1)
     gone = [True]
     async with mounted(engine, tmp_path, look=lambda pid: None if gone[0] else Look(1, False, 0)) as client:
@@ -329,7 +329,7 @@ async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Eng
 
 
 async def test_a_batch_too_large_ends_the_read_of_its_topic(engine: Engine, tmp_path):
-    """A read of a topic's log fails with EFBIG at a batch above the bound; the next read continues after the batch."""
+    """At a batch above the limit, a read of a topic's log fails with EFBIG; the next read continues after the batch."""
     engine.create_topic("orders", partitions=2)
     for number, values in ((0, (b"a", b"x" * (64 * 2**20 + 1), b"c")), (1, (b"b",))):
         for time, value in enumerate(values):
@@ -347,7 +347,7 @@ async def test_a_batch_too_large_ends_the_read_of_its_topic(engine: Engine, tmp_
 
 
 async def test_opening_a_range_of_times_ends_with_its_program(engine: Engine, tmp_path):
-    """Opening a range of times, which searches each partition, ends with EINTR if its program is gone."""
+    """Opening a range of times, which searches each partition, ends with EINTR if its program has ended."""
     engine.create_topic("orders", partitions=3)
     async with mounted(engine, tmp_path, look=lambda pid: None) as client:
         node_id = client.lookup("orders/@0-").node_id

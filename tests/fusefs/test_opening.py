@@ -1,4 +1,4 @@
-"""How a mount's daemon acquires its data directory."""
+"""How the daemon of a mount acquires its data directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def options(tmp_path: Path) -> MountOptions:
 
 
 def test_an_owner_of_a_moment_is_waited_for(options):
-    """The daemon waits for a short-lived owner, such as a pipeline that commits."""
+    """The daemon waits for a process that owns the directory for a short time, such as a pipeline that commits."""
     lock = DirectoryLock(options.directories[0])
     pauses = []
 
@@ -33,7 +33,7 @@ def test_an_owner_of_a_moment_is_waited_for(options):
 
 
 def test_an_owner_that_stays_is_told(options):
-    """After OWNER_PATIENCE_SECONDS the daemon fails, and names the process that owns the directory."""
+    """After OWNER_PATIENCE_SECONDS the daemon fails, and its error names the process that owns the directory."""
     lock = DirectoryLock(options.directories[0])
     now = [0.0]
 

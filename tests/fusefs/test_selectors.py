@@ -1,4 +1,4 @@
-"""Names of records by offset and time: the grammar row by row, and the records that each name selects."""
+"""Names of records by offset and time: each row of the grammar, and the records that a name selects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOW = THREE_O_CLOCK + 123
 
 @pytest.mark.parametrize("form", VIEW_FORMS)
 def test_each_form_has_its_suffix(form):
-    """Each form in FORMS has its suffix, so a new form needs no second list of suffixes."""
+    """Each form in FORMS has its suffix, so that a new form requires no change in a second list."""
     assert Single(Offset(42), form.suffix) == parse(f"42{form.suffix}")
 
 
@@ -78,7 +78,7 @@ def test_each_form_has_its_suffix(form):
 def test_every_kind_of_name_is_read_as_the_selector_it_spells(
     name: str, selector: Selector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each name in SEMANTICS.md's table of selectors is parsed as that selector, with every suffix."""
+    """Each name in the table of selectors in SEMANTICS.md is parsed as that selector, with every suffix."""
     monkeypatch.setattr(selectors, "system_clock", lambda: Timestamp(NOW))
     assert selector == parse(name)
 
@@ -139,7 +139,7 @@ def test_every_kind_of_name_is_read_as_the_selector_it_spells(
     ],
 )
 def test_a_name_that_spells_no_selector_is_refused(name: str) -> None:
-    """Names that are almost selectors are refused, so that each record has exactly one name."""
+    """Names that are almost selectors are refused, because each record must have exactly one name."""
     with pytest.raises(SelectorError):
         parse(name)
 
@@ -148,7 +148,7 @@ def test_a_name_that_spells_no_selector_is_refused(name: str) -> None:
     first=st.integers(0, 2**63 - 1), count=st.integers(0, 2**40), suffix=st.sampled_from(["", ".kv", ".json"])
 )
 def test_written_out_offsets_are_read_back(first: int, count: int, suffix: str) -> None:
-    """Each offset and range, written in decimal, is parsed as that offset or range."""
+    """Each offset and range, written in decimal, is parsed as the same offset or range."""
     assert Single(Offset(first), suffix) == parse(f"{first}{suffix}")
     assert Range(Offset(first), Offset(first + count), suffix) == parse(f"{first}-{first + count}{suffix}")
     assert Range(Offset(first), None, suffix) == parse(f"{first}-{suffix}")
@@ -157,7 +157,7 @@ def test_written_out_offsets_are_read_back(first: int, count: int, suffix: str) 
 
 @given(st.text(max_size=40))
 def test_any_name_is_a_selector_or_refused(name: str) -> None:
-    """Parsing any name returns a selector or raises SelectorError; a selector's spelling parses to itself."""
+    """Parsing any name returns a selector or raises SelectorError; a selector's text is parsed to the same selector."""
     try:
         selector = parse(name)
     except SelectorError:
@@ -167,7 +167,7 @@ def test_any_name_is_a_selector_or_refused(name: str) -> None:
 
 @given(st.text(alphabet="0123456789-@.TZ:+jsonkv", max_size=30))
 def test_near_names_never_break_the_parser(name: str) -> None:
-    """Strings of the characters that selectors consist of are parsed or refused with SelectorError, too."""
+    """A string of characters that occur in selectors is parsed or raises SelectorError as well."""
     with contextlib.suppress(SelectorError):
         assert parse(name).suffix in ("", ".json", ".kv")
 
@@ -236,7 +236,7 @@ def test_selectors_name_what_lies_in_the_log(name: str, place: SelectedRecord | 
     ],
 )
 def test_what_is_outside_the_log_is_refused_with_the_range_that_exists(name: str, reason: str) -> None:
-    """A selector outside the log is refused with the offsets that exist, as the mount's status shows it."""
+    """A selector outside the log is refused; the reason has the existing offsets, as the mount's status shows them."""
     with pytest.raises(SelectorError) as caught:
         resolve(parse(name), orders(start=103))
     assert f"orders-0: {reason}" == caught.value.reason
@@ -254,13 +254,13 @@ def test_what_is_outside_the_log_is_refused_with_the_range_that_exists(name: str
     ],
 )
 def test_ranges_of_an_empty_log_are_empty(name: str, place: SelectedRange) -> None:
-    """In an empty log each range is empty, so a polling loop can start before the first record."""
+    """In an empty log each range is empty, so that a polling loop can start before the first record."""
     assert place == resolve(parse(name), MemoryPartition(base_offset=100))
 
 
 @pytest.mark.parametrize("name", ["@1969-12-31", "@0"])
 def test_a_record_without_a_time_is_at_no_time(name: str) -> None:
-    """A record without a timestamp (-1) is never found by time, even by a time before 1970."""
+    """A record without a timestamp (-1) is never found by time, not even by a time before 1970."""
     log = LogOnDisk().log
     for timestamp in (-1, 5):
         log.append(batch(b"v", timestamp=timestamp))
@@ -269,13 +269,13 @@ def test_a_record_without_a_time_is_at_no_time(name: str) -> None:
 
 
 def test_an_empty_log_says_so() -> None:
-    """A single offset in an empty log is refused with the log's next offset."""
+    """A single offset in an empty log is refused, and the reason has the next offset of the log."""
     with pytest.raises(SelectorError, match="the log is empty, its next offset is 100"):
         resolve(Single(Offset(100)), MemoryPartition(base_offset=100))
 
 
 def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ranges() -> None:
-    """An offset that compaction removed is refused as a single record, and skipped in a range."""
+    """An offset that compaction removed is refused as a single record, but skipped in a range."""
     partition = MemoryPartition()
     kept = [Record(Offset(number), Timestamp(number), b"k", b"v") for number in (1, 4)]
     partition.add_compacted(kept, last_offset=5)
@@ -290,7 +290,7 @@ def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ran
 
 @pytest.mark.parametrize(("count", "start"), [(1, 1000), (2, 4), (3, 1), (4, 1), (100, 1)])
 def test_the_last_records_are_counted_and_not_the_offsets(count: int, start: int) -> None:
-    """`-N` counts records: offsets in gaps, compacted batches and markers do not count."""
+    """`-N` counts records; offsets in gaps, in compacted batches and of markers do not count."""
     partition = MemoryPartition()
     kept = [Record(Offset(number), Timestamp(number), b"k", b"v") for number in (1, 4)]
     partition.add_compacted(kept, last_offset=5)
@@ -302,7 +302,7 @@ def test_the_last_records_are_counted_and_not_the_offsets(count: int, start: int
 
 
 def test_the_last_records_of_many_are_found_without_reading_what_lies_before() -> None:
-    """`-10` of 2,000 batches of one record reads about ten batches."""
+    """`-10` in a log of 2,000 batches of one record reads about ten batches."""
     partition = MemoryPartition()
     for _ in range(2000):
         partition.add(b"value")
@@ -312,7 +312,7 @@ def test_the_last_records_of_many_are_found_without_reading_what_lies_before() -
 
 @given(st.data())
 def test_the_last_records_are_those_a_plain_count_finds(data: st.DataObject) -> None:
-    """`-N` finds the same records as counting them in random batches, gaps, markers and log starts."""
+    """`-N` finds the same records as counting them, in random batches, gaps, markers and log starts."""
     partition = MemoryPartition()
     offsets: list[int] = []
     for kind in data.draw(
@@ -343,7 +343,7 @@ def test_the_last_records_are_those_a_plain_count_finds(data: st.DataObject) -> 
 
 
 def test_a_time_that_a_transaction_marker_answers_goes_to_the_next_record() -> None:
-    """If the log finds a transaction marker for a time, the selector names the next record."""
+    """If the log finds a transaction marker for a time, the selector means the next record."""
     partition = MemoryPartition()
     partition.add(b"early", time=10)
     partition.append(_marker(time=50))
@@ -361,7 +361,7 @@ def _marker(*, time: int) -> bytearray:
 
 
 def test_isolation_decides_how_far_the_log_is_seen() -> None:
-    """Records of an open transaction exist for read_uncommitted only."""
+    """Records of an open transaction exist only for read_uncommitted."""
     partition = orders()
     partition.last_stable_offset = 106
     assert SelectedRange(Offset(104), Offset(106)) == resolve(LastN(2), partition)
@@ -372,7 +372,7 @@ def test_isolation_decides_how_far_the_log_is_seen() -> None:
 
 
 def test_a_damaged_batch_fails_the_lookups_that_need_it() -> None:
-    """A lookup that needs a damaged batch raises CorruptionError; other lookups work."""
+    """A lookup that needs a damaged batch raises CorruptionError; other lookups succeed."""
     partition = orders()
     partition.damage(104)
     with pytest.raises(CorruptionError):

@@ -1,4 +1,4 @@
-"""Times as people write them: their spellings, and the timestamp that each one means."""
+"""Times as people write them: their spellings, and the timestamp of each time."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_is_no_time_by_the_grammar_is_refused(text: str) -> None:
     )
 )
 def test_written_out_times_are_read_back(moment: datetime) -> None:
-    """A moment in any zone, written to the microsecond, is the same moment rounded up to a millisecond."""
+    """A moment in any zone, written to the microsecond, is parsed as the same moment rounded up to a millisecond."""
     exact = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     text = moment.isoformat(timespec="microseconds")
     assert -(-exact // 1000) == parse_time(text)
@@ -124,14 +124,15 @@ def test_written_out_times_are_read_back(moment: datetime) -> None:
         ("today", TODAY),
         ("todayZ", TODAY),
         ("yesterday", TODAY - DAY),
-        # At NOW it is still the previous day in the first zone; in the second the day began at 22:00 UTC.
+        # At NOW it is still the previous day in the first zone. In the second zone the day began at 22:00
+        # UTC.
         ("today-05:00", TODAY - DAY + 5 * HOUR),
         ("today+02:00", TODAY - 2 * HOUR),
         ("yesterday+02:00", TODAY - DAY - 2 * HOUR),
     ],
 )
 def test_times_are_counted_back_from_now(text: str, expected: int) -> None:
-    """`now`, spans back from it, and the starts of days are resolved against a clock; without a zone, days are UTC."""
+    """`now`, times before it, and the starts of days depend on a clock; without a zone, days are those of UTC."""
     assert expected == read(text)
     assert is_relative(text)
 
@@ -157,7 +158,7 @@ def test_times_are_counted_back_from_now(text: str, expected: int) -> None:
     ],
 )
 def test_near_spellings_of_a_span_or_day_mean_nothing(text: str) -> None:
-    """A span needs its units in order and in lower case; digits alone are milliseconds since 1970."""
+    """The units of a span must be in order and in lower case. Digits alone are milliseconds since 1970."""
     if text == "10":
         assert 10 == read(text)
         return
@@ -167,7 +168,7 @@ def test_near_spellings_of_a_span_or_day_mean_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0", "1795230000000", "2026-11-21", "2026-11-21T03:00+02:00"])
 def test_what_the_calendar_says_is_the_same_whenever_it_is_read(text: str) -> None:
-    """A time that the calendar names does not depend on the current time."""
+    """A calendar time does not depend on the current time."""
     assert not is_relative(text)
     assert read(text) == parse_time(text, lambda: Timestamp(0))
 
@@ -188,5 +189,5 @@ def test_now_is_the_clock_of_the_machine() -> None:
     ],
 )
 def test_a_time_is_written_as_the_calendar_has_it(timestamp: int, expected: str) -> None:
-    """A timestamp is written as a calendar time with milliseconds, or as a number if beyond the year 9999."""
+    """A timestamp is written as a calendar time with milliseconds, or as a number if it is after the year 9999."""
     assert expected == written(Timestamp(timestamp))

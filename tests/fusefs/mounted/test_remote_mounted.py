@@ -34,7 +34,7 @@ def remote(unmounted: Mount, stall: Path) -> Iterator[Mount]:
 
 @pytest.fixture
 def program(remote: Mount) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """A function that starts a program in the mount's directory with readable output; the programs end with the test."""
+    """A function that starts a program in the mount's directory with readable output; programs end with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Calls to a remote engine in threads: how many run at a time, and calls that get no thread."""
+"""Calls to a remote engine in threads: how many run at a time, and what happens if no thread can start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.fusefs.threads.remote import RemoteCalls
 
 
 async def test_more_calls_than_threads_take_turns(nursery: trio.Nursery):
-    """Calls beyond the number of threads wait for a free one, and each returns its own result."""
+    """If there are more calls than threads, calls wait for a free thread, and each call returns its own result."""
     calls, begun, ends, answers = RemoteCalls(2), [], threading.Semaphore(0), {}
 
     def call(number: int) -> int:
@@ -40,7 +40,7 @@ async def test_more_calls_than_threads_take_turns(nursery: trio.Nursery):
 
 
 async def test_what_a_call_raises_is_raised_where_it_is_waited_for():
-    """An exception of a call is raised where it is awaited, and does not affect the next call."""
+    """If a call raises an exception, it is raised where the call is awaited; the next call works."""
     calls = RemoteCalls(1)
     with pytest.raises(ZeroDivisionError):
         await calls.run(lambda: 1 // 0)
@@ -48,7 +48,7 @@ async def test_what_a_call_raises_is_raised_where_it_is_waited_for():
 
 
 async def test_a_system_without_threads_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPatch):
-    """If no thread can start, that call fails; later calls work once threads can start."""
+    """If no thread can start, the call fails; later calls work as soon as threads can start."""
 
     def none_left(*_arguments: object) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""Turn: a lock in order of arrival, for an open file."""
+"""Turn: a lock for an open file that tasks get in the order of their arrival."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from topicfs.fusefs.threads.turn import FifoLock
 
 
 async def test_a_free_turn_is_taken_at_once():
-    """A free turn is taken without a checkpoint."""
+    """Taking a free turn returns without a checkpoint of trio."""
     with trio.testing.assert_no_checkpoints():
         async with FifoLock() as taken:
             assert taken is None
 
 
 async def test_turns_are_passed_on_in_the_order_of_arrival(nursery: trio.Nursery):
-    """Tasks get the turn one at a time in the order of arrival; a cancelled task is skipped."""
+    """Tasks get the turn one at a time in the order of their arrival; a canceled task is skipped."""
     turn, order = FifoLock(), []
 
     async def take(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Directories and open files of deleted groups and queues: using them does not create the group again."""
+"""Using directories and open files of deleted groups and queues does not create the group or queue again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.doubles.mount_client import MountClient, refused
 
 
 async def test_a_deleted_queue_stays_deleted(orders: MountClient):
-    """Opening `take` through the open directory, or writing to the open `config`, does not create the queue again."""
+    """Opening `take` in the open directory, or writing to the open `config`, does not create the queue again."""
     await orders.mkdir("@queues/q")
     directory = orders.lookup("@queues/q/orders").node_id
     config = await orders.open("@queues/q/config", os.O_WRONLY)
@@ -25,7 +25,7 @@ async def test_a_deleted_queue_stays_deleted(orders: MountClient):
 
 
 async def test_a_deleted_group_stays_deleted(orders: MountClient):
-    """Opening files through the open directory, or writing to an open file, does not create the group again."""
+    """Opening files in the open directory, or writing to an open file, does not create the group again."""
     await orders.mkdir("@groups/g")
     directory = orders.lookup("@groups/g/orders").node_id
     config = await orders.open("@groups/g/config", os.O_WRONLY)
@@ -44,7 +44,7 @@ async def test_a_deleted_group_stays_deleted(orders: MountClient):
 
 
 async def test_a_word_about_a_record_of_a_deleted_topic(orders: MountClient):
-    """A word about a record of a deleted topic is refused, even if a topic of the same name was created."""
+    """A command about a record of a deleted topic is refused, even if there is a new topic of the same name."""
     await orders.append("orders/0/log", b"one\n")
     await orders.mkdir("@queues/q")
     take = await orders.open("@queues/q/orders/take", os.O_RDWR)

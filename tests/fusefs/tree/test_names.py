@@ -1,4 +1,4 @@
-"""Which names exist, which are listed, and their modes."""
+"""Which names exist, which names are listed, and the modes of files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ async def test_an_empty_mount_lists_its_status(client: MountClient):
 
 
 async def test_a_topic_is_a_directory_with_settings_status_and_partitions(orders: MountClient):
-    """A topic lists its partitions, but not its own log, so that a recursive copy has each record once."""
+    """A topic lists its partitions but not its own log, so that a recursive copy has each record once."""
     assert ["@groups", "@queues", "@status", "orders"] == orders.list()
     assert ["config", "status", "0"] == orders.list("orders")
 
 
 async def test_a_partition_lists_what_ends(orders: MountClient):
-    """A partition does not list `follow` and selectors: a program that reads all files (grep -r, tar) must end."""
+    """A partition does not list `follow` and selectors, so that programs that read all files (grep -r, tar) end."""
     await orders.append("orders/0/log", b"a\n")
 
     names = orders.list("orders/0")
@@ -44,7 +44,7 @@ async def test_a_partition_lists_what_ends(orders: MountClient):
     "name", ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"]
 )
 async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: str):
-    """`follow` and selectors are found by name in a partition's directory."""
+    """`follow` and selectors can be looked up by name in the directory of a partition."""
     await orders.append("orders/0/log", b"a\n")
 
     assert stat.S_ISREG(orders.lookup(f"orders/0/{name}").attributes().mode)
@@ -65,7 +65,7 @@ async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: 
     ],
 )
 async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: str):
-    """A topic's own `log`, `follow` and ranges of times are found by name."""
+    """A topic's own `log`, `follow` and ranges of times can be looked up by name."""
     assert stat.S_ISREG(orders.lookup(f"orders/{name}").attributes().mode)
 
 
@@ -100,7 +100,7 @@ async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: st
     ],
 )
 async def test_modes(orders: MountClient, path: str, mode: int):
-    """Directories have mode 0755, files that take lines 0644, files that change a group 0600, others 0444."""
+    """Directories have mode 0755, files that take lines 0644, files that change a group 0600, other files 0444."""
     await orders.append("orders/0/log", b"a\n")
     await orders.mkdir("@groups/g")
     await orders.mkdir("@queues/q")
@@ -125,14 +125,14 @@ async def test_modes(orders: MountClient, path: str, mode: int):
     ],
 )
 async def test_other_names_do_not_exist(orders: MountClient, path: str):
-    """Other names give ENOENT without a report, because tools ask for many names."""
+    """Other names give ENOENT, and no report, because tools look up many names."""
     with refused("ENOENT"):
         orders.lookup(path)
     assert "" == orders.reports
 
 
 async def test_a_name_longer_than_any_filesystem_takes(client: MountClient):
-    """A name of 256 bytes gives ENAMETOOLONG, as on a disk."""
+    """A name of 256 bytes gives ENAMETOOLONG, as in a file system on a disk."""
     with refused("ENAMETOOLONG"):
         client.lookup("x" * 256)
 
@@ -149,7 +149,7 @@ async def test_links_exist_once_a_record_does(orders: MountClient, link: str):
 
 
 async def test_links_name_the_first_and_the_last_record(orders: MountClient):
-    """`earliest` and `latest` name the first and last record, with the link's suffix."""
+    """`earliest` and `latest` point to the first and the last record, with the same suffix as the link."""
     await orders.append("orders/0/log", b"a\nb\nc\n")
 
     targets = {
@@ -161,7 +161,7 @@ async def test_links_name_the_first_and_the_last_record(orders: MountClient):
 
 
 async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
-    """A link's mtime is its record's timestamp."""
+    """The mtime of a link is the timestamp of its record."""
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1000}\n{"payload":"b","ts":2000}\n')
     times = [(await orders.stat(f"orders/0/{name}")).mtime_ns for name in ("earliest", "latest", "0")]
 
@@ -171,7 +171,7 @@ async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
 
 
 async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
-    """readdir(3) continues after its cookie in the listing as it was at opendir(3)."""
+    """readdir(3) continues after its cookie in the listing that was made at opendir(3)."""
     fh = orders.filesystem.opendir(orders.lookup("orders").node_id)
     first_two = list(orders.filesystem.readdir(fh, 0))[:2]
     await orders.mkdir("orders/1")
@@ -182,10 +182,7 @@ async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
 
 
 async def test_a_group_whose_name_is_no_file_name_is_not_listed(client: MountClient):
-    """A group whose name contains a slash or NUL is not listed: the kernel would refuse the whole listing.
-
-    Nor is one with a name that each directory lists already.
-    """
+    """A group whose name contains a slash or NUL is not listed, because the kernel would refuse the whole listing."""
     groups = client.filesystem.context.engine.groups
     for name in ("a/b", "../c", "d\0e", ".", "..", "...", "plain"):
         groups.create(name)
@@ -207,7 +204,7 @@ async def test_what_is_gone_since_the_listing_began_is_passed_over(client: Mount
 
 
 async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):
-    """A name like a selector that is not one is reported with the valid selectors; other names are not."""
+    """A name that resembles a selector is reported with the valid selectors; other unknown names are not reported."""
     with refused("ENOENT"):
         orders.lookup("orders/0/5x")
     with refused("ENOENT"):
@@ -218,7 +215,7 @@ async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):
 
 
 async def test_removing_a_topic_file_by_file_names_the_way_once(orders: MountClient):
-    """Each unlink(2) of `rm -r` on a topic fails with EPERM; one report says how to remove the topic."""
+    """Each unlink(2) of `rm -r` on a topic fails with EPERM; a single report says how to remove the topic."""
     orders.engine.add_partitions("orders", total=2)
     for path in ("orders/0/log", "orders/0/log.kv", "orders/1/log", "orders/config"):
         with refused("EPERM"):

@@ -1,4 +1,4 @@
-"""Open files, and names that the kernel caches, when records are damaged, removed or added."""
+"""Open files, and names that the kernel has cached, when records are damaged, removed or added."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from topicfs.storage.model import Offset, Record, Timestamp
 
 @pytest.fixture
 async def deleting(engine: Engine, tmp_path: Path) -> AsyncIterator[MountClient]:
-    """A mount that allows deleting records."""
+    """A mount that allows the deletion of records."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
         yield client
 
 
 def damage(tmp_path: Path, text: bytes) -> None:
-    """Flip a bit of a value in the first segment's file."""
+    """Flip a bit of the value `text` in the file of the first segment."""
     segment = tmp_path / "data" / "orders-0" / "00000000000000000000.log"
     position = segment.read_bytes().index(text)
     with segment.open("r+b") as file:
@@ -51,7 +51,7 @@ SHOWING_A = ["0/log", "0/log.json", "0/0-", "0/follow", "log", "follow"]
 
 @pytest.mark.parametrize("name", SHOWING_A)
 async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_path: Path):
-    """If the disk does not find a segment's file, a read fails with ESTALE: ENOENT would be about the file's name."""
+    """If the disk does not find a segment's file, a read gives ESTALE, since ENOENT would refer to the file's name."""
     disk = SimulatedDisk()
     engine = open_engine(Path("/data"), machine=Machine(files=disk))
     async with mounted(engine, tmp_path) as client:
@@ -66,9 +66,9 @@ async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_
 
 
 async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient, tmp_path: Path):
-    """A cached read of a damaged batch fails as a whole, while a read of `log` is cut short before it.
+    """A cached read of a damaged batch fails as a whole, while a read of `log` ends before the batch.
 
-    The page cache would take a short answer for the end of the file, and fill it up with zeros.
+    The page cache would take a short read for the end of the file, and fill the page with zeros.
     """
     for number in range(3):
         await orders.append("orders/0/log", b"value %d %s" % (number, LONG_LINE))
@@ -83,7 +83,7 @@ async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient,
 
 
 async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient):
-    """A waiting reader of a topic's `follow` gets the next record, whatever its partition."""
+    """A waiting reader of a topic's `follow` gets the next record, whatever partition the record is in."""
     await orders.mkdir("orders/1")
     fh = await orders.open("orders/follow")
     seen: list[bytes] = []
@@ -104,7 +104,7 @@ async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient)
 async def test_a_record_between_the_look_and_the_wait_is_news(
     orders: MountClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ):
-    """A record that arrives between a reader's look and its wait is not missed."""
+    """A record that arrives after a reader has found none, but before the reader waits, is not missed."""
     fh = await orders.open("orders/follow")
     wait, late = TopicFiles.wait, [encode([Record(Offset(0), Timestamp(0), None, b"a")])]
 
@@ -129,7 +129,7 @@ async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient
 
 
 async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: MountClient):
-    """A listing after a deletion does not let the kernel cache attributes: stat(2) gives the earlier inode number."""
+    """A listing after a deletion does not let the kernel cache attributes: stat(2) must give the old inode number."""
     filesystem = deleting.filesystem
     operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)
     directory = deleting.lookup("orders/0").node_id
@@ -147,7 +147,7 @@ async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: Mou
 
 
 async def test_a_compacted_record_has_no_name(tmp_path: Path):
-    """A lookup after a compaction does not find a removed record, even if the kernel still has its node."""
+    """A lookup after a compaction does not find a removed record, even if the kernel still has the record's node."""
     engine = open_engine(tmp_path / "data")
     settings = {
         "internal.segment.bytes": "400",

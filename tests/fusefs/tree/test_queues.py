@@ -1,4 +1,4 @@
-"""The tree of a queue: its files, and its records under their names."""
+"""The directory of a queue: its files, and its records by their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.fusefs.errors import FileError
 
 
 async def taken(client: MountClient, count: int) -> int:
-    """Append `count` records to `orders`, create the queue `q`, take them all, and return the open file."""
+    """Append `count` records to `orders`, create the queue `q`, take all records, and return the open file."""
     await client.append("orders/0/log", "".join(f"{chr(97 + n)}\n" for n in range(count)).encode())
     await client.mkdir("@queues/q")
     fh = await client.open("@queues/q/orders/take", os.O_RDWR)
@@ -22,7 +22,7 @@ async def taken(client: MountClient, count: int) -> int:
 
 
 async def test_a_queue_shows_its_records(orders: MountClient):
-    """Held records are listed in `in-flight`, with their values; `take` is not listed."""
+    """`in-flight` lists the held records, which have their values as content; `take` is not listed."""
     fh = await taken(orders, 2)
 
     assert ["q"] == orders.list("@queues")
@@ -54,7 +54,7 @@ async def test_removing_a_record_in_flight_accepts_it(orders: MountClient):
 
 
 async def test_rejected_records_are_kept_until_they_are_removed(orders: MountClient):
-    """A rejected record stays in `rejected` until it is unlinked."""
+    """A rejected record stays in `rejected` until its file is unlinked."""
     fh = await taken(orders, 1)
     await orders.filesystem.write(fh, b"reject\n", 2)
     directory = "@queues/q/orders/rejected"
@@ -67,7 +67,7 @@ async def test_rejected_records_are_kept_until_they_are_removed(orders: MountCli
 
 
 async def test_other_names_of_a_queue_do_not_exist(orders: MountClient):
-    """Other names in a queue give ENOENT, and records cannot be renamed or moved elsewhere."""
+    """Other names in a queue give ENOENT, and records can be neither renamed nor moved elsewhere."""
     fh = await taken(orders, 1)
     for path in (
         "log",
@@ -86,7 +86,7 @@ async def test_other_names_of_a_queue_do_not_exist(orders: MountClient):
 
 
 async def test_a_queue_is_removed_when_nobody_takes_from_it(orders: MountClient):
-    """A queue with open files or stored state is not removed; an empty one is."""
+    """A queue that has open files or stored state cannot be removed; an empty queue can."""
     fh = await taken(orders, 1)
     with refused("ENOTEMPTY"):
         await orders.rmdir("@queues/q")
@@ -100,7 +100,7 @@ async def test_a_queue_is_removed_when_nobody_takes_from_it(orders: MountClient)
 
 
 async def test_a_name_belongs_to_one_kind(orders: MountClient):
-    """A queue and a consumer group never have the same name; the refusal says which kind has it."""
+    """A queue and a consumer group cannot have the same name; the error says which of them has the name."""
     await orders.mkdir("@groups/g")
     await orders.mkdir("@queues/q")
     for path in ("@queues/g", "@groups/q"):
@@ -117,10 +117,10 @@ async def test_a_name_belongs_to_one_kind(orders: MountClient):
 
 
 async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):
-    """Of two simultaneous mkdir(2) of one name in `@groups` and `@queues`, one is refused."""
+    """Of two simultaneous mkdir(2) of the same name in `@groups` and `@queues`, one is refused."""
     await orders.mkdir(
         "@queues/first"
-    )  # Creates the topic of groups, which takes longer than all calls below.
+    )  # Creates the topic for the records of groups, which takes longer than all calls below.
 
     async def make(path: str) -> None:
         with suppress(FileError):
@@ -136,7 +136,7 @@ async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):
 
 
 async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
-    """mkdir(2) of an existing queue gives EEXIST without a report, because workers that start together all call it."""
+    """mkdir(2) of an existing queue gives EEXIST without a report, because all workers that start call mkdir(2)."""
     await orders.mkdir("@queues/q")
     with refused("EEXIST"):
         await orders.mkdir("@queues/q")
@@ -144,7 +144,7 @@ async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
 
 
 async def test_a_queue_is_configured_before_anybody_takes(orders: MountClient):
-    """Settings written before the first `take` apply to it, and the queue's directory stays the same node."""
+    """Settings that are written before the first `take` apply to it; the queue's directory remains the same node."""
     await orders.append("orders/0/log", b"old\n")
     await orders.mkdir("@queues/q")
     directory = orders.lookup("@queues/q")
@@ -158,7 +158,7 @@ async def test_a_queue_is_configured_before_anybody_takes(orders: MountClient):
 
 
 async def test_a_queue_whose_topic_is_gone_still_shows_its_status(orders: MountClient):
-    """A queue has no state of a deleted topic: its status is shown, and it can be removed."""
+    """If the topic of a queue was deleted, the status of the queue is shown, and the queue can be removed."""
     await orders.filesystem.release(await taken(orders, 1))
     orders.engine.delete_topic("orders", with_records=True)
 
@@ -168,7 +168,7 @@ async def test_a_queue_whose_topic_is_gone_still_shows_its_status(orders: MountC
 
 
 async def test_a_setting_of_a_queue(orders: MountClient):
-    """A valid line in `config` changes a setting of the queue; an invalid one is refused."""
+    """A valid line in `config` changes a setting of the queue; an invalid line is refused."""
     await orders.filesystem.release(await taken(orders, 1))
     await orders.append("@queues/q/config", b"share.delivery.count.limit=2\n")
 

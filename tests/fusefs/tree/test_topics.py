@@ -20,7 +20,7 @@ from topicfs.storage.disk.names import INTERNAL_TOPICS
 
 
 async def test_mkdir_creates_a_topic_that_keeps_its_records(client: MountClient):
-    """mkdir(2) creates a topic with one partition and retention.ms=-1, so that restored old records are kept."""
+    """mkdir(2) creates a topic of one partition with retention.ms=-1, so that old records can be restored."""
     await client.mkdir("orders")
 
     topic = client.engine.topic("orders")
@@ -29,7 +29,7 @@ async def test_mkdir_creates_a_topic_that_keeps_its_records(client: MountClient)
 
 
 async def test_mkdir_of_a_partition_creates_all_up_to_it(orders: MountClient):
-    """`mkdir orders/3` creates all missing partitions up to number 3."""
+    """`mkdir orders/3` creates all missing partitions up to 3."""
     await orders.mkdir("orders/3")
 
     assert ["0", "1", "2", "3"] == orders.list("orders")[-4:]
@@ -46,7 +46,7 @@ async def test_a_name_that_kafka_does_not_allow(client: MountClient, name: str):
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 async def test_kafkas_own_topics_are_not_made_by_hand(client: MountClient, name: str):
-    """mkdir(2) of an internal topic gives EPERM: Kafka creates it with the partitions of its settings."""
+    """mkdir(2) of an internal topic gives EPERM, because Kafka creates it with the partitions in its settings."""
     with refused("EPERM"):
         await client.mkdir(name)
     assert f"{name} is one of Kafka's own topics" in client.reports
@@ -54,7 +54,7 @@ async def test_kafkas_own_topics_are_not_made_by_hand(client: MountClient, name:
 
 
 async def test_a_name_that_collides(client: MountClient):
-    """A topic name that differs only in `.` and `_` gives EEXIST, because the names of their metrics collide."""
+    """A topic name that differs from another only in `.` and `_` gives EEXIST, because their metrics collide."""
     await client.mkdir("a.b")
 
     with refused("EEXIST"):
@@ -65,7 +65,7 @@ async def test_a_name_that_collides(client: MountClient):
 
 @pytest.mark.parametrize("name", ["x", "01", "10000", "-1", "log.xml"])
 async def test_a_partition_is_a_canonical_number_below_ten_thousand(orders: MountClient, name: str):
-    """A partition's name is a number below 10,000 without leading zeros; others give EINVAL."""
+    """The name of a partition is a number below 10,000 without leading zeros; any other name gives EINVAL."""
     with refused("EINVAL"):
         await orders.mkdir(f"orders/{name}")
 
@@ -83,7 +83,7 @@ async def test_there_are_no_directories_below_partitions(orders: MountClient):
 
 
 async def test_rmdir_removes_an_empty_topic(orders: MountClient):
-    """rmdir(2) of an empty topic removes its directory at once."""
+    """rmdir(2) of an empty topic removes its directory immediately."""
     await orders.rmdir("orders")
 
     assert ["@groups", "@queues", "@status"] == orders.list()
@@ -92,7 +92,7 @@ async def test_rmdir_removes_an_empty_topic(orders: MountClient):
 
 
 async def test_rmdir_leaves_records_alone(orders: MountClient):
-    """rmdir(2) of a topic with records gives ENOTEMPTY, and a report that names --allow-delete."""
+    """rmdir(2) of a topic that has records gives ENOTEMPTY, and the report names --allow-delete."""
     await orders.append("orders/0/log", b"a\n")
 
     with refused("ENOTEMPTY"):
@@ -103,7 +103,7 @@ async def test_rmdir_leaves_records_alone(orders: MountClient):
 
 
 async def test_rmdir_with_allow_delete_removes_records_too(engine: Engine, tmp_path: Path):
-    """With --allow-delete, rmdir(2) removes a topic with its records."""
+    """With --allow-delete, rmdir(2) removes a topic and its records."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
         await client.append("orders/0/log", b"a\n")
@@ -121,13 +121,13 @@ async def test_rmdir_of_what_is_not_there(client: MountClient):
 
 @pytest.mark.parametrize("path", ["orders/0", "orders/0/segments", "@status"])
 async def test_only_topics_are_removed(orders: MountClient, path: str):
-    """rmdir(2) of a partition or another directory gives EPERM: Kafka cannot remove a partition."""
+    """rmdir(2) of a partition or another directory gives EPERM, because Kafka cannot remove a partition."""
     with refused("EPERM"):
         await orders.rmdir(path)
 
 
 async def test_a_topic_made_again_is_another_one(orders: MountClient):
-    """After a topic was deleted and created again, open files of the old one are stale."""
+    """After a topic was deleted and created again, open files of the old topic give ESTALE."""
     old = await orders.open("orders/0/log", APPEND)
     reader = await orders.open("orders/0/log")
     await orders.rmdir("orders")
@@ -142,7 +142,7 @@ async def test_a_topic_made_again_is_another_one(orders: MountClient):
 
 
 async def test_a_partition_opened_anew_takes_the_place_of_the_old_one(orders: MountClient):
-    """After a partition was reopened, its open files are stale; readers of the topic's `follow` continue."""
+    """After a partition was reopened, its open files give ESTALE; readers of the topic's `follow` continue."""
     await orders.append("orders/0/log", b"a\n")
     reader = await orders.open("orders/0/log")
     follower = await orders.open("orders/follow")
@@ -157,7 +157,7 @@ async def test_a_partition_opened_anew_takes_the_place_of_the_old_one(orders: Mo
 
 @pytest.mark.parametrize("what", ["creating a file", "deleting a file", "renaming"])
 async def test_everything_else_that_changes_names_is_refused(orders: MountClient, what: str):
-    """Creating, deleting and renaming a file give EPERM."""
+    """Creating, deleting or renaming a file gives EPERM."""
     error = orders.filesystem.refuse(*orders.parent("orders/new"), what)
 
     with refused("EPERM"):
@@ -186,7 +186,7 @@ async def test_a_read_only_mount_changes_nothing(tmp_path: Path):
 
 
 async def test_a_listing_opens_no_partition(tmp_path: Path):
-    """A listing opens no partition; stat(2) or a read opens the partition that it needs."""
+    """A listing opens no partition; stat(2) or a read opens only the partition that it needs."""
     engine = open_engine(tmp_path / "data")
     topic = engine.create_topic("orders", partitions=3)
     (batch,) = encode_lines(b"a\n", timestamp=1_700_000_000_000)
@@ -214,7 +214,7 @@ async def test_a_listing_opens_no_partition(tmp_path: Path):
 
 
 async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: MountClient, monkeypatch):
-    """If the views' positions cannot be stored at the mount's end, each partition is tried and has a warning."""
+    """If the positions of views cannot be stored at the mount's end, each partition is tried and has a warning."""
 
     def fail(views: PartitionViews) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -234,7 +234,7 @@ async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: M
 async def test_a_writer_of_a_topic_that_is_being_deleted_is_told_that_it_is_gone(
     orders: MountClient, monkeypatch
 ):
-    """Once a topic's deletion has begun, its writers get ESTALE, not EIO, which would ask for a repair."""
+    """After the deletion of a topic has begun, its writers get ESTALE, not EIO, which would ask for a repair."""
     writer = await orders.open("orders/0/log", APPEND)
     ended, goes_on = threading.Event(), threading.Event()
     forget = CheckpointWriter.forget
@@ -257,7 +257,7 @@ async def test_a_writer_of_a_topic_that_is_being_deleted_is_told_that_it_is_gone
 
 
 async def test_readers_of_the_topic_end_when_a_partition_is_opened_anew(orders: MountClient):
-    """When a partition is reopened, a reader of the topic's log gets ESTALE, because its files may have changed."""
+    """When a partition is reopened, a reader of the topic's log gets ESTALE, because the files may have changed."""
     await orders.append("orders/0/log", b"a\n")
     reader = await orders.open("orders/log")
     orders.engine.reopen_partition("orders", 0)  # type: ignore[attr-defined]

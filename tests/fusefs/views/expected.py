@@ -1,4 +1,4 @@
-"""The expected content of views: every visible record, rendered on its own and joined."""
+"""The expected content of views: all visible records, each rendered separately, joined."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def content(
     end: int | None = None,
     isolation: Isolation = Isolation.READ_COMMITTED,
 ) -> bytes:
-    """Return the rendering of [start, end); by default, of all visible records."""
+    """Return the rendering of the records from `start` up to but not including `end`, by default of all visible."""
     offsets = partition.offsets()
     first = offsets.log_start_offset if start is None else start
     last = offsets.visible_end(isolation)
@@ -33,7 +33,7 @@ def content(
 
 
 def numbered(batches: int, *, rolled_after: Container[int]) -> MemoryPartition:
-    """Return a partition with `batches` batches of three records, and a new segment after each of `rolled_after`."""
+    """Return a partition with `batches` batches of three records; a segment ends after each in `rolled_after`."""
     partition = MemoryPartition()
     for number in range(batches):
         partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])
@@ -43,7 +43,7 @@ def numbered(batches: int, *, rolled_after: Container[int]) -> MemoryPartition:
 
 
 def read_all(view: View, *, step: int = 4096) -> bytes:
-    """Return all that a new reader gets, in reads of `step` bytes."""
+    """Return all data that a new reader gets in reads of `step` bytes."""
     reader, parts, position = ViewReader(view), [], 0
     while part := reader.read(position, step):
         parts.append(part)

@@ -1,4 +1,4 @@
-"""Several partitions merged into one stream, compared with a merge of plain lists."""
+"""Several partitions that are merged into one stream, compared with a merge of plain lists."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDelete
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 Times = list[list[list[int]]]
-"""For each partition its batches, for each batch its timestamps."""
+"""The batches of each partition, and the timestamps of each batch."""
 
 
 def partitions_of(times: Times) -> list[MemoryPartition]:
-    """Return partitions whose values name their partition and offset; every third value contains a newline."""
+    """Return partitions whose values contain partition and offset; every third value also contains a newline."""
     partitions = []
     for number, batches in enumerate(times):
         partition = MemoryPartition(number=number)
@@ -102,15 +102,15 @@ TIMES = st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), m
 
 @given(TIMES, st.integers(1, 40))
 def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: Times, size: int):
-    """The stream takes the smallest next timestamp, keeps each partition's order, and does not depend on read sizes."""
+    """The smallest next timestamp comes first, each partition's order is kept, and read sizes do not matter."""
     assert expected_of(times) == read_all(reader_of(partitions_of(times)), size)
 
 
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
-    """After an extension, new records follow the earlier ones, even if they are older; earlier positions stay.
+    """After an extension, new records follow the earlier records, even if they are older; earlier positions stay.
 
-    Reading from the start again works as long as all extensions are remembered (KEPT_ROUNDS); then it is refused.
+    The stream can be read from its start again as long as all extensions are remembered (KEPT_ROUNDS).
     """
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "REREAD_BYTES", 4)
@@ -131,7 +131,7 @@ def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_lines_are_those_of_the_partitions_files(form: Form):
-    """Each line of the stream is the line of its partition's own file."""
+    """Each line of the stream is the same as in the file of its partition."""
     partitions = partitions_of([[[1, 4, 2], [9]], [[3], [3]]])
 
     merged = read_all(reader_of(partitions, form))
@@ -147,7 +147,7 @@ def test_lines_are_those_of_the_partitions_files(form: Form):
 
 @given(TIMES, st.data())
 def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject):
-    """With any limits of memory the stream is the same: data of idle partitions is dropped and read again."""
+    """With any memory limits the stream is the same, because data of idle partitions is dropped and read again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", data.draw(st.integers(0, 2000))
@@ -162,7 +162,7 @@ def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject)
 
 @given(TIMES, st.lists(st.integers(0, 200), max_size=5))
 def test_any_place_can_be_read(times: Times, positions: list[int]):
-    """Any position can be read: later ones by rendering up to them, earlier ones from the front again."""
+    """Any position can be read: a later position by rendering up to it, an earlier one from the start again."""
     reader, expected = reader_of(partitions_of(times)), expected_of(times)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -172,14 +172,14 @@ def test_any_place_can_be_read(times: Times, positions: list[int]):
 
 
 def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
-    """However low MERGE_MEMORY_BYTES is, the lines of one round are used before data is dropped."""
+    """However low MERGE_MEMORY_BYTES is, the lines of a round are used before their data is dropped."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 1)
 
     assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
 
 
 def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.MonkeyPatch):
-    """A line waits if an older line of another partition may not be rendered yet."""
+    """A line waits while an older line of another partition may not have been rendered yet."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
     times = [[[1, 2, 3, 4, 5]], [[2, 9, 9, 9]], [[1, 8, 8]]]
 
@@ -203,7 +203,7 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    """Held data stays within MERGE_MEMORY_BYTES, with many partitions of many batches."""
+    """The memory for data stays within MERGE_MEMORY_BYTES, even with many partitions of many batches."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 20_000)
     partitions = partitions_of([[[time] for time in range(50)] for _ in range(30)])
     reader = reader_of(partitions)
@@ -228,7 +228,7 @@ def test_what_is_appended_meanwhile_does_not_show():
 
 
 def test_shares_may_begin_and_end_anywhere():
-    """A partition's share may begin and end at any offset, as ranges of time do."""
+    """The part of a partition in the stream may begin and end at any offset, as in ranges of time."""
     partition = partitions_of([[[1, 2], [3, 4]]])[0]
 
     reader = MergedReader([MergedRange(partition, Offset(1), Offset(3))], JSON, Isolation.READ_COMMITTED)
@@ -237,7 +237,7 @@ def test_shares_may_begin_and_end_anywhere():
 
 
 def test_damage_costs_its_own_records_and_is_told_once():
-    """A damaged batch fails one read, after the records that come before it in time; later records are read."""
+    """A damaged batch fails one read, after the records that are earlier in time; later records can be read."""
     partitions = partitions_of([[[1], [3], [5]], [[2], [4]]])
     partitions[0].damage(1)
     reader = reader_of(partitions)
@@ -265,7 +265,7 @@ def test_records_that_were_deleted_are_told_each_time():
 
 
 def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: pytest.MonkeyPatch):
-    """If the next lines are in more batches than a request may decode, they are merged over several calls."""
+    """If the next lines are in more batches than a request may decode, several calls merge them."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 40_000)
     partitions = []
     for number in range(8):
@@ -295,7 +295,7 @@ def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: 
 
 
 def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytest.MonkeyPatch):
-    """Rendered lines are kept when their batches are dropped, so batches are not decoded again for each line."""
+    """Rendered lines are kept when their batches are dropped, so that batches are not decoded again for each line."""
     times: Times = [[list(range(number, 200, 7))] for number in range(7)]
     partitions = partitions_of(times)
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 100 * len(partitions) * 30)
@@ -304,7 +304,7 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
 
 
 def test_very_many_records_of_one_offset_stand_as_damage():
-    """A batch with too many records of one offset, which no producer makes, is reported as damaged."""
+    """A batch with too many records at one offset, which no producer makes, is reported as damaged."""
     partition = MemoryPartition()
     partition.add(b"before")
     same = b"".join(record(b"same") for _ in range(topicfs.fusefs.views.merged_stream.LINES_AT_ONCE + 1))

@@ -1,4 +1,4 @@
-"""Values inflated ahead of their reader, in threads: same bytes and errors as without threads, within a bound."""
+"""Threads decompress values ahead of a reader, who gets the same bytes and errors as without threads."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 RECORDS = 40
-"""Records of a batch, about 500 bytes each."""
+"""The number of records in a batch, of about 500 bytes each."""
 BATCHES = 150
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 
 
 def value(number: int) -> bytes:
-    """Return a value that compresses to about half its size."""
+    """Return a value that can be compressed to about half its size."""
     return (b"%d " % (number * 7919)) * (50 + number % 30)
 
 
 def compressed(number: int, codec: Codec) -> bytearray:
-    """Return batch `number`."""
+    """Return the batch with number `number`, compressed with `codec`."""
     records = [Record(Offset(n), Timestamp(1), None, value(RECORDS * number + n)) for n in range(RECORDS)]
     return encode(records, BatchStamp(codec=codec))
 
 
 def log_of(*codecs: Codec) -> MemoryPartition:
-    """Return a log of more than 2 MiB of text, whose batches use these codecs in turn."""
+    """Return a log of more than 2 MiB of text, whose batches use `codecs` in turn."""
     partition = MemoryPartition()
     for number in range(BATCHES):
         partition.append(compressed(number, codecs[number % len(codecs)]))
@@ -50,14 +50,14 @@ def log_of(*codecs: Codec) -> MemoryPartition:
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Pool:
-    """A pool of two threads, whatever the machine has."""
+    """A pool of two threads, whatever number of processors the machine has."""
     made = Pool(2)
     monkeypatch.setattr(read_ahead, "POOL", made)
     return made
 
 
 def reads(partition: MemoryPartition, step: int) -> Iterator[bytes | str]:
-    """Yield the data or the error's text of each read to the end, continuing after errors."""
+    """Yield the data or the error's text of each read up to the end, and continue after errors."""
     reader, position = ViewReader(PartitionViews(partition).whole(VALUES)), 0
     while True:
         try:
@@ -75,7 +75,7 @@ def reads(partition: MemoryPartition, step: int) -> Iterator[bytes | str]:
 @pytest.mark.parametrize("step", [4096, 100_000, 2**17, 2**20])
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_log_that_is_read_through_shows_every_record_once(codec: Codec, step: int) -> None:
-    """Reading a log in any step returns every record once; each read but the last is full."""
+    """With any read size, a log is read with every record once; all reads except the last are full."""
     partition = log_of(codec)
     parts = list(reads(partition, step))
 
@@ -85,7 +85,7 @@ def test_a_log_that_is_read_through_shows_every_record_once(codec: Codec, step: 
 
 @pytest.mark.usefixtures("pool")
 def test_codecs_may_change_from_batch_to_batch() -> None:
-    """Batches of different codecs, and uncompressed ones, can follow each other."""
+    """Batches with different codecs and uncompressed batches can follow each other."""
     partition = log_of(*Codec)
 
     assert [content(partition)] == [
@@ -98,7 +98,7 @@ def test_codecs_may_change_from_batch_to_batch() -> None:
 def test_a_damaged_batch_ahead_is_found_where_and_as_without_threads(
     monkeypatch: pytest.MonkeyPatch, codec: Codec, damaged: int
 ) -> None:
-    """A damaged batch causes the same reads and the same error with threads as without."""
+    """A damaged batch causes the same reads and the same error with and without threads."""
     partition = log_of(codec)
     partition.damage(RECORDS * damaged)
     found = []
@@ -112,7 +112,7 @@ def test_a_damaged_batch_ahead_is_found_where_and_as_without_threads(
 
 @pytest.mark.usefixtures("pool")
 def test_what_cannot_be_copied_is_shown_all_the_same() -> None:
-    """Batches that the threads do not inflate, because they are too large, are shown all the same."""
+    """Batches that the threads do not decompress, because they are too large, are shown as well."""
     partition = log_of(Codec.ZSTD)
     large = Record(Offset(0), Timestamp(1), None, bytes(read_ahead.LARGEST_CONTENT_BYTES + 1))
     partition.append(encode([large], BatchStamp(codec=Codec.ZSTD)))
@@ -124,7 +124,7 @@ def test_what_cannot_be_copied_is_shown_all_the_same() -> None:
 
 @pytest.mark.usefixtures("pool")
 def test_a_reader_that_goes_elsewhere_gets_what_stands_there() -> None:
-    """After a jump, a reader gets the right bytes; data inflated for its old position is dropped."""
+    """After a jump a reader gets the right bytes, and data decompressed for its old position is dropped."""
     partition = log_of(Codec.LZ4)
     expected = content(partition)
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
@@ -135,7 +135,7 @@ def test_a_reader_that_goes_elsewhere_gets_what_stands_there() -> None:
 
 @pytest.mark.usefixtures("pool")
 def test_records_appended_meanwhile_are_shown_behind_those_inflated() -> None:
-    """Records that are appended during a read are shown after the inflated ones."""
+    """Records that are appended while a reader reads are returned after the decompressed records."""
     partition, shown = MemoryPartition(), b""
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
     for number in range(BATCHES):
@@ -149,8 +149,8 @@ def test_records_appended_meanwhile_are_shown_behind_those_inflated() -> None:
 
 @pytest.mark.usefixtures("pool")
 def test_what_was_inflated_counts_as_the_reader_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that threads inflated count against the reader's allowance."""
-    monkeypatch.setattr(allowances, "INLINE_SECONDS", 1000)  # Only bytes count, not time.
+    """The bytes that threads decompress for a reader count against its allowance."""
+    monkeypatch.setattr(allowances, "INLINE_SECONDS", 1000)  # Only bytes count in this test, not time.
     partition = log_of(Codec.GZIP)
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
     for position in range(0, 2**20, 2**17):
@@ -162,7 +162,7 @@ def test_what_was_inflated_counts_as_the_reader_s(monkeypatch: pytest.MonkeyPatc
 
 
 def chunk(codec: Codec = Codec.LZ4) -> PrefetchChunk:
-    """Return the first batch of a log, to be inflated ahead."""
+    """Return the first batch of a log as a chunk that can be decompressed ahead."""
     partition = MemoryPartition()
     partition.append(compressed(0, codec))
     fetched = partition.read(Offset(0), max_bytes=1, isolation=Isolation.READ_COMMITTED)
@@ -173,7 +173,7 @@ FIRST = b"".join(value(number) + b"\n" for number in range(RECORDS))
 
 
 def test_whoever_comes_first_does_the_work() -> None:
-    """Inflating is done by a thread or by the reader, whichever comes first; the result is the same."""
+    """A thread or the reader decompresses a chunk, whichever is first; the result is the same."""
     by_thread, by_reader = chunk(), chunk()
     by_thread.inflate()
     for begun in (by_thread, by_reader):
@@ -183,7 +183,7 @@ def test_whoever_comes_first_does_the_work() -> None:
 
 
 def test_more_than_there_is_room_for_is_put_in_front_by_copying() -> None:
-    """If the text before it is longer than the reserved space, the result is copied."""
+    """If the text in front of a chunk is longer than the reserved space, the chunk is copied behind it."""
     found = chunk().result()
 
     assert found is not None
@@ -191,7 +191,7 @@ def test_more_than_there_is_room_for_is_put_in_front_by_copying() -> None:
 
 
 def test_nobody_waits_for_what_was_given_up() -> None:
-    """After `give_up`, the result is None, whether the work was done or not."""
+    """After `give_up`, the result is None, whether the chunk has been decompressed or not."""
     before, after = chunk(), chunk()
     before.give_up()
     after.inflate()
@@ -203,10 +203,10 @@ def test_nobody_waits_for_what_was_given_up() -> None:
 def test_chunks_are_bounded_and_the_oldest_makes_room_once_its_reader_has_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The pool accepts MAX_CHUNKS unused items; after STOPPED_READER_SECONDS the oldest is dropped for a new one."""
+    """The pool accepts MAX_CHUNKS unused chunks; a new one replaces the oldest only after STOPPED_READER_SECONDS."""
     now = [0.0]
     monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
-    pool = Pool(1)  # No threads: a thread would keep the item it works on.
+    pool = Pool(1)  # A pool without threads: a thread would keep the chunk that it is working on.
     for _ in range(2 * MAX_CHUNKS):
         assert pool.begin(chunk())
     kept = [chunk() for _ in range(MAX_CHUNKS)]
@@ -219,12 +219,12 @@ def test_chunks_are_bounded_and_the_oldest_makes_room_once_its_reader_has_stoppe
 
 
 def test_one_processor_has_no_threads() -> None:
-    """A single processor gets no threads, because the reader would only wait for them."""
+    """On a single processor there are no threads, because the reader would only wait for them."""
     assert [0, 2, 4] == [Pool(processors).threads for processors in (1, 2, 64)]
 
 
 def test_thousands_of_readers_share_the_threads(pool: Pool) -> None:
-    """All readers share the pool's threads."""
+    """All readers share the threads of one pool."""
     before = threading.active_count()
     partition = log_of(Codec.ZSTD)
     view = PartitionViews(partition).whole(VALUES)
@@ -239,7 +239,7 @@ def test_thousands_of_readers_share_the_threads(pool: Pool) -> None:
 
 @pytest.mark.parametrize("step", [2**17, 2**20])
 def test_chunks_end_a_little_behind_the_end_of_a_read(step: int) -> None:
-    """What is inflated ahead ends shortly after the end of a read, so that little of a window is copied."""
+    """The data decompressed ahead ends shortly after the end of a read, so that little of a window is copied."""
     aim = ReadGoal(step, batch_share=0.5, batch_bytes=8192)
     for spilled in (0, 1000, step - 1000, 5 * step + 70_000):
         end = spilled + aim.text_bytes(spilled)

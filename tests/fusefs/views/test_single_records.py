@@ -1,4 +1,4 @@
-"""Single records, for their own files and extended attributes."""
+"""Single records, as their files and extended attributes show them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, 
 
 
 def test_a_record_comes_with_its_batch_and_place() -> None:
-    """A found record has its batch, timestamp type, leader epoch, position and segment."""
+    """A record is found together with its batch, timestamp type, leader epoch, position and segment."""
     partition = MemoryPartition()
     partition.add(b"before")
     partition.roll()
@@ -41,7 +41,7 @@ def test_a_record_comes_with_its_batch_and_place() -> None:
 
 
 def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
-    """In VALUES a record's content is its value without a newline, empty for null; in other forms it is its line."""
+    """In VALUES, a record's file is its value without a newline, empty for null; in other forms it is its line."""
     partition = MemoryPartition()
     partition.add(b"value", None, key=b"k")
     first, second = find_record(partition, Offset(0)), find_record(partition, Offset(1))
@@ -70,7 +70,7 @@ def test_the_short_way_to_a_record_finds_what_the_long_one_does(size) -> None:
 
 
 def test_batches_that_take_long_are_left_to_the_long_way() -> None:
-    """`find_plain` returns None for large or compressed batches, which `find_record` counts against the allowance."""
+    """`find_plain` returns None for large or compressed batches, which `find_record` counts in the allowance."""
     partition = MemoryPartition()
     partition.add(bytes(2**21))
     partition.append(encode([Record(Offset(0), Timestamp(1), None, b"packed")], BatchStamp(codec=Codec.LZ4)))
@@ -107,7 +107,7 @@ def test_finding_a_record_reads_its_batch_alone() -> None:
 
 
 def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
-    """The first and last offsets are those of visible records, not of markers or gaps, or None."""
+    """The first and last offsets are those of visible records, not of markers or gaps; None if there are none."""
     partition = MemoryPartition()
     assert earliest_offset(partition) is None
     assert latest_offset(partition) is None
@@ -126,7 +126,7 @@ def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
 
 
 def test_a_damaged_batch_is_told_to_who_asks_for_its_records() -> None:
-    """Finding a record of a damaged batch raises an error with the position; its neighbors are found."""
+    """Finding a record in a damaged batch raises an error with the position; records in other batches are found."""
     partition = MemoryPartition()
     for number in range(3):
         partition.add(b"value %d" % number)

@@ -1,4 +1,4 @@
-"""The sparse index of a view: distances of entries, search by position and offset, trimming and joining."""
+"""The sparse index of a view: distances of entries, searches by position and offset, trimming and joining."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.storage.model import Offset
 
 
 def extend(index: SparseIndex, rendered: list[int], *, batch_size: int = 100, records: int = 10) -> None:
-    """Add batches that render to these numbers of bytes."""
+    """Add batches whose records render to the numbers of bytes in `rendered`."""
     first = index.frontier.offset
     count = len(rendered)
     index.extend(
@@ -37,7 +37,7 @@ def entries(index: SparseIndex) -> list[Entry]:
 
 
 def test_entries_stand_at_the_first_batch_behind_each_interval() -> None:
-    """An entry is at the first batch after each ENTRY_INTERVAL."""
+    """The index has an entry at the first batch after each ENTRY_INTERVAL."""
     index = SparseIndex(Offset(100))
     extend(index, [40_000] * 7)
     assert [(0, 100), (80_000, 120), (160_000, 140), (240_000, 160)] == entries(index)
@@ -46,7 +46,7 @@ def test_entries_stand_at_the_first_batch_behind_each_interval() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 100_000), min_size=1, max_size=30), min_size=1, max_size=10))
 def test_however_the_batches_come_the_entries_are_the_same(groups: list[list[int]]) -> None:
-    """The entries do not depend on how many batches are added at a time."""
+    """The entries do not depend on how many batches are added in one call."""
     together, apart, grouped = (SparseIndex(Offset(5)) for _ in range(3))
     every = [size for group in groups for size in group]
     extend(together, every)
@@ -60,7 +60,7 @@ def test_however_the_batches_come_the_entries_are_the_same(groups: list[list[int
 
 @given(st.lists(st.integers(0, 100_000), min_size=1, max_size=100), st.data())
 def test_every_place_is_found_within_an_interval(sizes: list[int], data: st.DataObject) -> None:
-    """The entry found for a position is at most one interval and one batch before it."""
+    """The entry that is found for a position is at most one interval and one batch before the position."""
     index = SparseIndex(Offset(0))
     extend(index, sizes)
     position = data.draw(st.integers(0, sum(sizes)))
@@ -72,7 +72,7 @@ def test_every_place_is_found_within_an_interval(sizes: list[int], data: st.Data
 
 
 def test_batches_that_render_to_little_get_entries_by_their_own_size() -> None:
-    """Batches that render to few bytes get an entry every MAX_BATCH_INTERVAL bytes of batches."""
+    """If batches render to few bytes, there is an entry every MAX_BATCH_INTERVAL bytes of batches."""
     index = SparseIndex(Offset(0))
     extend(index, [1] * 40, batch_size=MAX_BATCH_INTERVAL // 4)
     extend(index, [1] * 2, batch_size=MAX_BATCH_INTERVAL // 4)
@@ -80,7 +80,7 @@ def test_batches_that_render_to_little_get_entries_by_their_own_size() -> None:
 
 
 def test_trimming_forgets_what_is_below_and_moves_nothing() -> None:
-    """Trimming removes the entries below a place, and keeps the positions of the others."""
+    """Trimming removes the entries below a place, and keeps the positions of the remaining entries."""
     index = SparseIndex(Offset(0))
     extend(index, [ENTRY_INTERVAL] * 10)
     index.trim(Entry(0, Offset(0)))
@@ -96,7 +96,7 @@ def test_trimming_forgets_what_is_below_and_moves_nothing() -> None:
 
 
 def test_a_segment_taken_out_is_put_back_elsewhere() -> None:
-    """An excerpt counts positions from its own segment, and can be appended to another index."""
+    """The positions of an excerpt begin at its own segment, and the excerpt can be appended to another index."""
     index = SparseIndex(Offset(0))
     extend(index, [50_000] * 3)
     index.begin_segment(Offset(32))
@@ -113,7 +113,7 @@ def test_a_segment_taken_out_is_put_back_elsewhere() -> None:
 
 
 def test_a_gap_moves_the_offset_alone() -> None:
-    """A gap moves the frontier's offset and not its position, and never backwards."""
+    """A gap moves the offset of the frontier forward, and does not change its position."""
     index = SparseIndex(Offset(0))
     extend(index, [10])
     index.skip(Offset(50))
@@ -122,7 +122,7 @@ def test_a_gap_moves_the_offset_alone() -> None:
 
 
 def test_batches_of_exactly_an_interval_get_an_entry_each_way() -> None:
-    """Batches of exactly half an interval get the same entries, added one at a time or together."""
+    """Batches of half an interval get the same entries, whether they are added one by one or together."""
     together, apart = SparseIndex(Offset(0)), SparseIndex(Offset(0))
     half = MAX_BATCH_INTERVAL // 2
     extend(together, [1] * 6, batch_size=half)
@@ -132,7 +132,7 @@ def test_batches_of_exactly_an_interval_get_an_entry_each_way() -> None:
 
 
 def test_what_inflates_to_much_gets_entries_by_that() -> None:
-    """DECODED_SHARE inflated bytes count as one byte of a batch for the distance of entries."""
+    """For the distance of entries, DECODED_SHARE decompressed bytes count as one byte of a batch."""
     index = SparseIndex(Offset(0))
     for number in range(6):
         index.extend(

@@ -1,4 +1,4 @@
-"""View files: golden bytes, round trips, and all kinds of files that are refused."""
+"""View files: the exact bytes, round trips, and all kinds of files that are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def test_the_bytes_are_those_of_the_diagram() -> None:
-    """The file's bytes are those of its documented format, and are parsed back."""
+    """The bytes of a file are those of its documented format, and can be parsed."""
     content = ViewFile(Offset(100), {".kv": Section(MARK, KNOWN)})
     assert sealed(GOLDEN) == encode_view_file(content)
     assert content == decode_view_file(sealed(GOLDEN))
@@ -59,7 +59,7 @@ def test_the_bytes_are_those_of_the_diagram() -> None:
     )
 )
 def test_what_is_written_is_read_back(forms: dict[str, tuple[int, int, list[tuple[int, int]]]]) -> None:
-    """Any number of forms and entries is parsed back as written."""
+    """A file with any number of forms and entries is parsed to the same forms and entries."""
     sections = {
         suffix: Section(
             LogMark(size, checksum, Position(size), checksum),
@@ -78,14 +78,14 @@ def test_what_is_written_is_read_back(forms: dict[str, tuple[int, int, list[tupl
 
 @pytest.mark.parametrize("length", range(len(GOLDEN) + 4))
 def test_a_torn_file_is_refused(length: int) -> None:
-    """A file that is cut at any byte is refused."""
+    """A file that is cut after any byte is refused."""
     with pytest.raises(ViewFileError):
         decode_view_file(sealed(GOLDEN)[:length])
 
 
 @pytest.mark.parametrize("position", range(len(GOLDEN) + 4))
 def test_a_flipped_bit_is_noticed(position: int) -> None:
-    """A file with any bit flipped is refused."""
+    """A file in which any bit was flipped is refused."""
     data = bytearray(sealed(GOLDEN))
     data[position] ^= 1
     with pytest.raises(ViewFileError):
@@ -116,7 +116,7 @@ def test_a_file_that_is_whole_but_not_of_this_format_is_refused(body: bytes) -> 
 
 
 def test_names_carry_the_base_offset() -> None:
-    """A view file's name is its segment's base offset in twenty digits; other names are not view files."""
+    """The name of a view file is the base offset of its segment in twenty digits; other names are no view files."""
     assert "00000000000000000042.view" == view_file(Offset(42))
     assert 42 == parse_view_file("00000000000000000042.view")
     assert 42 == parse_view_file("00000000000000000042.view.tmp")
@@ -125,7 +125,7 @@ def test_names_carry_the_base_offset() -> None:
 
 
 def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:
-    """A mark fits a log with the same first and last batch that is at least as long."""
+    """A mark matches a log that has the same first and last batch and is at least as long."""
     batches = [bytes(encode(records([b"value %d" % number], timestamp=1000))) for number in range(4)]
     log = memoryview(b"".join(batches))
     last = Position(len(batches[0] + batches[1]))

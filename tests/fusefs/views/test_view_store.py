@@ -1,4 +1,4 @@
-"""Stored views of segments: written when a segment is sealed, used if they fit, and removed with the segment."""
+"""Stored views of segments are written when a segment is sealed, used if they fit, and removed with the segment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def view_names(*bases: int) -> list[str]:
 
 
 def test_sealed_segments_are_remembered_as_measuring_passes_them(partition: MemoryPartition) -> None:
-    """Measuring stores the sealed segments; `remember` stores the active one, too."""
+    """Measuring stores the views of sealed segments; `remember` also stores the view of the active segment."""
     views = views_of(partition)
     views.whole(VALUES).measure()
     assert view_names(0, 40, 80) == names(partition)
@@ -60,7 +60,7 @@ def test_sealed_segments_are_remembered_as_measuring_passes_them(partition: Memo
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_what_is_remembered_is_not_measured_again(partition: MemoryPartition, form) -> None:
-    """After a restart, stored segments are not measured again, and all sizes and positions are right."""
+    """After a restart, segments with stored views are not measured again, and all sizes and positions are right."""
     first = views_of(partition)
     first.whole(form).measure()
     first.remember()
@@ -76,7 +76,7 @@ def test_what_is_remembered_is_not_measured_again(partition: MemoryPartition, fo
 
 
 def test_forms_are_remembered_side_by_side(partition: MemoryPartition) -> None:
-    """A segment's file stores a section for each form."""
+    """The view file of a segment has a section for each form."""
     for form in FORMS:
         views_of(partition).whole(form).measure()
     partition.reads = 0
@@ -87,7 +87,7 @@ def test_forms_are_remembered_side_by_side(partition: MemoryPartition) -> None:
 
 
 def test_growth_behind_what_was_remembered_is_measured(partition: MemoryPartition) -> None:
-    """Records after the stored part are measured, also after a roll."""
+    """Records after the stored part are measured, even after a roll."""
     views = views_of(partition)
     views.whole(VALUES).measure()
     views.remember()
@@ -107,7 +107,7 @@ def test_growth_behind_what_was_remembered_is_measured(partition: MemoryPartitio
 
 @pytest.mark.parametrize("change", ["torn", "flipped", "other segment", "empty", "other log"])
 def test_what_does_not_fit_is_measured_anew_and_replaced(partition: MemoryPartition, change: str) -> None:
-    """A stored file that is damaged, or of another segment or log, is measured again and replaced."""
+    """A stored file that is damaged, or belongs to another segment or log, is replaced after a new measurement."""
     views_of(partition).whole(VALUES).measure()
     path = partition.directory / view_names(40)[0]
     good = path.read_bytes()
@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_measured_anew_and_replaced(partition: MemoryPartit
 
 
 def test_a_segment_with_a_damaged_batch_is_not_remembered(partition: MemoryPartition) -> None:
-    """A segment with a damaged batch is not stored, so that the damage, or its repair, is seen again."""
+    """No view is stored for a segment with a damaged batch, so that the damage, or its repair, is noticed again."""
     partition.damage(45)
     view = views_of(partition).whole(VALUES)
     assert view.measure()
@@ -143,7 +143,7 @@ def test_a_segment_with_a_damaged_batch_is_not_remembered(partition: MemoryParti
 
 
 def test_a_log_start_inside_a_segment_is_part_of_what_is_remembered(partition: MemoryPartition) -> None:
-    """After the log start moved into a segment, only the stored entries of later segments are used."""
+    """After the log start moved into a segment, only the stored views of later segments are used."""
     views_of(partition).whole(VALUES).measure()
     partition.delete_records(Offset(47))
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_a_log_start_inside_a_segment_is_part_of_what_is_remembered(partition: M
 
 
 def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) -> None:
-    """The files of removed segments are removed, with temporary ones; other files stay."""
+    """The view files of removed segments are removed, and temporary files too; other files stay."""
     views = views_of(partition)
     views.whole(VALUES).measure()
     directory = partition.directory
@@ -172,7 +172,7 @@ def test_the_files_of_removed_segments_go_with_them(partition: MemoryPartition) 
 
 
 def test_a_deleted_directory_is_not_made_again(partition: MemoryPartition) -> None:
-    """If the directory was deleted, storing fails silently and does not create it again."""
+    """If the directory was deleted, storing fails silently and does not create the directory again."""
     views = views_of(partition)
     partition.directory.rmdir()
     assert views.whole(VALUES).measure()
@@ -183,7 +183,7 @@ def test_a_deleted_directory_is_not_made_again(partition: MemoryPartition) -> No
 def test_a_read_only_directory_is_remembered_in_the_user_cache(
     partition: MemoryPartition, tmp_path: Path
 ) -> None:
-    """For a read-only directory, views are stored in the user's cache, in a folder for each partition."""
+    """For a read-only directory, views are stored in the user's cache, in one folder for each partition."""
     store = ViewStore.in_user_cache(partition.directory, NativeFileSystem(), cache=tmp_path / "cache")
     PartitionViews(partition, store=store).whole(KV).measure()
     assert [] == names(partition)
@@ -197,7 +197,7 @@ def test_a_read_only_directory_is_remembered_in_the_user_cache(
 
 
 def test_an_open_range_takes_over_what_is_remembered(partition: MemoryPartition) -> None:
-    """An open range uses stored segments; only the first segment, which it contains in part, is measured."""
+    """An open range uses stored views; only the first segment, of which it contains a part, is measured."""
     views_of(partition).whole(VALUES).measure()
     partition.bytes_read = 0
     view = views_of(partition).range(VALUES, Offset(30), None)
@@ -208,7 +208,7 @@ def test_an_open_range_takes_over_what_is_remembered(partition: MemoryPartition)
 
 
 def test_nothing_is_written_of_a_segment_that_lost_its_front_meanwhile(partition: MemoryPartition) -> None:
-    """A segment whose first records were deleted after measuring is not stored."""
+    """If the first records of a segment were deleted after measuring, its view is not stored."""
     views = views_of(partition)
     view = views.whole(VALUES)
     while view.measure(max_bytes=1) is False and view.size < len(content(partition, end=130)):
@@ -236,7 +236,7 @@ def test_nothing_is_written_of_a_log_that_was_rewritten_meanwhile(partition: Mem
 def test_a_batch_that_shows_in_part_is_not_remembered(
     partition: MemoryPartition, visible: int, form: Form
 ) -> None:
-    """A batch that is visible in part is not stored, and is measured again once it is visible."""
+    """If only a part of a batch is visible, its view is not stored, and is measured again when all is visible."""
     partition.add(b"a", b"b", b"c")
     partition.high_watermark = visible
     views = views_of(partition)
@@ -265,7 +265,7 @@ def test_no_more_is_taken_over_than_shows(partition: MemoryPartition, visible: i
 
 
 def test_renderings_of_either_isolation_are_remembered_apart(partition: MemoryPartition) -> None:
-    """Views of read_committed and read_uncommitted are stored separately."""
+    """Views for read_committed and for read_uncommitted are stored separately."""
     views_of(partition).whole(VALUES).measure()
     store = ViewStore(partition.directory, NativeFileSystem())
     uncommitted = PartitionViews(partition, store=store, isolation=Isolation.READ_UNCOMMITTED)

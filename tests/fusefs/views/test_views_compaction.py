@@ -1,4 +1,4 @@
-"""Views of a log that is compacted while they are open: new views are right, old ones go on or fail."""
+"""Views of a log that is compacted while they are open: new views are right, old views continue or fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = 200
 
 
 class Compacted:
-    """A log with five keys in turn, ten records in a segment, one in a batch."""
+    """A log of five keys in turn, with one record per batch and ten records per segment."""
 
     def __init__(self) -> None:
         self.on_disk = LogOnDisk(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
@@ -59,7 +59,7 @@ def compacted() -> Compacted:
 
 @pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix or "log")
 def test_a_new_view_shows_what_is_left(compacted, form):
-    """A view that is opened after a compaction shows the remaining records."""
+    """A view that is opened after a compaction shows the records that remain."""
     views = PartitionViews(compacted.log)
     before = views.whole(form)
     assert before.size > 0
@@ -72,7 +72,7 @@ def test_a_new_view_shows_what_is_left(compacted, form):
 
 
 def test_ranges_skip_what_was_removed(compacted):
-    """A range opened after a compaction shows the remaining records of its offsets."""
+    """A range that is opened after a compaction shows the records that remain of its offsets."""
     views = PartitionViews(compacted.log)
     assert ViewReader(views.range(VALUES, Offset(180), Offset(198))).read(0, 10**6) == lines(range(180, 198))
     compacted.clean()
@@ -85,7 +85,7 @@ def test_ranges_skip_what_was_removed(compacted):
 
 
 def test_a_reader_reads_on_over_a_cleaning(compacted):
-    """A reader that reads on during a compaction gets each remaining record once, and new ones."""
+    """A reader that continues during a compaction gets each remaining record once, and then new records."""
     view = PartitionViews(compacted.log).whole(VALUES)
     half = len(lines(range(100)))
     reader = ViewReader(view)
@@ -101,7 +101,7 @@ def test_a_reader_reads_on_over_a_cleaning(compacted):
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "range"])
 def test_old_positions_are_not_gone_to(compacted, whole, monkeypatch):
-    """In a view from before the compaction, a jump fails, because positions have changed; reading on works."""
+    """In a view from before a compaction, a jump fails because positions have changed; reading on works."""
     monkeypatch.setattr("topicfs.fusefs.views.rendering.FIRST_FETCH_BYTES", 200)
     views = PartitionViews(compacted.log)
     view = views.whole(VALUES) if whole else views.range(VALUES, Offset(20), Offset(190))
@@ -117,7 +117,7 @@ def test_old_positions_are_not_gone_to(compacted, whole, monkeypatch):
 
 
 def test_a_cleaning_in_the_middle_of_a_jump_is_noticed(compacted, monkeypatch):
-    """A compaction between finding a position and reading there fails the read."""
+    """A compaction after a position was found and before the read at this position fails the read."""
     view = PartitionViews(compacted.log).whole(VALUES)
     assert view.measure()
     place_at = type(view).place_at
@@ -133,7 +133,7 @@ def test_a_cleaning_in_the_middle_of_a_jump_is_noticed(compacted, monkeypatch):
 
 
 def test_what_is_remembered_of_a_segment_is_not_believed_afterwards(compacted):
-    """Stored views of rewritten segments are not used."""
+    """Stored views of segments that were rewritten are not used."""
     store = ViewStore(DIRECTORY, compacted.on_disk.disk)
     views = PartitionViews(compacted.log, store=store)
     assert views.whole(VALUES).measure()
@@ -148,7 +148,7 @@ def test_what_is_remembered_of_a_segment_is_not_believed_afterwards(compacted):
 
 
 def test_single_records_are_there_or_not(compacted):
-    """After a compaction, only the remaining records are found."""
+    """After a compaction, only the records that remain are found."""
     compacted.clean()
     found = [n for n in range(RECORDS) if find_record(compacted.log, Offset(n)) is not None]
     assert found == list(SURVIVORS)

@@ -1,4 +1,4 @@
-"""Damaged batches: a read that needs one fails with its place and cause; all other reads work."""
+"""Damaged batches: a read that needs one fails with place and cause, and all other reads work."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def values(number: int) -> bytes:
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """Twelve batches of three records, rolled after the fourth and the eighth: batch n has offsets from 3n on."""
+    """Twelve batches of three records, rolled after the fourth and the eighth; batch n begins at offset 3n."""
     return numbered(BATCHES, rolled_after=(3, 7))
 
 
 def without(*damaged: int) -> bytes:
-    """Return the text of a view without the batches `damaged`."""
+    """Return the text of a view that lacks the batches `damaged`."""
     return b"".join(values(number) for number in range(BATCHES) if number not in damaged)
 
 
@@ -62,7 +62,7 @@ def test_a_damaged_batch_counts_as_if_it_were_not_there(partition: MemoryPartiti
 def test_a_read_across_the_place_fails_with_file_position_and_cause(
     partition: MemoryPartition, damaged: int, measured: bool
 ) -> None:
-    """A read across a damaged batch fails each time with file, position and cause; reads on either side work."""
+    """A read across a damaged batch always fails with file, position and cause; reads on either side work."""
     partition.damage(3 * damaged)
     segment = partition.memory_segments[damaged // 4]
     view = PartitionViews(partition).whole(VALUES)
@@ -83,7 +83,7 @@ def test_a_read_across_the_place_fails_with_file_position_and_cause(
 def test_who_reads_on_is_stopped_once_at_the_place(
     partition: MemoryPartition, damaged: int, step: int
 ) -> None:
-    """A reader that reads on fails exactly once at a damaged batch, also if a read ends there."""
+    """A reader that reads on fails exactly once at a damaged batch, even if a read ends at its place."""
     partition.damage(3 * damaged)
     handle, expected = ViewReader(PartitionViews(partition).whole(VALUES)), without(damaged)
     seen, stops = b"", 0
@@ -101,7 +101,7 @@ def test_who_reads_on_is_stopped_once_at_the_place(
 
 
 def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
-    """A reader fails once for each series of damaged batches, also if it crosses segments."""
+    """For consecutive damaged batches, even across segments, a reader fails only once."""
     for damaged in (2, 3, 4, 7):
         partition.damage(3 * damaged)
     view = PartitionViews(partition).whole(VALUES)
@@ -122,7 +122,7 @@ def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
 
 @pytest.mark.parametrize("at", [8, 16, 17, 23, 26, 57, 60])
 def test_damage_in_the_header_costs_no_other_batch(partition: MemoryPartition, at: int) -> None:
-    """Damage in any field of a batch's header affects no other batch."""
+    """Damage in any field of a batch's header has no effect on other batches."""
     partition.damage(3 * 5, at=at)
     if at in (8, 16):
         partition.broken_from.add(3 * 5)
@@ -143,7 +143,7 @@ def read_around(read: object, size: int, place: int) -> bytes:
 def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(
     partition: MemoryPartition,
 ) -> None:
-    """If the log cannot find the batches after a break, the view continues at the next readable offset."""
+    """If the log cannot find the batches after a damaged place, the view continues at the next readable offset."""
     partition.broken_from |= {3 * 5, 3 * 6}
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
@@ -157,7 +157,7 @@ def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(
 
 
 def test_ranges_feel_only_the_damage_inside_them(partition: MemoryPartition) -> None:
-    """A range fails only for damaged batches inside it."""
+    """A range fails only if a damaged batch is inside it."""
     partition.damage(3 * 5)
     for whole_is_known in (False, True):
         views = PartitionViews(partition)
@@ -180,7 +180,7 @@ def test_ranges_feel_only_the_damage_inside_them(partition: MemoryPartition) -> 
 def test_damage_that_came_after_measuring_shifts_nothing(
     partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a batch is damaged after measuring, positions stay: its bytes up to the next known position fail."""
+    """If a batch is damaged after measuring, positions stay; reads fail up to the next known position."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 50)
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
@@ -213,7 +213,7 @@ def test_a_damaged_end_does_not_stop_growth(partition: MemoryPartition) -> None:
 
 
 def test_the_front_can_be_removed_up_to_and_inside_damage(partition: MemoryPartition) -> None:
-    """The log start can move before, into and after a damaged batch."""
+    """The log start can move to an offset before, in and after a damaged batch."""
     partition.damage(3 * 5)
     views = PartitionViews(partition)
     assert views.whole(VALUES).measure()
@@ -232,7 +232,7 @@ def content_behind(start: int) -> bytes:
 
 @pytest.fixture(params=[False, True], ids=["", "small steps"], autouse=True)
 def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test with the usual limits, and with small ones that fetch batch by batch."""
+    """Run each test with the usual limits, and with small limits that cause a fetch for each batch."""
     if request.param:
         monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
         monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 150)

@@ -1,4 +1,4 @@
-"""Records deleted at the front of a log: open readers keep their positions, new views start from 0."""
+"""Records deleted at the front of a log: open readers keep their positions, and new views begin at position 0."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def partition() -> MemoryPartition:
 
 
 def remove(partition: MemoryPartition, start: int) -> None:
-    """Move the log start, and delete the segments below it, as retention does."""
+    """Move the log start and delete the segments below it, as retention does."""
     partition.delete_records(Offset(start))
     partition.delete_oldest_segments(start // 30)
 
@@ -30,7 +30,7 @@ def remove(partition: MemoryPartition, start: int) -> None:
 def test_an_old_view_keeps_its_positions_and_a_new_one_counts_afresh(
     partition: MemoryPartition, form: Form, start: int
 ) -> None:
-    """In an old view, deleted bytes are refused and others keep their positions; a new view starts at position 0."""
+    """In an old view, deleted bytes cannot be read and other bytes keep their positions; a new view begins at 0."""
     views = PartitionViews(partition)
     old = views.whole(form)
     before = content(partition, form)
@@ -50,7 +50,7 @@ def test_an_old_view_keeps_its_positions_and_a_new_one_counts_afresh(
 
 
 def test_an_open_reader_is_refused_removed_bytes_it_had_rendered(partition: MemoryPartition) -> None:
-    """A read of deleted bytes fails even if the reader still has them in memory; later bytes are read."""
+    """Reading deleted bytes fails even if the reader still has them in memory; later bytes can be read."""
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
     before = content(partition)
@@ -64,7 +64,7 @@ def test_an_open_reader_is_refused_removed_bytes_it_had_rendered(partition: Memo
 
 
 def test_a_reader_at_the_end_neither_repeats_nor_loses_a_line(partition: MemoryPartition) -> None:
-    """A reader at the end, like `tail -f`, gets each line once while retention deletes what it has read."""
+    """A reader at the end, like `tail -f`, gets each line once while retention deletes lines that it has read."""
     views = PartitionViews(partition)
     view = views.whole(VALUES)
     reader, seen = ViewReader(view), b""
@@ -86,7 +86,7 @@ def remove_all_but_last(partition: MemoryPartition) -> None:
 
 
 def test_the_same_view_is_given_until_data_is_removed(partition: MemoryPartition) -> None:
-    """The same view is returned until records are deleted; appends and rolls do not change it."""
+    """Appends and rolls do not create a new view of a log; deleting records does."""
     views = PartitionViews(partition)
     view = views.whole(VALUES)
     partition.add(b"more")
@@ -114,7 +114,7 @@ def test_a_new_generation_measures_nothing_again(partition: MemoryPartition) -> 
 
 
 def test_all_records_removed_leaves_an_empty_new_view(partition: MemoryPartition) -> None:
-    """If all records are deleted, the old view keeps its size, and both views show new records."""
+    """If all records are deleted, the old view keeps its size, and both views show records appended later."""
     views = PartitionViews(partition)
     old, size = views.whole(VALUES), len(content(partition))
     assert size == old.size
@@ -127,7 +127,7 @@ def test_all_records_removed_leaves_an_empty_new_view(partition: MemoryPartition
 
 
 def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -> None:
-    """A range keeps its positions after a deletion, and refuses deleted bytes."""
+    """After a deletion, a range keeps its positions, and its deleted bytes cannot be read."""
     views = PartitionViews(partition)
     opened: list[tuple[View, bytes, int]] = []
     for whole_is_known in (False, True):
@@ -148,7 +148,7 @@ def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -
 
 
 def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
-    """Deleting a marker at the front removes no bytes, so a reader gets the first one."""
+    """Deleting a marker at the front removes no bytes, so that a reader gets the first byte."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")
@@ -160,7 +160,7 @@ def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
 
 
 def test_views_made_before_segments_were_rewritten_read_on_only(partition: MemoryPartition) -> None:
-    """After a compaction, an old view can only be read on, and a new view is right."""
+    """After a compaction, an old view can only be read on from its position, and a new view is right."""
     views = PartitionViews(partition)
     old = views.whole(VALUES)
     size = old.size

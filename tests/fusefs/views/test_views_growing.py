@@ -1,4 +1,4 @@
-"""Views that grow: sizes after appends, their cost, and views that nobody has measured yet."""
+"""Views that grow: sizes after appends, the cost of sizes, and views that have not been measured yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.model import Offset
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_the_size_follows_every_append(form: Form) -> None:
-    """A view's size is exact after each append and roll."""
+    """The size of a view is exact after each append and roll."""
     partition = MemoryPartition()
     view = PartitionViews(partition).whole(form)
     for number in range(30):
@@ -30,7 +30,7 @@ def test_the_size_follows_every_append(form: Form) -> None:
 
 
 def test_a_size_costs_only_what_was_added() -> None:
-    """After an append, asking for the size reads one batch; without one, nothing."""
+    """After an append, asking for the size reads one batch; asking again reads nothing."""
     partition = MemoryPartition()
     views = PartitionViews(partition)
     view = views.whole(VALUES)
@@ -45,7 +45,7 @@ def test_a_size_costs_only_what_was_added() -> None:
 
 
 def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
-    """A reader at the end, like `tail -f`, gets each record once; reads without new records fetch nothing."""
+    """A reader at the end, like `tail -f`, gets each record once; if there are no new records, it fetches nothing."""
     partition = MemoryPartition()
     view = PartitionViews(partition).whole(VALUES)
     reader, position, seen = ViewReader(view), 0, b""
@@ -62,7 +62,7 @@ def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
 
 
 def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first lines of an unmeasured long log cost one fetch, and asking for its size costs none."""
+    """The first lines of a long unmeasured log require one fetch, and asking for its size requires none."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
     partition = MemoryPartition()
     for number in range(20_000):
@@ -91,7 +91,7 @@ def test_measuring_goes_step_by_step_and_ends_with_the_exact_size() -> None:
 
 
 def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read far into an unmeasured view measures up to its position, and no further."""
+    """A read far into an unmeasured view measures the view only up to the position of the read."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
     monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 1000)
     partition = MemoryPartition()
@@ -135,7 +135,7 @@ def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.Mon
 
 
 def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking for a size does not wait for a thread that measures; it returns the known size."""
+    """Asking for a size does not wait for a thread that is measuring, but returns the size known so far."""
     partition = MemoryPartition()
     partition.add(b"a")
     view = PartitionViews(partition).whole(VALUES)
@@ -162,7 +162,7 @@ def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytes
 def test_records_removed_before_they_were_measured_are_told_when_measuring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After unmeasured records were deleted, `measure` and reads of the old view fail, but its `size` does not."""
+    """If unmeasured records were deleted, `measure` and reads of the old view fail, but its `size` does not."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 0)
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")

@@ -1,4 +1,4 @@
-"""Aborted transactions in views, selectors and links: their records are not shown."""
+"""Views, selectors and links do not show the records of aborted transactions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_whole_view_shows_committed_records_alone(log):
 
 
 def test_read_uncommitted_shows_everything_but_markers(log):
-    """A read_uncommitted view shows all records but no markers."""
+    """A read_uncommitted view shows all records, but no markers."""
     assert b"a0\np1\nc2\na3\na6\n" == whole(log, isolation=Isolation.READ_UNCOMMITTED)
 
 
@@ -65,7 +65,7 @@ def test_the_first_and_the_last_visible_record(log):
 
 
 def test_counting_from_the_end_counts_visible_records(log):
-    """`-1` is the last visible record, even if aborted records follow."""
+    """`-1` is the last visible record, even if records of aborted transactions follow it."""
     place = resolve(parse("-1"), log)
     view = PartitionViews(log).range(VALUES, place.start_offset, place.end_offset)
     view.measure()
@@ -73,7 +73,7 @@ def test_counting_from_the_end_counts_visible_records(log):
 
 
 def test_an_open_transaction_holds_back_what_comes_after(log):
-    """Records from the first one of an open transaction on are shown once it ends."""
+    """Records from the start of an open transaction on are shown after the transaction has ended."""
     made = Transactions()
     made.log.append(batch(b"p0", timestamp=NOW))
     made.write(b"t1", pid=1)
@@ -85,9 +85,9 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
 
 
 def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
-    """Damage in a hidden batch before a range does not affect the range.
+    """Damage in a hidden batch before a range has no effect on the range.
 
-    The measured whole view has no entry between the two, so the range needs an entry of its own.
+    The measured view of the whole log has no entry between the batch and the range, so the range needs its own entry.
     """
     made = Transactions(index_interval_bytes=0)
     made.write(b"hidden", pid=1)
@@ -98,7 +98,7 @@ def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
     assert views.whole(VALUES).measure()
     behind = views.range(VALUES, Offset(2), None)
     data = bytearray(made.on_disk.content("00000000000000000000.log"))
-    data[8] ^= 1  # A byte of the first batch's length.
+    data[8] ^= 1  # This byte belongs to the length of the first batch.
     made.on_disk.write("00000000000000000000.log", bytes(data))
     at = len(b"first\n")
     assert Entry(0, Offset(2)) == behind.place_at(at)
@@ -109,8 +109,8 @@ def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
 def with_damage():
     """A log of ten offsets, with markers at 1, 4 and 8; the tests damage the batches at 2 and 6.
 
-    Offset 0 is aborted, 2 plain, 3 committed, 5 aborted, 6 plain, 7 aborted and 9 plain; all transactions are
-    producer 1's.
+    Offset 0 is aborted, 2 plain, 3 committed, 5 aborted, 6 plain, 7 aborted and 9 plain. Producer 1 wrote all
+    transactions.
     """
     made = Transactions()
     made.write(b"a0", pid=1)
@@ -128,7 +128,7 @@ def with_damage():
 
 @pytest.mark.parametrize("damaged", [(), (2,), (6,), (2, 6)])
 def test_what_is_aborted_stays_so_behind_damage(with_damage, damaged):
-    """After damage, exactly the records of aborted transactions are hidden."""
+    """After a damaged batch, exactly the records of aborted transactions are hidden."""
     fetched = with_damage.read(Offset(0), max_bytes=10**6)
     data = bytearray(fetched.data)
     for header in scan(data):

@@ -1,4 +1,4 @@
-"""Open files whose log lost records that they had shown, in an unclean election."""
+"""Open files of a log that lost records in an unclean election after it had shown them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lose(partition: MemoryPartition, offset: int, *, overtaken: bool = True) -> 
 @FORMS
 @OVERTAKEN
 def test_a_reader_at_the_end_is_stale(form: Form, overtaken: bool) -> None:
-    """A reader that was shown lost records fails, whether new records came or not; a new view is right."""
+    """A reader that got lost records fails, whether new records came or not; a new view is right."""
     partition = partition_with(b"a", b"b", b"c")
     views = PartitionViews(partition)
     view = views.whole(form)
@@ -54,7 +54,7 @@ def test_a_reader_at_the_end_is_stale(form: Form, overtaken: bool) -> None:
 
 @FORMS
 def test_a_reader_that_has_not_come_so_far_reads_up_to_there(form: Form) -> None:
-    """A reader that had not reached the lost records can read the earlier ones again, and then fails."""
+    """A reader that got no lost records can read the earlier records again, and then fails."""
     first = b"a" * FIRST_FETCH_BYTES
     partition = partition_with(first, b"b", b"c")
     reader = ViewReader(PartitionViews(partition).whole(form))
@@ -69,7 +69,7 @@ def test_a_reader_that_has_not_come_so_far_reads_up_to_there(form: Form) -> None
 @FORMS
 @OVERTAKEN
 def test_a_reader_gets_what_stands_before_the_cut(form: Form, overtaken: bool) -> None:
-    """A reader gets the records before the truncation, and then an error, even if it had read nothing before."""
+    """A reader gets the records before the truncation and then an error, even if it had read nothing before."""
     partition = partition_with(b"a" * FIRST_FETCH_BYTES, b"b", b"c", b"d")
     views = PartitionViews(partition)
     left = ViewReader(views.range(form, Offset(0), Offset(2))).read(0, 2 * FIRST_FETCH_BYTES)
@@ -95,7 +95,7 @@ def test_a_range_below_the_cut_reads_on() -> None:
 
 
 def read_on(stream: MergedReader, position: int) -> None:
-    """Read to the end, and check that only the records before the truncation come."""
+    """Read to the end, and check that only the records before the truncation are returned."""
     while stream.reach(position, 1000):
         data = stream.read(position, 1000)
         assert b"" == data.strip(b"a\n")
@@ -106,7 +106,7 @@ def read_on(stream: MergedReader, position: int) -> None:
 
 @OVERTAKEN
 def test_a_merged_stream_is_stale_behind_the_cut(overtaken: bool) -> None:
-    """A merged stream fails after the truncation, also if it is read from its start again."""
+    """A merged stream fails after the truncation, even if it is read from its start again."""
     partition = partition_with(b"a" * 300_000, b"b" * 300_000, b"c")
     stream = MergedReader([MergedRange(partition, Offset(0), Offset(3))], VALUES, Isolation.READ_COMMITTED)
     assert stream.reach(0, 100)

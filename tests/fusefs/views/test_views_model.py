@@ -1,4 +1,4 @@
-"""Views compared with the joined rendering of all records, through random histories of a partition."""
+"""Views compared with the joined rendering of all records, in random histories of a partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Handle:
     form: Form
     reader: ViewReader
     known_end: Offset
-    """The view's end when it was last seen to be measured."""
+    """The end of the view when a check last found the view measured."""
 
 
 class ViewsOfAPartition(RuleBasedStateMachine):
@@ -109,7 +109,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def hide_the_end(self, share: float) -> None:
-        """Begin an open transaction somewhere above the visible end."""
+        """Begin an open transaction at an offset above the visible end."""
         offsets = self.partition.offsets()
         visible_end = offsets.visible_end(self.views.isolation)
         self.partition.last_stable_offset = visible_end + int((offsets.log_end_offset - visible_end) * share)
@@ -231,9 +231,9 @@ TestViewsOfAPartition.settings = settings(stateful_step_count=50)
 
 
 def test_a_range_is_measured_by_itself_when_what_the_whole_needs_is_gone() -> None:
-    """A range with all its records is measured, even if the records just before it were deleted.
+    """A range whose records all exist is measured, even if the records just before the range were deleted.
 
-    Hypothesis found this with seed 1026.
+    Hypothesis found this case with seed 1026.
     """
     state = ViewsOfAPartition()
     state.begin(base_offset=0)

@@ -1,4 +1,4 @@
-"""Views over the real log: rolls, deletion, restarts, damage and times behave as over a partition in memory."""
+"""Views of a real log: rolls, deletion, restarts, damage and times have the same effects as in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Both:
-    """The same records in a real log and in a partition in memory."""
+    """A real log and a partition in memory with the same records."""
 
     def __init__(self, count: int = 400) -> None:
         self.on_disk = LogOnDisk(internal_segment_bytes=4000)
@@ -62,7 +62,7 @@ class Both:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_a_real_log_is_rendered_as_the_double_is(form: Form) -> None:
-    """A view of a real log with many segments equals that of a partition in memory, read in order and at random."""
+    """The view of a real log with many segments equals the view in memory, read in order and at random."""
     both = Both()
     assert len(both.on_disk.log.segments()) > 5
     view = both.views().whole(form)
@@ -89,7 +89,7 @@ def test_growth_is_seen_across_rolls() -> None:
 
 
 def test_retention_removes_bytes_of_old_views_only() -> None:
-    """After retention, old views keep their positions and refuse deleted bytes, and their view files are removed."""
+    """After retention, old views keep their positions but not the deleted bytes; the view files are removed."""
     both = Both()
     views = both.views()
     old = views.whole(VALUES)
@@ -122,7 +122,7 @@ def test_the_log_start_inside_a_batch() -> None:
 
 
 def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a restart nothing is measured again; the view files do not disturb loading the log, clean or not."""
+    """After a restart nothing is measured again; the view files do not disturb loading, whether clean or not."""
     both = Both()
     views = both.views()
     assert views.whole(VALUES).measure()
@@ -141,7 +141,7 @@ def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def damaged_log(at: int) -> tuple[Both, FoundRecord]:
-    """Return a log with a flipped bit in byte `at` of offset 90's batch, and that batch's record before."""
+    """Return a log with a flipped bit in byte `at` of the batch of offset 90, and its record from before the flip."""
     both = Both(100)
     found = found_in(both.on_disk.log, 90)
     name = f"{found.segment_base_offset:020d}.log"
@@ -159,7 +159,7 @@ def found_in(partition: Log | MemoryPartition, offset: int) -> FoundRecord:
 
 @pytest.mark.parametrize("at", [17, 27, 35, 43, 57, 61, 70])
 def test_damage_on_disk_costs_its_batch_alone(at: int) -> None:
-    """A flipped bit in records or header fields affects one batch; the error has file and position."""
+    """A flipped bit in records or header fields damages one batch; the error has file and position."""
     both, found = damaged_log(at)
     before = content(both.double, end=found.batch.base_offset)
     behind = content(both.double, start=found.batch.end_offset)
@@ -176,7 +176,7 @@ def test_damage_on_disk_costs_its_batch_alone(at: int) -> None:
 
 @pytest.mark.parametrize("at", [8, 11, 16, 23])
 def test_damage_by_which_the_log_loses_its_way_costs_no_more_than_its_segment(at: int) -> None:
-    """Damage to a batch's length, magic or last offset affects at most its segment."""
+    """Damage to the length, magic or last offset of a batch affects at most its segment."""
     both, found = damaged_log(at)
     before = content(both.double, end=found.batch.base_offset)
     next_segment = min(base for base in both.on_disk.base_offsets() if base > found.batch.base_offset)

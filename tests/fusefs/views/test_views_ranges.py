@@ -1,4 +1,4 @@
-"""Views of ranges: measured on their own if short, or derived from the measured whole view."""
+"""Views of ranges, measured separately if they are short, or derived from the measured view of the whole log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_range_is_the_rendering_of_its_records(
     whole_is_known: bool,
     direct: int,
 ) -> None:
-    """A range shows exactly its records, inside batches or across segments, derived from the whole view or not."""
+    """A range shows exactly its records, in batches and across segments, with or without the whole view."""
     monkeypatch.setattr(view_module, "DIRECT_OFFSETS", direct)
     views = PartitionViews(partition)
     if whole_is_known:
@@ -76,7 +76,7 @@ def test_a_range_is_clipped_at_the_log_start(partition: MemoryPartition) -> None
 
 
 def test_a_range_of_a_known_log_renders_next_to_nothing() -> None:
-    """If the whole view is measured, the size of a range is computed without rendering its records."""
+    """If the whole view is measured, the size of a range is computed, and its records are not rendered."""
     partition = MemoryPartition()
     for number in range(50_000):
         partition.add(b"a value that is long enough to make a few index entries %d" % number)
@@ -93,7 +93,7 @@ def test_a_range_of_a_known_log_renders_next_to_nothing() -> None:
 
 
 def test_a_short_range_of_an_unknown_log_is_measured_by_itself() -> None:
-    """A short range of an unmeasured log is measured without reading the rest of the log."""
+    """A short range of an unmeasured log is measured, and the log outside the range is not read."""
     partition = MemoryPartition()
     for number in range(50_000):
         partition.add(b"a value that is long enough to fill a long log %d" % number)
@@ -104,7 +104,7 @@ def test_a_short_range_of_an_unknown_log_is_measured_by_itself() -> None:
 
 
 def test_a_range_moves_into_the_whole_once_that_is_known() -> None:
-    """Once the whole view is measured, an open range uses it, and its positions stay."""
+    """After the whole view has been measured, an open range uses it and keeps its positions."""
     partition = MemoryPartition()
     for number in range(80_000):
         partition.add(b"line %d" % number)

@@ -1,4 +1,4 @@
-"""Reading views: every byte at every position, through windows that stay small."""
+"""Reading views: each byte at each position, through small windows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINE = (
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """A partition with three segments of small batches: null and empty values, and newlines inside values."""
+    """A partition with three segments of small batches, with null and empty values, and newlines in values."""
     partition = MemoryPartition()
     for number in range(30):
         partition.add(b"value %d" % number, None, b"", b"a\nb\tc\\", key=b"k%d" % number)
@@ -35,7 +35,7 @@ def partition() -> MemoryPartition:
 
 
 def lines(count: int, *, batch: int) -> MemoryPartition:
-    """Return a partition with `count` numbered lines of 100 bytes, `batch` of them in each batch."""
+    """Return a partition with `count` numbered lines of 100 bytes, `batch` lines in each batch."""
     partition = MemoryPartition()
     for first in range(0, count, batch):
         text = b"".join(b"%07d" % number + LINE[7:] for number in range(first, first + batch))
@@ -49,7 +49,7 @@ def lines(count: int, *, batch: int) -> MemoryPartition:
 def test_a_view_is_the_concatenation_of_its_records(
     partition: MemoryPartition, form: Form, step: int
 ) -> None:
-    """A view is the joined rendering of its records, in each form and by reads of any size; its size is exact."""
+    """A view is the joined rendering of its records, in each form and with any read size; its size is exact."""
     view = PartitionViews(partition).whole(form)
     expected = content(partition, form)
     assert expected == read_all(view, step=step)
@@ -67,7 +67,7 @@ def test_any_range_read_by_a_new_reader_is_that_of_the_whole(partition: MemoryPa
 
 
 def test_reads_at_and_beyond_the_end_are_empty(partition: MemoryPartition) -> None:
-    """A read at or after the end is empty, and a read across the end is short."""
+    """A read at or after the end returns no data, and a read across the end is short."""
     view = PartitionViews(partition).whole(VALUES)
     reader = ViewReader(view)
     assert b"" == reader.read(view.size, 10)
@@ -90,7 +90,7 @@ def test_a_read_may_begin_at_any_position(partition: MemoryPartition) -> None:
 
 
 def test_a_log_that_starts_inside_a_batch_shows_that_batch_in_part(partition: MemoryPartition) -> None:
-    """If the log starts inside a batch, the view starts with the first remaining record."""
+    """If the log starts inside a batch, the view begins with the first record that remains."""
     for start in range(9):
         partition.delete_records(Offset(start))
         view = PartitionViews(partition).whole(VALUES)
@@ -126,7 +126,7 @@ def test_nothing_above_the_visible_end_is_shown(partition: MemoryPartition) -> N
 
 
 def test_reading_on_renders_and_fetches_everything_once() -> None:
-    """Reading a view in small steps fetches each batch once."""
+    """If a view is read in small steps, each batch is fetched once."""
     partition = lines(16_000, batch=160)
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
     position = 0
@@ -138,12 +138,12 @@ def test_reading_on_renders_and_fetches_everything_once() -> None:
 
 @pytest.mark.parametrize("step", [4096, 100_000, 131_072, 2**20])
 def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
-    """For a sequential reader each read lies in one window, whatever its size, so that no bytes are copied together."""
+    """For a sequential reader each read is in one window, whatever its size, so that no bytes must be joined."""
     partition = lines(60_000, batch=160)
     view = PartitionViews(partition).whole(VALUES)
     reader, expected, position = ViewReader(view), content(partition), 0
     while part := reader.read(position, step):
-        # `view.size` may be too small here: it measures only as long as that is quick, and uncompiled code is
+        # `view.size` may be too small here, because it only measures for a short time and uncompiled code is
         # slow.
         assert (min(step, len(expected) - position), True) == (len(part), isinstance(part, memoryview))
         assert expected[position : position + step] == bytes(part)
@@ -152,7 +152,7 @@ def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
 
 
 def test_what_is_not_plain_is_read_among_what_is() -> None:
-    """Batches with headers or compression, and markers, can be read among plain ones by reads of any size."""
+    """Compressed batches, batches with headers, and markers can be read among plain batches, with any read size."""
     partition = MemoryPartition()
     for number in range(300):
         value = b"%d " % number * 100
@@ -170,7 +170,7 @@ def test_what_is_not_plain_is_read_among_what_is() -> None:
 
 
 def test_a_random_read_fetches_little_around_its_place() -> None:
-    """A read at a random position renders at most 64 KiB before it, and its fetch is bounded."""
+    """A read at a random position renders at most 64 KiB before the position, and its fetch is limited."""
     partition = lines(100_000, batch=20)
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
@@ -184,7 +184,7 @@ def test_a_random_read_fetches_little_around_its_place() -> None:
 
 
 def test_readahead_that_overtakes_is_served_without_starting_over() -> None:
-    """Two requests in the wrong order, as the kernel's readahead sends them, fetch nothing twice."""
+    """Two read requests in the wrong order, as the kernel's readahead sends them, fetch nothing twice."""
     partition = lines(20_000, batch=160)
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
@@ -224,7 +224,7 @@ def test_a_single_record_larger_than_the_window_is_read_whole() -> None:
 
 
 def test_a_hundred_thousand_one_record_batches_are_one_file() -> None:
-    """A view of 100,000 batches of one record, as a shell's appends make them, is exact and has a small index."""
+    """A view of 100,000 batches of one record, as appends of a shell make them, is exact and has a small index."""
     partition = MemoryPartition()
     encoded = encode_lines(LINE, timestamp=1)[0]
     for _ in range(100_000):
@@ -237,7 +237,7 @@ def test_a_hundred_thousand_one_record_batches_are_one_file() -> None:
 
 
 def test_large_keys_do_not_hide_small_values_far_from_an_index_entry() -> None:
-    """Batches with large keys and small values get enough index entries for a read to be bounded."""
+    """Batches with large keys and small values have enough index entries to limit a read."""
     partition = MemoryPartition()
     for _ in range(64):
         partition.add(b"v", key=b"k" * 100_000)
@@ -249,7 +249,7 @@ def test_large_keys_do_not_hide_small_values_far_from_an_index_entry() -> None:
 
 
 def test_memory_stays_flat_while_a_view_is_read() -> None:
-    """Reading a view of many windows needs the memory of a few."""
+    """Reading a view of many windows needs memory for only a few windows."""
     partition = lines(200_000, batch=1000)
     view = PartitionViews(partition).whole(JSON)
     reader, position = ViewReader(view), 0
@@ -265,7 +265,7 @@ def test_memory_stays_flat_while_a_view_is_read() -> None:
 
 
 def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -> None:
-    """Two readers of one view have positions of their own."""
+    """Two readers of one view have separate positions."""
     view = PartitionViews(partition).whole(KV)
     expected = content(partition, KV)
     first, second = ViewReader(view), ViewReader(view)
@@ -277,7 +277,7 @@ def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -
 def test_an_offset_the_log_denies_is_told_as_deleted(
     partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the log start moves between the lookup and the read, the read raises SegmentDeletedError."""
+    """If the log start moves after the lookup and before the read, the read raises SegmentDeletedError."""
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
 
     def deny(offset: int, **_: object) -> None:
