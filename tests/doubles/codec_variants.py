@@ -51,7 +51,7 @@ def gzip_member(data: bytes, flags: int = 0, extra: bytes = b"", header_crc: boo
 
 
 def _stored_member(data: bytes, blocks: int) -> bytes:
-    """Return a gzip member of stored blocks: `blocks` empty ones, then one with `data`."""
+    """Return a gzip member of `blocks` empty stored blocks and one stored block with `data`."""
     length = struct.pack("<HH", len(data), len(data) ^ 0xFFFF)
     body = b"\x00\x00\x00\xff\xff" * blocks + b"\x01" + length + data
     return gzip_member(b"")[:10] + body + struct.pack("<II", zlib.crc32(data), len(data))

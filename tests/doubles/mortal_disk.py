@@ -24,7 +24,7 @@ class End(Enum):
     POWER_LOSS_KEEPING_NOTHING = "power loss that keeps nothing"
 
     def of(self, disk: SimulatedDisk) -> None:
-        """Change the disk's content to what is left of it after this event."""
+        """Change the disk's content to the content that is left after this event."""
         disk.crash(keep=_SHARES[self])
 
     def __str__(self) -> str:

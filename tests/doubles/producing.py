@@ -29,7 +29,7 @@ def values(client, topic, partition=0):
 
 
 class Unfetched(Connection):
-    """A connection on which every fetch fails, so that an engine learns offsets only from its own appends' answers."""
+    """A connection on which every fetch fails, so that an engine learns offsets only from answers to its appends."""
 
     def call(self, api, request, **how):
         if api is FETCH:

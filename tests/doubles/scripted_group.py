@@ -1,4 +1,4 @@
-"""A group with one member. A test sets the partitions that the member holds, and sees what the member did."""
+"""A group with one member. A test sets the partitions that the member holds, and checks the member's calls."""
 
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ def test_only_measure_recomputes_a_view_from_a_better_measure():
     assert 2 * 30_001 + 2 * (DIRECT_OFFSETS - 1) == part.size
 
 
-def test_what_counts_nothing_itself_leaves_the_event_loop():
+def test_leave_event_loop_raises_only_in_the_event_loop():
     """In the event loop, `leave_event_loop` raises ThreadNeededError; elsewhere it has no effect."""
     leave_event_loop()
     with Allowance(1, inline=False):

@@ -48,7 +48,7 @@ async def put(orders: MountClient, *batches: bytes) -> None:
         await orders.append("orders/0/log.batch", bytes(batch))
 
 
-async def test_what_takes_little_is_done_at_once(threads):
+async def test_a_cheap_call_runs_in_the_event_loop(threads):
     """A cheap call runs immediately, in the event loop's thread, with an allowance of INLINE_BYTES."""
     seen = []
     assert "done" == await BlockingCalls().run_inline_or_in_thread(lambda: seen.append(current()) or "done")
@@ -56,7 +56,7 @@ async def test_what_takes_little_is_done_at_once(threads):
     assert current() is None
 
 
-async def test_what_takes_more_is_begun_again_in_a_thread(threads):
+async def test_an_expensive_call_is_repeated_in_a_thread(threads):
     """A call that raises ThreadNeededError is repeated in a thread with a larger allowance, and may return or raise."""
 
     def call():

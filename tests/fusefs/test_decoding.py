@@ -66,7 +66,7 @@ async def test_a_framed_payload_shows_as_its_value_with_the_id_of_its_schema(sho
     assert [["AAAAAAf/", 7]] == undecoded
 
 
-async def test_an_id_of_another_context_of_the_registry_hides_none(shop: MountClient):
+async def test_an_id_in_another_context_of_the_registry_hides_no_schema(shop: MountClient):
     """A record is decoded with the schema of its subject, even if another context of the registry uses its ID."""
     await shop.append("_schemas/0/log.json", registered(":.staging:users-value", 1, 7, "string"))
     await shop.append("_schemas/0/log.json", registered(":.eu:users-key", 1, 7, "int"))
@@ -144,7 +144,7 @@ async def test_an_open_file_stays_as_it_is_when_its_schema_comes(shop: MountClie
     assert after == await shop.cat("orders/0/0-8.avro.json") == await shop.cat("orders/log.avro.json")
 
 
-async def test_who_opens_one_waits_little_for_its_size(shop: MountClient, monkeypatch):
+async def test_open_measures_a_decoded_file_for_a_short_time(shop: MountClient, monkeypatch):
     """open(2) measures a decoded file for at most `stat_seconds`, a `.json` file for at most `open_seconds`."""
     waited: list[float] = []
     measure = type(shop.context.measuring).measure
@@ -173,7 +173,7 @@ async def test_a_log_goes_on_growing_in_place_while_schemas_are_known(shop: Moun
     assert node is shop.lookup("orders/0/3-.avro.json")
 
 
-async def test_who_follows_is_shown_what_is_known_by_then(shop: MountClient):
+async def test_follow_decodes_with_schemas_registered_before_the_read(shop: MountClient):
     """A reader of `follow` gets a decoded record if the schema is registered before the read."""
     await shop.append("orders/0/log.json", line(framed(20, b"\x06")))
     assert (await shop.cat("orders/0/log.avro.json")).endswith(b'"payload_schema_id":20}\n')

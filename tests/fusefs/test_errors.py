@@ -156,8 +156,8 @@ def test_every_row_of_the_table_is_tried():
         (FileError(Refusal.NOT_FOUND, "offsets 0 to 3 exist", reported=True), True),
     ],
 )
-def test_what_leaves_a_line_for_people(error: Exception, reported: bool):
-    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are reported, and errors that are raised with `reported`."""
+def test_which_errors_are_reported(error: Exception, reported: bool):
+    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are reported, and so are errors that are raised with `reported`."""
     assert file_error(error).reported is reported
 
 

@@ -84,7 +84,7 @@ def test_times_are_milliseconds_rounded_up(text: str, expected: int) -> None:
         "then",
     ],
 )
-def test_what_is_no_time_by_the_grammar_is_refused(text: str) -> None:
+def test_other_spellings_of_times_are_refused(text: str) -> None:
     """Other spellings of ISO 8601, non-ASCII digits and impossible dates are refused."""
     with pytest.raises(TimeError):
         parse_time(text)

@@ -83,7 +83,7 @@ def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, tmp_pa
 @pytest.mark.parametrize(
     ("own", "said", "kept"), [("producer", "gzip", 1), ("lz4", "gzip", 3), ("lz4", "none", 3)]
 )
-def test_lines_are_compressed_as_is_said(topicfs, own, said, kept):
+def test_lines_are_compressed_by_option_or_topic(topicfs, own, said, kept):
     """`--compression` applies if the topic lets producers choose the codec; otherwise the topic's codec is used."""
     topicfs("topics", "create", "orders", "--config", f"compression.type={own}")
     assert 0 == topicfs("append", "--compression", said, "orders/0", stdin=b"one\n" * 100).status
@@ -156,7 +156,7 @@ def test_a_topic_copies_through_json(orders):
     assert lines == orders("cat", "copy/0/log.json").output.replace(b'"copy"', b'"orders"')
 
 
-def test_a_topics_own_door_spreads_by_key(topicfs):
+def test_lines_for_a_whole_topic_are_spread_by_key(topicfs):
     """Lines for a whole topic are spread by Kafka's partitioner: lines with equal keys go to the same partition."""
     topicfs("topics", "create", "clicks", "--partitions", "3")
     lines = b"".join(b"user%d\tclick\n" % (number % 10) for number in range(100))
@@ -179,7 +179,7 @@ def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
     assert b"" == topicfs("cat", "orders/0").output
 
 
-def test_a_pipe_with_a_bad_line_says_what_it_kept(topicfs):
+def test_a_bad_line_in_a_pipe_is_reported_with_the_lines_appended(topicfs):
     """At a bad line on standard input the append stops, and the error says how many lines were appended before."""
     topicfs("topics", "create", "orders")
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
@@ -244,7 +244,7 @@ def test_a_record_too_large_is_refused(topicfs):
         ),
     ],
 )
-def test_what_does_not_exist_is_said_in_one_line(orders, words, message):
+def test_a_missing_name_gives_one_line(orders, words, message):
     """A name that does not exist gives one line on standard error and exit status 1, but no traceback."""
     ran = orders(*words)
     lines = ran.errors.decode().splitlines()
@@ -466,7 +466,7 @@ def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
     assert b"" == orders("cat", "orders/0/1-2.batch").output
 
 
-def test_what_is_no_batch_is_refused(topicfs, tmp_path):
+def test_a_file_that_is_not_batches_is_refused(topicfs, tmp_path):
     """A file that contains anything but batches, or an incomplete batch, is refused completely."""
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0", stdin=b"one\n")
@@ -484,7 +484,7 @@ def test_what_is_no_batch_is_refused(topicfs, tmp_path):
 
 
 def test_a_range_of_a_brokers_directory_ends_at_a_damaged_batch_too(damaged, directory):
-    """A range in a broker's directory is printed up to a damaged batch, too."""
+    """`cat` of a range in a broker's directory prints the records before a damaged batch."""
     (directory / TOPIC_SETTINGS).unlink()
     assert b"mode foreign\n" in damaged("cat", "@status").output
     ran = damaged("cat", "orders/0/0-4")

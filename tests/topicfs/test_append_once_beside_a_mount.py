@@ -117,7 +117,7 @@ def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
     assert "one two three four five" == " ".join((mnt / "orders/0/log").read_text().split())
 
 
-def test_a_line_that_is_no_progress_of_a_producer_is_refused(orders, mnt, directory):
+def test_an_invalid_line_of_producers_is_refused(orders, mnt, directory):
     """An invalid line written to `@producers` fails with EINVAL and a reason, or EMSGSIZE; nothing is stored."""
     Path("lines").write_text("four\n")
     assert 0 == orders("append", "--producer", "p", "orders/0", "lines").status

@@ -113,7 +113,7 @@ def test_a_pipe_says_how_many_lines_were_appended(topicfs, disk):
 
 @pytest.mark.fuse
 @pytest.mark.parametrize("more", [(), ("--compression", "none")])
-def test_a_full_disk_below_a_mount_is_told_to_the_line(topicfs, disk, source, more):
+def test_on_a_full_disk_the_error_counts_the_stored_lines_through_a_mount(topicfs, disk, source, more):
     """Through a mount, the error has the number of stored lines, whether the daemon or the command encodes them."""
     data, mnt = disk / "data", disk.parent / "mnt"
     mnt.mkdir()

@@ -167,7 +167,7 @@ def test_a_group_that_no_mount_has_is_not_reset(orders, mnt):
 
 
 def test_a_group_is_not_taken_for_a_topic(orders, mnt):
-    """A group is not mistaken for a topic, even if its name is that of a partition or of a file of a topic."""
+    """A group is not mistaken for a topic, even if its name looks like a partition or a file of a topic."""
     for name in ("@groups/5", "@groups/replicas", "@queues/6"):
         (mnt / name).mkdir()
     assert (0, b"", b"nothing is offline\n") == orders("topics", "online")

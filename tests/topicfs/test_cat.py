@@ -140,7 +140,7 @@ def test_paths_are_those_of_a_shell(clicks):
         ("clicks/follow.kv", "clicks/follow.kv: waits for records without end; "),
     ],
 )
-def test_what_cannot_be_read_says_why(clicks, path, message):
+def test_a_path_that_cannot_be_read_prints_the_cause(clicks, path, message):
     """If a path cannot be read, `cat` prints one line with path and cause, but no records, and ends with status 1."""
     ran = clicks("cat", path)
     assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
@@ -162,7 +162,7 @@ def test_a_directory_of_many_names_is_not_listed_whole(topicfs):
 
 
 def test_follow_takes_a_partition(clicks):
-    """`--follow` requires a partition, and a file of it that grows."""
+    """`--follow` requires a partition, or a file of a partition that grows."""
     ran = clicks("cat", "--follow", "clicks/log")
     assert (1, True) == (ran.status, b"add a partition" in ran.errors)
     ran = clicks("cat", "--follow", "clicks/0/start")

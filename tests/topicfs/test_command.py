@@ -104,7 +104,7 @@ def test_the_version_is_the_distributions(topicfs):
         (("dump",), "topicfs: give a file to dump"),
     ],
 )
-def test_what_is_not_understood_is_one_line(topicfs, words, line):
+def test_a_usage_error_is_one_line(topicfs, words, line):
     """A usage error is reported in one line that points to the command's help; the status is 2."""
     ran = topicfs(*words)
     assert ran.errors.decode().startswith(line)
@@ -263,14 +263,14 @@ def test_explain_of_a_range_looks_up_both_its_ends(topicfs, name, meaning, targe
         ("g-none", "add a partition"),
     ],
 )
-def test_explain_of_nothing_says_what_there_is(topicfs, place, message):
+def test_explain_of_a_missing_record_names_the_existing_offsets(topicfs, place, message):
     """`explain` of a missing record prints one line that names the existing offsets; its status is 1."""
     ran = topicfs("explain", "--data", str(LOG_DIRS), place)
     assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
     assert message in ran.errors.decode()
 
 
-def test_an_error_nobody_expected_is_one_line_too(topicfs, monkeypatch):
+def test_an_unexpected_error_is_one_line(topicfs, monkeypatch):
     """An unexpected exception is reported in one line that mentions --debug."""
 
     def fail(*_: object, **__: object) -> None:
@@ -283,7 +283,7 @@ def test_an_error_nobody_expected_is_one_line_too(topicfs, monkeypatch):
     assert (1, expected) == (ran.status, ran.errors.decode())
 
 
-def test_a_plain_error_without_words_still_says_something():
+def test_an_exception_without_a_text_is_reported_by_its_type():
     """An exception without a text is reported by the name of its type."""
     from topicfs.main import describe
 
@@ -385,7 +385,7 @@ WANT_ONE = [
         *(f"topics create t --data {given}" for given in ("file", "folder", "data/orders-0")),
     ],
 )
-def test_what_is_no_data_directory_is_an_error_and_stays_as_it_was(places, tmp_path, words):
+def test_a_path_that_is_not_a_data_directory_is_an_error(places, tmp_path, words):
     """If a path is not a data directory, a command fails with one line, and creates nothing."""
     before = sorted(tmp_path.rglob("*"))
     ran = places(*words.split())
@@ -446,7 +446,7 @@ def test_what_is_missing_or_damaged_ends_with_a_status(places, words):
 
 
 @pytest.mark.parametrize("given", ["file", "folder", "data/orders-0", "damaged"])
-def test_a_mount_of_what_is_no_data_directory_ends_with_a_line(places, tmp_path, given):
+def test_mounting_a_path_that_is_not_a_data_directory_prints_one_line(places, tmp_path, given):
     """A mount of a path that is not a data directory, background or not, prints one line and creates nothing."""
     del places
     before = sorted(tmp_path.rglob("*"))

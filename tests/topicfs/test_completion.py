@@ -131,7 +131,7 @@ def test_directories_are_offered_by_the_shell_itself(data: Path) -> None:
     assert "compopt -o dirnames" in offered("bash", BASH, "topicfs cat --data da", data)[1]
 
 
-def test_what_goes_wrong_offers_nothing(topicfs, directory: Path) -> None:
+def test_an_error_offers_no_completions(topicfs, directory: Path) -> None:
     """If completion fails, it offers nothing, and prints nothing into the edited line."""
     for line in ("topicfs cat ", "topicfs groups describe ", "topicfs cat --data kafka://127.0.0.1:1 "):
         assert ([], "") == offered("bash", BASH, line, directory)

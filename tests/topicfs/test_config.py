@@ -184,7 +184,7 @@ def test_settings_are_set_and_removed(orders):
         (("orders", "--config", "missing"), 1, "missing: No such file"),
     ],
 )
-def test_what_cannot_be_set_is_one_line_and_changes_nothing(orders, words, status, message):
+def test_an_invalid_setting_is_one_line_and_changes_nothing(orders, words, status, message):
     """If one setting of a call is invalid, no setting is changed, and the error is reported in one line."""
     ran = orders("config", *words)
     assert (status, b"") == (ran.status, ran.output)

@@ -70,7 +70,7 @@ def test_a_registry_is_asked_with_its_password_from_a_file_or_a_variable(shop, t
         (("--schema-registry", "http://host", "--schema-registry-auth", "bad"), b"no line USER:PASSWORD"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(shop, options, reason, tmp_path):
+def test_invalid_options_of_a_registry_are_refused(shop, options, reason, tmp_path):
     """Invalid options of a registry are refused with one line, which does not contain the password."""
     (tmp_path / "auth").write_text("user:secret")
     (tmp_path / "bad").write_text("secret")

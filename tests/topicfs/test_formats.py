@@ -165,7 +165,7 @@ def test_an_empty_partition_is_an_empty_file_of_its_format(topicfs):
         (("clicks/log", "--format", "csv", "--group", "g"), 2, "--group cannot be combined with --format"),
     ],
 )
-def test_what_cannot_be_printed_is_said(clicks, words, status, error):
+def test_an_invalid_format_or_path_prints_valid_values(clicks, words, status, error):
     """For an invalid format or path, one line with the valid values is printed."""
     ran = clicks("cat", *words)
     assert status == ran.status
@@ -181,7 +181,7 @@ def test_without_pyarrow_the_extra_is_named(clicks, monkeypatch):
     assert b"0\n1\n2\n" == clicks("cat", "clicks/0", "--format", r"%o\n").output
 
 
-def test_at_a_damaged_batch_what_stands_before_it_is_printed(orders, directory):
+def test_the_records_before_a_damaged_batch_are_printed(orders, directory):
     """`cat --format` prints the records before a damaged batch and then the error; its status is 1."""
     orders("append", "orders/0", stdin=b"damaged\n")
     segment = directory / "orders-0" / "00000000000000000000.log"

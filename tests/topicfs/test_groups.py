@@ -1,4 +1,4 @@
-"""`topicfs groups`, whose words are those of kafka-consumer-groups, without a daemon."""
+"""`topicfs groups` without a daemon; its options and columns have the names of kafka-consumer-groups."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_dry_run_changes_nothing(orders: Topicfs):
         (("--topic", "orders", "--by-duration", "1 day"), "write a duration as"),
     ],
 )
-def test_bad_words(orders: Topicfs, words: tuple[str, ...], reason: str):
+def test_invalid_options_change_nothing(orders: Topicfs, words: tuple[str, ...], reason: str):
     """Invalid options are reported in one line that gives the reason, and change nothing."""
     ran = orders("groups", "reset", "g", *words)
 
@@ -168,7 +168,7 @@ def test_reading_as_a_member(orders: Topicfs):
         (("a", "b"), "needs exactly one path"),
     ],
 )
-def test_what_a_group_does_not_read(orders: Topicfs, words: tuple[str, ...], reason: str):
+def test_a_path_that_a_group_cannot_read_is_an_error(orders: Topicfs, words: tuple[str, ...], reason: str):
     """For a path that a group cannot read, the command fails and prints the reason."""
     ran = orders("cat", "--group", "g", *words)
 
@@ -228,7 +228,9 @@ def test_a_queue_without_its_topic_is_described(orders: Topicfs):
         ),
     ],
 )
-def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tuple[str, ...], reason: str):
+def test_a_command_for_the_wrong_kind_of_group_changes_nothing(
+    orders: Topicfs, words: tuple[str, ...], reason: str
+):
     """A command for the wrong kind of group, or with an unknown group among others, is refused at its start."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
@@ -240,7 +242,7 @@ def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tupl
     assert before == (described(orders, "g"), described(orders, "jobs"))
 
 
-def test_records_of_queues_are_no_aborted_upgrade(orders: Topicfs, caplog: pytest.LogCaptureFixture):
+def test_records_of_queues_cause_no_warnings(orders: Topicfs, caplog: pytest.LogCaptureFixture):
     """Records of queues in __consumer_offsets cause no warnings about unknown records."""
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     assert 0 == orders("groups", "list").status

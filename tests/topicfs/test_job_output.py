@@ -120,7 +120,7 @@ def test_the_bar_follows_while_a_job_runs(monkeypatch):
     assert {"completed": 1, "total": 4, "status": "1 of 4 tasks"} == screen.updates[0]
 
 
-def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
+def test_a_failing_bar_does_not_stop_the_job(monkeypatch):
     """If the progress cannot be read, the bar stops and the job continues."""
     asked = threading.Event()
 
@@ -139,7 +139,7 @@ def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
     assert [] == screen.updates
 
 
-def test_without_a_terminal_nobody_looks(monkeypatch):
+def test_without_a_terminal_no_thread_is_started(monkeypatch):
     """Without a terminal, no thread is started to update a progress bar."""
     monkeypatch.setattr(drawing, "ProgressReader", None)
     before = set(threading.enumerate())

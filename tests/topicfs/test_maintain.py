@@ -213,7 +213,7 @@ def as_a_program(*words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize("time", ["the day before", "2026-13-01", ""])
-def test_a_time_that_is_none_is_misuse(orders, time):
+def test_an_invalid_time_is_a_usage_error(orders, time):
     """An invalid time is a usage error."""
     refused = orders("maintain", "data", "--now", time)
     assert 2 == refused.status

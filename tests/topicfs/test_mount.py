@@ -103,7 +103,7 @@ def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
         ("--log-format", "xml", "is not one of"),
     ],
 )
-def test_what_is_no_account_mask_or_form_is_a_misuse(topicfs, asked, option, value, reason):
+def test_an_invalid_account_mask_or_format_is_a_usage_error(topicfs, asked, option, value, reason):
     """An invalid account, mask or format is a usage error that names the value, and nothing is mounted."""
     ran = topicfs("mount", option, value, "data", "mnt")
     assert (2, []) == (ran.status, asked)
@@ -146,7 +146,7 @@ def test_directories_of_the_file(topicfs, asked, lines):
 
 
 @pytest.mark.parametrize("places", [[], ["mnt"], ["a", "b", "mnt"]])
-def test_places_that_are_no_mount_are_a_misuse(topicfs, asked, places):
+def test_a_wrong_number_of_places_is_a_usage_error(topicfs, asked, places):
     """If no file names directories, the command requires exactly two places."""
     ran = topicfs("mount", *places)
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
@@ -207,7 +207,7 @@ def test_unmounting_what_is_not_mounted_is_one_line(topicfs):
 
 
 @pytest.mark.parametrize("address", ["", "host", "1:2:3", "65536"])
-def test_an_address_that_is_none_is_a_misuse(topicfs, asked, address):
+def test_an_invalid_address_is_a_usage_error(topicfs, asked, address):
     """An invalid --metrics address is a usage error."""
     ran = topicfs("mount", "--metrics", address, "data", "mnt")
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)

@@ -43,7 +43,9 @@ def test_options_of_mount_become_those_of_the_command(arguments: list[str], expe
         ("\x1b[2J\nforged", r"\x1b[2J\nforged: not an option of a mount"),
     ],
 )
-def test_what_is_no_option_is_said(options: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_is_one_line_of_error(
+    options: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """For an unknown option one line of error is printed, with mount(8)'s exit status for wrong usage."""
     assert 1 == helped(["data", "mnt", "-o", options])
     output, errors = capsys.readouterr()

@@ -48,7 +48,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missin
     assert b"topicfs: Spark is not installed here; get it with: pip install 'topicfs[spark]'\n" == ran.stderr
 
 
-def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
+def test_a_missing_directory_is_reported_before_spark_starts(topicfs):
     """A missing data directory is an error before Spark starts."""
     ran = topicfs("pipeline", "replay", "orders", "copy")
     assert 1 == ran.status
@@ -67,7 +67,7 @@ def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
         ("report nosuch", "nosuch: no such topic; there are orders"),
     ],
 )
-def test_a_topic_that_is_not_there_is_told_before_spark_is_started(orders, monkeypatch, words, message):
+def test_a_missing_topic_is_reported_before_spark_starts(orders, monkeypatch, words, message):
     """If a topic is missing, one line of error is printed before Spark starts, and no folder is created."""
     monkeypatch.setattr(run, "job_session", None)
     ran = orders("pipeline", *words.split())
@@ -103,7 +103,7 @@ def test_every_job_says_where_spark_may_run(topicfs, job):
     assert "--json" in text
 
 
-def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
+def test_an_invalid_setting_is_reported_before_spark_starts(orders):
     """An invalid --conf is a usage error, which is reported before Spark starts."""
     orders("topics", "create", "copy")
     for setting in ("spark.executor.memory", "cores=2"):
@@ -112,7 +112,7 @@ def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
         assert f"--conf: expected spark.NAME=VALUE, got {setting}".encode() in ran.errors
 
 
-def test_an_archive_that_is_none_is_told_before_spark_is_started(topicfs):
+def test_a_missing_archive_is_reported_before_spark_starts(topicfs):
     """A missing archive is an error before Spark starts."""
     ran = topicfs("pipeline", "restore", "./nothing")
     assert 1 == ran.status
@@ -140,6 +140,6 @@ def test_help_names_the_jobs(topicfs):
         ),
     ],
 )
-def test_of_sparks_errors_one_line_is_told(text, cause):
+def test_an_error_of_spark_is_reduced_to_one_line(text, cause):
     """Of an error of Spark one line is printed: topicfs's line if there is one, else the first line with a cause."""
     assert cause == cause_of(Exception(text))

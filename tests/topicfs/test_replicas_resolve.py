@@ -197,7 +197,7 @@ def test_a_directory_that_is_not_named_is_not_kept(forked):
     assert b"c: is not one of a, b" in ran.errors
 
 
-def test_of_two_logs_that_are_damaged_the_one_can_be_kept_that_is_damaged_later(topicfs):
+def test_the_log_that_is_damaged_later_can_be_kept(topicfs):
     """If both logs are damaged, the log whose damage begins later can be kept."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
@@ -245,7 +245,7 @@ def test_damage_in_front_of_where_they_part_is_passed_over(topicfs, damage, whic
 
 
 def test_a_damaged_log_is_not_kept_unseen(topicfs):
-    """If the kept log is damaged at the fork, it cannot be compared, and the error says so; the other can be kept."""
+    """If the kept log is damaged at the fork, the error says that it cannot be compared; the other log can be kept."""
     log = [one for one in forked_in_segments() if int(one.stem) <= 9][-1]
     os.truncate(log, 10)
     before = files(A, B)
@@ -354,7 +354,7 @@ def test_a_directory_that_was_not_named_has_forked_still(topicfs):
 
 
 def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topicfs):
-    """If no replica is in sync, the kept replica leads by an unclean election, and the other is truncated to it."""
+    """If no replica is in sync, the kept one leads by an unclean election, and the other replica is truncated."""
     three = three_without_the_leader()
     started(*three, left_out=(B,)).close()
     for one in (A, three[2]):

@@ -89,7 +89,7 @@ def lines(places: list[Path]) -> list[str]:
         return read_lines(engine.partition(*ORDERS))
 
 
-def test_what_went_on_apart_is_refused_and_named(disks: list[Path]) -> None:
+def test_a_fork_is_refused_by_the_names_of_its_directories(disks: list[Path]) -> None:
     """Directories that were written to independently are refused by name, and none of them can be written to alone."""
     places = forked(disks, appending(*map(str, range(200))), lambda _: None)
     for number in range(3):
@@ -142,7 +142,7 @@ def test_a_disk_that_takes_nothing_changes_nothing(topicfs, disks: list[Path], h
     assert ["common", "a"] == lines(places)
 
 
-def test_two_forks_end_at_once_and_what_is_saved_can_be_appended(topicfs, disks: list[Path]) -> None:
+def test_two_directories_can_be_given_up_and_their_records_appended(topicfs, disks: list[Path]) -> None:
     """One command gives up two directories, and the saved records of both directories can be appended."""
     places = forked(disks, appending("a"), appending("b1", "b2"), appending("c"))
     saved = disks[0] / "saved"

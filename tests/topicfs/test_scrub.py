@@ -44,7 +44,7 @@ def test_nothing_is_damaged(two):
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_what_is_damaged_in_one_is_healed_from_the_other(two, name):
+def test_damage_in_one_directory_is_repaired_from_the_other(two, name):
     """Damage in one directory is repaired from the other, and one line reports it; `check` then finds nothing."""
     flip(name / LOG)
     ran = two("scrub", BOTH)
@@ -55,7 +55,7 @@ def test_what_is_damaged_in_one_is_healed_from_the_other(two, name):
     assert 0 == two("check", BOTH).status
 
 
-def test_what_no_replica_has_is_left(two):
+def test_damage_in_all_replicas_stays(two):
     """Damage in all replicas is left as it is, with exit status 1."""
     for name in ("a", "b"):
         flip(name / LOG)
@@ -132,7 +132,7 @@ def test_what_was_found_before_an_interruption_counts(two):
     assert b"3 damaged left, 0 bytes read" in ran.errors
 
 
-def test_the_rest_of_a_scrub_that_passed_partitions_over_is_not_enough(two):
+def test_a_scrub_that_skipped_partitions_is_not_continued(two):
     """If a daemon's scrub skipped partitions, it is not continued: the command reads everything from the start."""
     position = {"version": 1, "began": 1, "ended": None, "partition": "zebras-0", "offset": 0, "whole": False}
     for name in ("a", "b"):
@@ -148,7 +148,7 @@ def test_directories_that_somebody_owns_are_left_to_their_owner(two):
     assert b"topicfs scrub MOUNTPOINT" in ran.errors
 
 
-def test_no_data_directory_is_no_success(topicfs):
+def test_a_missing_directory_is_an_error_and_not_created(topicfs):
     """A missing directory is an error, and is not created."""
     ran = topicfs("scrub", "nothing-here")
     assert 1 == ran.status

@@ -27,7 +27,7 @@ from topicfs.terminal import THEME
         ("cat orders/0 --isolatoin x", "Did you mean '--isolation'?"),
     ],
 )
-def test_what_looks_like_a_known_name_is_said(orders, words, hint):
+def test_a_similar_name_is_suggested(orders, words, hint):
     """If a topic, file, setting or option is misspelled, the error suggests the similar name."""
     ran = orders(*words.split())
     assert 0 != ran.status
@@ -36,7 +36,7 @@ def test_what_looks_like_a_known_name_is_said(orders, words, hint):
 
 
 @pytest.mark.parametrize("words", ["topics describe zzz", "cat zzz/0", "config orders zzz=1"])
-def test_what_looks_like_nothing_gets_no_suggestion(orders, words):
+def test_an_unfamiliar_name_gets_no_suggestion(orders, words):
     """For a name that is similar to no known name, nothing is suggested."""
     assert b"did you mean" not in orders(*words.split()).errors
 

@@ -1,4 +1,4 @@
-"""`topicfs top` over a directory, while another process writes to it, over a mount, and on a terminal."""
+"""`topicfs top` over a directory with or without a writer, over a mount, and on a terminal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_invalid_place_gives_a_one_line_error(topicfs, place):
     assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
 
 
-def test_a_pause_that_is_none_is_a_misuse(orders):
+def test_an_interval_that_is_too_short_is_a_usage_error(orders):
     """An interval below a tenth of a second is a usage error."""
     assert 2 == orders("top", "--interval", "0").status
 

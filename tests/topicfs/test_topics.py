@@ -45,7 +45,7 @@ def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
         (("describe", "absent"), "absent: no such topic"),
     ],
 )
-def test_what_is_not_allowed_is_said_in_one_line(orders, words, message):
+def test_an_invalid_name_or_setting_is_one_line(orders, words, message):
     """For an invalid name or setting, or a missing topic, one line of error is printed."""
     ran = orders("topics", *words)
     assert (1, 1) == (ran.status, len(ran.errors.splitlines()))

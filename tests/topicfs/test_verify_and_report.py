@@ -24,7 +24,7 @@ WITHOUT = (
     ("job", "missing", "what"),
     [("verify", "pyspark", "Spark"), ("report", "pyspark", "Spark"), ("report", "matplotlib", "matplotlib")],
 )
-def test_what_is_not_installed_is_told_with_the_remedy(job, missing, what):
+def test_a_missing_library_is_reported_with_the_remedy(job, missing, what):
     """If a library is missing, one line of error says how to install it."""
     found = subprocess.run(
         [sys.executable, "-c", WITHOUT, missing, "pipeline", job, "--data", str(LOG_DIRS)],

@@ -34,7 +34,7 @@ def test_rewriters_may_not(flags: int):
     assert caught.value.number == errno.EPERM
 
 
-def test_other_doors_than_log_need_o_append():
+def test_files_other_than_log_need_o_append():
     """Files other than `log` can be opened only with O_APPEND, so that `cp -r` of a topic appends each record once."""
     with pytest.raises(FileError) as caught:
         check_append(access_of(os.O_WRONLY | os.O_TRUNC), truncation_accepted=False)

@@ -72,7 +72,7 @@ async def test_a_durable_write_comes_behind_what_was_answered_before() -> None:
     assert [b"waits\n", b"now\n"] == book.kept
 
 
-async def test_a_line_that_ends_in_a_later_write_stands_where_it_ended() -> None:
+async def test_a_line_in_two_writes_is_placed_by_the_second_write() -> None:
     """A line that arrives in two writes is placed by the second write; until then it waits in its handle."""
     desk, book = Desk(), Book()
     first, second = desk.open(book), desk.open(book)

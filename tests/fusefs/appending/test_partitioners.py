@@ -98,14 +98,14 @@ def test_a_function_of_the_users_is_found_by_name():
 
 
 @pytest.mark.parametrize("name", ["murmur", "os:no_such_thing", "no_such_module:f", "os:sep"])
-def test_a_name_that_is_no_partitioner_is_refused(name: str):
+def test_an_unknown_partitioner_is_refused(name: str):
     """An unknown partitioner is refused when it is created, so that the mount fails at its start."""
     with pytest.raises(InvalidConfigError, match=name):
         partitioner_factory(name)
 
 
 @pytest.mark.parametrize("answer", [-1, 3, "0", None])
-def test_an_answer_that_is_no_partition_refuses_the_record(answer: object):
+def test_an_invalid_partition_of_a_users_function_refuses_the_record(answer: object):
     """If a user's function returns anything but an existing partition, the record is refused."""
     partitioner = OwnPartitioner("orders", lambda *_: answer)  # type: ignore[arg-type, return-value]
 

@@ -28,7 +28,7 @@ async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
 
 @pytest.mark.parametrize(("again", "kept"), [(b"gun\n", b"begun\n"), (b"next\n", b"next\n")])
 async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
-    """After a full disk, the same write can be repeated and ends the unfinished line; another line does not end it."""
+    """If the disk was full, repeating the write ends the unfinished line; writing a different line does not."""
     file = OpenFile()
     await file.handle.write(b"be")
     file.target.full = True
@@ -119,7 +119,7 @@ async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_cal
     assert [b"next\n"] == file.target.kept[1:]
 
 
-async def test_an_error_that_nobody_was_told_stands_in_the_reports():
+async def test_an_error_that_no_call_returned_is_in_the_reports():
     """If the mount ends before a program got its error, the error is reported in `@status`."""
     file = OpenFile()
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES

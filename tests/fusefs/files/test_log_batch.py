@@ -44,7 +44,7 @@ def without_place(lines: bytes) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-async def test_appending_what_was_read_is_a_copy(brokers: MountClient, name: str):
+async def test_appending_batches_that_were_read_makes_a_copy(brokers: MountClient, name: str):
     """If a broker's batches are appended to another partition in pieces of any size, all records are copied in order.
 
     Keys, values, headers and timestamps stay the same.
@@ -120,7 +120,7 @@ async def test_a_ranges_batches_are_those_wholly_inside(orders: MountClient):
         assert (await orders.stat(f"orders/0/{name}.batch")).size == len(expected), name
 
 
-async def test_a_records_batch_is_the_whole_one_it_came_in(orders: MountClient):
+async def test_the_batch_of_a_record_is_its_whole_batch(orders: MountClient):
     """`<offset>.batch` is the whole batch that contains the offset, with the mtime of that record."""
     data = bytes(batch(b"a", b"b", b"c", timestamp=[5, 6, 7]))
     await orders.append("orders/0/log.batch", data)
@@ -169,7 +169,7 @@ async def test_one_write_is_all_or_nothing(orders: MountClient):
     assert "orders/0/log.batch: not a record batch" in orders.reports
 
 
-async def test_repeats_among_new_batches_cost_none_of_them(orders: MountClient):
+async def test_of_repeated_and_new_batches_the_new_ones_are_appended(orders: MountClient):
     """If a producer repeats batches together with new batches, only the new batches are appended."""
     await orders.append("orders/0/log.batch", produced(b"a"))
     await orders.append(
@@ -208,7 +208,7 @@ async def test_a_batch_torn_at_close_is_told(orders: MountClient):
     assert b"a\n" == await orders.cat("orders/0/log")
 
 
-async def test_a_batch_too_large_is_told_as_soon_as_it_says_so(orders: MountClient):
+async def test_a_batch_too_large_is_refused_after_its_first_bytes(orders: MountClient):
     """A batch above max.message.bytes is refused as soon as its first 20 bytes have arrived."""
     await orders.append("orders/config", b"max.message.bytes=200\n")
     with refused("EMSGSIZE"):

@@ -36,7 +36,7 @@ async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk:
     assert b"" == await orders.filesystem.read(fh, 10_000, 10)
 
 
-async def test_programs_are_advised_to_read_what_a_window_holds(orders: MountClient):
+async def test_the_block_size_in_stat_is_a_window(orders: MountClient):
     """The block size in stat(2) is TEXT_WINDOW_BYTES for logs and ranges, so that one request returns one window."""
     await orders.append("orders/0/log", lines(0, 3))
     for name in ("log", "log.json", "1-"):
@@ -64,7 +64,7 @@ async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: M
     assert orders.kernel.attributes == [kv.node_id]
 
 
-async def test_a_refused_write_leaves_the_kernel_with_what_it_believes(orders: MountClient):
+async def test_a_refused_write_invalidates_no_cached_attributes(orders: MountClient):
     """A refused write to `log` invalidates no cached attributes; a later append through another file does."""
     log = orders.lookup("orders/0/log")
     with refused("EMSGSIZE"):
@@ -74,7 +74,7 @@ async def test_a_refused_write_leaves_the_kernel_with_what_it_believes(orders: M
     assert orders.kernel.attributes == [log.node_id]
 
 
-async def test_a_write_through_the_doors_is_told_of_too(orders: MountClient):
+async def test_a_write_to_the_topics_log_invalidates_attributes_of_a_partition(orders: MountClient):
     """A write to the topic's log invalidates the cached attributes of the partition's log."""
     log = orders.lookup("orders/0/log")
     await orders.append("orders/log", b"a\n")
@@ -134,7 +134,7 @@ async def test_a_name_keeps_its_node_while_nothing_is_removed(orders: MountClien
 
 
 async def test_forgotten_nodes_are_let_go(orders: MountClient):
-    """A node is removed after the kernel has returned all references to it."""
+    """A node is removed after the kernel has returned all references to the node."""
     node = orders.lookup("orders/0/log")
     orders.lookup("orders/0/log")
     orders.filesystem.forget([(node.node_id, 1)])
@@ -168,7 +168,7 @@ async def test_a_few_lines_are_fetched_once_to_measure_and_to_show_them(
 
 
 async def test_the_root_is_never_forgotten(client: MountClient):
-    """The root node remains when the kernel returns its reference to it at the unmount."""
+    """The root node remains when the kernel returns its reference to the root at the unmount."""
     client.filesystem.forget([(1, 1)])
 
     assert ["@groups", "@queues", "@status"] == client.list()
@@ -207,7 +207,7 @@ async def test_an_empty_log_can_be_emptied(orders: MountClient):
 
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
-async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient, path: str):
+async def test_a_file_opened_with_o_trunc_can_be_truncated_to_zero(orders: MountClient, path: str):
     """After an open with O_TRUNC, ftruncate(2) to 0 succeeds until the first write; later, only to the written size."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)

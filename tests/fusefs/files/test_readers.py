@@ -64,7 +64,7 @@ async def test_queues_show_with_their_lag(shop: MountClient):
     session.close()
 
 
-async def test_the_rest_is_told_where_groups_cannot_be(shop: MountClient, monkeypatch: pytest.MonkeyPatch):
+async def test_a_status_shows_why_groups_cannot_be_read(shop: MountClient, monkeypatch: pytest.MonkeyPatch):
     """If the positions of groups cannot be read, the status shows the reason in their place, and all other lines."""
 
     def fails(_topic: str) -> None:

@@ -45,7 +45,7 @@ async def timed(orders: MountClient) -> MountClient:
     ],
 )
 async def test_what_a_selector_holds(timed: MountClient, name: str, content: bytes):
-    """The first and last offset of a range are included and limited to the log; a record's file adds no newline."""
+    """A range includes its last offset and is cut at the ends of the log; the file of a record adds no newline."""
     assert await timed.cat(f"orders/0/{name}") == content
     assert (await timed.stat(f"orders/0/{name}")).size == len(content)
 

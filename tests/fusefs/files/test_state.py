@@ -67,7 +67,7 @@ async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
     assert b"a\nb\n" == await faulty.cat("orders/0/log")
 
 
-async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tmp_path: Path):
+async def test_writing_online_fails_while_a_file_is_damaged(faulty: MountClient, tmp_path: Path):
     """While a file of the partition is damaged, writing `online` fails with EIO and a report; it stays offline."""
     await fail_sync(faulty, tmp_path / "faults")
     (tmp_path / "faults").unlink()

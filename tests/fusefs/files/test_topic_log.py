@@ -158,7 +158,7 @@ async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
     assert (1, 0) == (found.size, found.timeout)
 
 
-async def test_an_open_topics_log_goes_on_to_the_size_that_stat_told(wide: MountClient):
+async def test_an_open_topics_log_shows_records_up_to_the_size_in_stat(wide: MountClient):
     """An open file shows records up to the last size that stat(2) gave; bytes shown before keep their positions."""
     await spread(wide, 5, 6)
     fh = await wide.open("orders/log")
@@ -268,7 +268,7 @@ async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: M
     assert {0, 1, 2, 3} == size.views.keys()
 
 
-async def test_who_reads_no_more_of_a_topics_times_than_stat_says_is_told_at_the_close(wide: MountClient):
+async def test_closing_an_unread_range_of_times_fails(wide: MountClient):
     """close(2) of a range of times, whose size in stat(2) is 1, gives EIO if records of it were not read."""
     await spread(wide, 1, 2, 3)
     for name, error in (("@2-", "EIO"), ("@9-", None)):
@@ -325,7 +325,7 @@ async def test_an_empty_topics_status(wide: MountClient):
     assert b"first_timestamp -\nlast_timestamp -\n" in await wide.cat("orders/status")
 
 
-async def test_doors_take_appending_programs_alone(wide: MountClient):
+async def test_files_of_a_topic_can_only_be_opened_for_appending(wide: MountClient):
     """`log` can be opened with O_TRUNC or O_APPEND, `log.kv` and the like only with O_APPEND; truncate(2) fails."""
     await wide.append("orders/log", b"a\n", os.O_WRONLY | os.O_TRUNC)
     for path, flags in (

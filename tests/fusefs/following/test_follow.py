@@ -163,7 +163,7 @@ async def test_a_deleted_topic_ends_it():
     assert await fails(follow.read(10)) == errno.ESTALE
 
 
-async def test_a_slow_follower_is_told_what_it_missed():
+async def test_a_slow_follower_that_missed_records_gets_estale():
     """If records were deleted before `follow` read them, the read fails with ESTALE."""
     topic = Topic()
     follow = topic.follow()

@@ -18,7 +18,7 @@ def append_from_another_thread(topic: Topic) -> None:
     thread.join()
 
 
-async def test_a_poll_that_sees_a_record_first_leaves_the_news_to_who_waits():
+async def test_a_poll_that_sees_a_record_first_does_not_stop_a_wakeup():
     """A waiting epoll(7) is woken even if another poll(2) sees the record before the wakeup is delivered."""
     topic, waiting, sees = Topic(), Notification(), Notification()
     follow = topic.follow()
@@ -32,7 +32,7 @@ async def test_a_poll_that_sees_a_record_first_leaves_the_news_to_who_waits():
     assert 1 == waiting.told + sees.told
 
 
-async def test_a_poll_without_notification_leaves_who_waits():
+async def test_a_poll_without_notification_cancels_no_other_notification():
     """A poll that requests no notification does not cancel the notification that an earlier poll requested."""
     topic, waiting = Topic(), Notification()
     follow = topic.follow()

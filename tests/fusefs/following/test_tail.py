@@ -53,7 +53,7 @@ async def test_each_form_is_rendered_by_itself():
     assert 2 == topic.partitions[0].reads
 
 
-async def test_a_slow_follower_reads_what_is_kept_no_more():
+async def test_a_slow_follower_renders_text_that_is_no_longer_stored():
     """A slow follower renders the text that is no longer stored itself, and shares the text after that."""
     topic = Topic()
     topic.tails = Tails(kept_bytes=3 * (CHUNK_OVERHEAD_BYTES + 100))
@@ -154,7 +154,7 @@ async def test_damage_is_told_to_each_follower_once():
         assert b"c\n" == await rest(follow)
 
 
-async def test_what_was_deleted_is_missed_only_by_those_who_had_no_part_in_it():
+async def test_stored_text_of_deleted_records_can_be_read():
     """A follower gets stored text even if its records were deleted; a read that needs deleted records gives ESTALE."""
     topic = Topic()
     partition = topic.partitions[0]
@@ -173,7 +173,7 @@ async def test_what_was_deleted_is_missed_only_by_those_who_had_no_part_in_it():
 
 
 @pytest.mark.parametrize("overtaken", [False, True])
-async def test_a_log_that_was_cut_is_stale_for_who_came_further(overtaken: bool):
+async def test_a_follower_that_got_lost_records_gets_estale(overtaken: bool):
     """After an unclean election, a follower that got lost records gets ESTALE; other followers get the new records."""
     topic = Topic()
     partition = topic.partitions[0]

@@ -12,7 +12,7 @@ from topicfs.fusefs.following.wakeups import WAKEUPS_PER_TURN, Waker, Wakeups
 
 
 async def test_news_of_the_loops_own_thread_are_there_at_once():
-    """A signal in the event loop's thread calls the listeners at once."""
+    """A signal in the event loop's thread calls the listeners immediately."""
     wakeups, heard = Wakeups(Waker()), []
     wakeups.listen(lambda: heard.append("a"))
 

@@ -142,7 +142,7 @@ def test_a_delete_horizon_is_left_behind():
     assert [(5, b"k", None, ())] == records(made)
 
 
-def test_what_is_no_batch_of_a_client_is_refused():
+def test_an_invalid_batch_refuses_the_whole_write():
     """A control batch, a damaged or too large batch, or other bytes refuse the whole write."""
     damaged = batch(b"aaaa")
     damaged[-2] ^= 1

@@ -69,7 +69,7 @@ def test_fields_in_kcats_order(record, rest):
     assert HEAD + rest + "\n" == line_of(record)
 
 
-def test_append_time_is_said():
+def test_append_time_is_shown():
     """A record with LogAppendTime shows `"tstype":"logappend"`, as kcat does, and the time of its batch."""
     line = line_of(Record(0, 5, None, b"x"), BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME))
 

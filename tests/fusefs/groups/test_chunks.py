@@ -106,7 +106,7 @@ def test_offsets_that_compaction_left_out():
     assert [(0, 0), (2, 3), (4, 9)] == places(chunk)
 
 
-def test_what_shows_nothing_is_passed():
+def test_markers_are_skipped():
     """Markers before and after the records are skipped: they have no text, and the next offset is after them."""
     partition = MemoryPartition()
     partition.add_marker()

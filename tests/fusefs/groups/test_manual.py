@@ -15,7 +15,7 @@ async def manual(world: World, *numbers: int) -> Stream:
     return world.open(*numbers)
 
 
-async def test_manual_commits_what_was_given_when_it_is_written(world: World):
+async def test_manual_commits_the_records_read_when_commit_is_written(world: World):
     """`commit` commits the position up to which the program has read; records that it was sent later do not count."""
     world.add(0, b"a", b"b", b"c")
     stream = await manual(world, 0)
@@ -73,7 +73,7 @@ async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
     assert {orders(0): 1} == stream.member.committed
 
 
-async def test_words_that_mean_nothing(world: World):
+async def test_unknown_words_are_refused(world: World):
     """If a program writes an unknown word, the write fails, and the reason lists the valid words."""
     stream = await manual(world, 0)
 

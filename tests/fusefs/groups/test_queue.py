@@ -133,7 +133,7 @@ async def test_a_close_gives_back_what_is_held(queue: Queue):
     assert b"a\n" == await queue.open().read()
 
 
-async def test_words_that_mean_nothing(queue: Queue):
+async def test_unknown_words_are_refused(queue: Queue):
     """Unknown words, and words about records that the file does not hold, fail."""
     queue.add(b"a")
     taker = queue.open()
@@ -212,7 +212,7 @@ async def test_poll_tells_of_a_record(queue: Queue):
     assert 0 == taker.handle.poll(None) & select.POLLIN
 
 
-async def test_a_record_that_comes_while_poll_looks_is_told(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+async def test_a_record_that_arrives_during_a_poll_is_reported(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     """A record is reported even if it arrives after a thread found none and before the event loop gets this result."""
     taker = queue.open()
     session, looks = taker.session, []

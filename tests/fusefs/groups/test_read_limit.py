@@ -69,7 +69,7 @@ async def test_the_end_commits(world: World):
     assert ["commit orders-0 2", "leave"] == stream.member.said
 
 
-async def test_who_closes_before_the_end_commits_nothing(world: World):
+async def test_closing_before_the_end_commits_nothing(world: World):
     """Closing a file before its end was read commits nothing."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(3))
@@ -195,7 +195,7 @@ async def test_a_partition_of_which_nothing_was_given_goes_at_once(world: World)
     assert [b"b\n"] == await read_all(stream)
 
 
-async def test_who_has_given_something_waits_for_no_other_member(world: World):
+async def test_a_run_that_read_records_ends_without_waiting_for_members(world: World):
     """A run that has read records ends without waiting for other members, which may wait for its end."""
     world = World(2)
     world.add(0, b"a")
@@ -210,7 +210,7 @@ async def test_who_has_given_something_waits_for_no_other_member(world: World):
     assert {orders(0): 1} == stream.member.committed
 
 
-async def test_who_has_given_nothing_waits_for_partitions(world: World, nursery: trio.Nursery):
+async def test_a_run_without_partitions_waits_for_them(world: World, nursery: trio.Nursery):
     """A run that has no partitions waits for them, because an end would mean that there are no records."""
     world.add(0, b"a")
     stream, seen = world.open(limit=next_records(5), nonblocking=False), []

@@ -135,7 +135,7 @@ async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world:
     assert ["give up orders-1"] == stream.member.said
 
 
-async def test_what_was_handed_out_is_answered_first(world: World):
+async def test_uncommitted_records_are_committed_before_a_partition_is_given_up(world: World):
     """A partition that has uncommitted records is given up at the next read, after the records were committed."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
@@ -260,7 +260,7 @@ async def test_a_commit_that_came_too_late_is_no_error(world: World):
     assert AGAIN == await stream.fails()
 
 
-async def test_who_is_no_member_any_longer_is_told(world: World):
+async def test_reads_of_a_deleted_group_fail(world: World):
     """After the group was deleted, each read fails, and the reason says so."""
     stream = world.open(0)
     stream.member.lose(GroupError("deleted"))

@@ -41,7 +41,7 @@ def test_an_address_is_a_port_and_maybe_a_host(text: str, host: str, port: int):
         "1:2:3",
     ],
 )
-def test_what_is_no_address_is_refused_with_the_remedy(text: str):
+def test_an_invalid_address_is_refused_with_the_remedy(text: str):
     """An invalid address is refused with a one-line error that names the address and the remedy."""
     with pytest.raises(MetricsAddressError) as raised:
         parse_metrics_address(text)

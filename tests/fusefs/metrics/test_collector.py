@@ -64,7 +64,7 @@ def of(found: Samples, metric: table.Metric, **labels: str) -> float | None:
 
 
 def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
-    """The collector's metrics are those of the table, with the same kinds, labels and meanings."""
+    """The collector's metrics and the table's metrics are the same, with the same kinds, labels and meanings."""
     counts = RequestCounts()
     counts.note(NUMBERS["read"], 5)
     counts.note_error(NUMBERS["read"], 5)
@@ -174,7 +174,7 @@ def test_the_lag_of_a_group_is_summed_by_topic(engine: Engine):
     assert (1, 0) == (of(found, table.GROUPS), of(found, table.GROUP_MEMBERS))
 
 
-def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_path: Path):
+def test_the_first_scrape_reads_groups_in_the_background(tmp_path: Path):
     """The first scrape starts reading the groups without waiting; if there are no groups, nothing is read."""
     first = open_engine(tmp_path / "data")
     assert {} == first.groups.known_positions()
@@ -277,7 +277,7 @@ async def test_the_file_is_there_by_name(orders: MountClient):
         await orders.rmdir("@metrics")
 
 
-async def test_whoever_opens_the_file_gets_what_is_so_then(orders: MountClient):
+async def test_each_open_of_the_metrics_file_collects_new_values(orders: MountClient):
     """Each open(2) of `@metrics` collects new values; a file that is already open keeps its text."""
     fh = await orders.open("@metrics")
     before = await orders.read_on(fh)

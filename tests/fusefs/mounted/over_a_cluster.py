@@ -22,7 +22,7 @@ DIFFERENT: Mapping[str, str] = {
     "test_shell_tools::test_segments_are_the_real_files": NO_FILES,
     "test_shell_tools::test_segments_are_dumped_through_the_mount": NO_FILES,
     "test_shell_tools::test_getfattr_dumps_a_records_metadata": NO_FILES,
-    "test_shell_tools::test_programs_that_go_by_sizes_take_a_whole_topic": SIZES,
+    "test_shell_tools::test_programs_that_use_sizes_read_a_whole_topic": SIZES,
     "test_shell_tools::test_tar_takes_a_whole_mount_as_it_is": SIZES,
     "test_shell_tools::test_two_mounted_views_of_one_file_see_each_append": SIZES,
     "test_backups::test_a_copy_of_the_whole_mount_ends_and_is_whole": NO_FILES,

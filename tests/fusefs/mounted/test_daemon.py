@@ -124,7 +124,7 @@ def test_a_busy_mount_is_left_alone(mount: Mount):
     assert mount.status
 
 
-def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: Path):
+def test_a_second_mount_prints_the_pid_of_the_owner(background: Mount, tmp_path: Path):
     """A second mount of the data directory fails, and the error has the process ID of the owner."""
     other = tmp_path / "other"
     other.mkdir()

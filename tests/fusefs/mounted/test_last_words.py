@@ -31,7 +31,7 @@ def ended(mount: Mount) -> int:
     return mount.daemon.wait(30)
 
 
-def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
+def test_lines_that_do_not_fit_on_the_disk_are_reported(unmounted: Mount) -> None:
     """If lines written with --acks 0 do not fit on the disk when the mount ends, `topicfs umount` reports them."""
     mount = unmounted.start(acks="0", linger_ms=60_000)
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
@@ -97,7 +97,7 @@ def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) ->
         holder.kill()
 
 
-def test_a_mount_whose_daemon_was_killed_is_unmounted_with_a_word(unmounted: Mount) -> None:
+def test_unmounting_after_a_kill_says_that_nothing_was_closed(unmounted: Mount) -> None:
     """If the daemon was killed, the unmount prints that its data directories were not closed."""
     mount = unmounted.start()
     mount.kill()
@@ -121,7 +121,7 @@ def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None
     assert "the daemon ended before it closed its data directories" in errors
 
 
-def test_the_foreground_says_it_itself(unmounted: Mount) -> None:
+def test_a_daemon_in_the_foreground_reports_losses_by_its_status(unmounted: Mount) -> None:
     """A daemon in the foreground reports losses by its exit status."""
     mount = unmounted.start(acks="0", linger_ms=60_000)
     mount.bash("mkdir orders && echo hello >> orders/0/log")
@@ -151,7 +151,7 @@ def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
             mount.clean_up()
 
 
-def test_words_are_lines_that_forge_none() -> None:
+def test_newlines_in_last_words_are_escaped() -> None:
     """Newlines in these messages are escaped, and only the first messages are printed if there are many."""
     words = LastWords()
     words.end(["orders/0/log: lost", "a\n.\nb"])

@@ -86,7 +86,7 @@ def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
 
 @pytest.fixture
 def little_memory() -> Iterator[Path]:
-    """A file: a process whose ID is written to it moves into a control group with 100 MB of memory."""
+    """A file that moves each process whose ID is written to it into a control group with 100 MB of memory."""
     old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     name = f"topicfs-{uuid.uuid4()}"
     group, limit = (old / name, "memory.limit_in_bytes") if old.is_dir() else (new / name, "memory.max")

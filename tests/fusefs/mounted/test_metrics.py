@@ -82,7 +82,7 @@ def test_reads_that_wait_are_counted_apart(unmounted: Mount):
     assert 1 <= found["topicfs_request_duration_seconds_count", "follow"]
 
 
-def test_prometheus_is_answered_what_the_file_says(unmounted: Mount):
+def test_prometheus_gets_the_text_of_the_metrics_file(unmounted: Mount):
     """With port 0, the server listens on a free port of the loopback interface, and serves the text of `@metrics`."""
     unmounted.start(metrics="0")
     unmounted.bash("mkdir orders; echo one >> orders/0/log")

@@ -85,7 +85,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("program", EARLY)
-def test_who_does_not_read_the_end_has_done_nothing(topic: Path, shared_mount: Mount, program: str):
+def test_a_program_that_does_not_read_the_end_commits_nothing(topic: Path, shared_mount: Mount, program: str):
     """A program that does not read to the end commits nothing, so the next run gets the same records."""
     expected = fill(topic, 50_000)
     directory = groups(shared_mount, topic)

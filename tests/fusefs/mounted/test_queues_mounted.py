@@ -81,7 +81,7 @@ def test_workers_that_start_together_make_one_queue(mount: Mount):
         file.close()
 
 
-def test_a_shell_that_stands_in_a_queue_goes_on(mount: Mount):
+def test_the_directory_of_a_queue_stays_the_same(mount: Mount):
     """A queue's directory is the same node before and after the first record is taken."""
     ran = mount.bash(
         "mkdir orders @queues/q; seq 3 > orders/0/log; cd @queues/q; cat status > /dev/null; "
@@ -193,7 +193,7 @@ def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
         ("work g orders true", "g: is a consumer group; choose another name for the queue"),
     ],
 )
-def test_what_does_not_suit_a_kind_is_refused_beside_a_daemon(mount: Mount, words: str, reason: str):
+def test_a_command_for_the_wrong_kind_is_refused_while_a_daemon_runs(mount: Mount, words: str, reason: str):
     """While a daemon runs, a command for the wrong kind of group is refused with the valid kind; nothing changes."""
     mount.bash("mkdir orders @groups/g; seq 3 > orders/0/log; cat @groups/g/orders/drain")
     mount.bash("mkdir @queues/q; exec 3<> @queues/q/orders/take; read -r job <&3; echo accept >&3")

@@ -166,7 +166,7 @@ def test_it_does_not_matter_where_the_line_is_cut(topic: Path, tmp_path: Path, w
 
 
 @pytest.mark.parametrize("writer", OVERWRITERS)
-def test_a_line_too_long_fails_what_overwrites(topic: Path, tmp_path: Path, writer: str):
+def test_a_line_too_long_fails_programs_that_overwrite(topic: Path, tmp_path: Path, writer: str):
     """A line that is too long also fails `cp` and programs that make the kernel copy (sendfile, splice)."""
     lines_around(big := tmp_path / "big", LENGTHS[0], "log")
 

@@ -1,4 +1,4 @@
-"""A real mount over a remote engine that does not answer: many requests still work, the others can be interrupted.
+"""A real mount over a remote engine that does not answer: most requests work, and waiting requests can be interrupted.
 
 The engine answers only when the test allows it, so a request that waits for the engine does not return before.
 """
@@ -78,7 +78,7 @@ def test_tar_makes_no_archive_of_empty_files_without_an_error(remote: Mount):
     assert ("a\nb\nc\n" * 2, "", 0) == (read.stdout, read.stderr, read.returncode)
 
 
-def test_what_needs_no_answer_is_there_while_nothing_answers(remote: Mount, stall: Path, program):
+def test_requests_that_need_no_answer_work_without_the_engine(remote: Mount, stall: Path, program):
     """Listings, stat(2), `@status` and open(2) work while more programs wait for the engine than there are threads."""
     stall.touch()
     programs = [program("cat", f"orders/0/@{offset}") for offset in range(80)]

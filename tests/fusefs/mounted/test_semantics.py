@@ -1,4 +1,4 @@
-"""The examples of fusefs/SEMANTICS.md print on a real mount, in their order, what the document shows."""
+"""Each example of fusefs/SEMANTICS.md prints on a real mount the output that the document shows."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_writers_that_hold_their_file_never_interleave_inside_a_record(topic: Pa
         pytest.param("setfattr -n user.kafka.key -v x 0", id="setfattr"),
     ],
 )
-def test_what_would_destroy_or_double_records_is_refused(topic: Path, command: str):
+def test_editors_rewriters_and_renames_are_refused(topic: Path, command: str):
     """Editors, programs that rewrite files, and renames are refused, and nothing changes."""
     log = topic / "0" / "log"
     log.write_text("a\nb\na\n")
@@ -238,7 +238,7 @@ def test_kill_9_during_a_bulk_append_loses_nothing_that_was_written(unmounted: M
     assert len(lines) >= max([20_000, *returned])
 
 
-def test_a_stale_mountpoint_is_taken_over_with_a_word(unmounted: Mount):
+def test_a_dead_mountpoint_is_replaced_and_reported(unmounted: Mount):
     """After kill -9, the next mount replaces the dead mountpoint, and reports this."""
     mount = unmounted.start()
     mount.kill()

@@ -154,7 +154,7 @@ def test_tar_takes_a_whole_mount_as_it_is(mount: Mount, tmp_path: Path):
     assert (tmp_path / "a" / "0" / "log").read_bytes() == (mount.path / "a" / "0" / "log").read_bytes()
 
 
-def test_programs_that_go_by_sizes_take_a_whole_topic(mount: Mount, tmp_path: Path):
+def test_programs_that_use_sizes_read_a_whole_topic(mount: Mount, tmp_path: Path):
     """tar, rsync, wc and tail get the same bytes of a topic's log as cat."""
     mount.bash(
         "mkdir a; mkdir a/2; seq 3000 >> a/log.json; seq -f 'k%g\tv%g' 3000 >> a/log.kv; echo x >> a/1/log"

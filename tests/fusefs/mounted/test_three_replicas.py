@@ -116,7 +116,7 @@ def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path)
     _no_surprises(three.mount)
 
 
-def test_a_disk_whose_flush_never_returns_holds_up_only_who_asks_for_it(three: ReplicaDisks) -> None:
+def test_a_flush_that_hangs_blocks_only_fsync(three: ReplicaDisks) -> None:
     """If the flush of a disk hangs, only fsync(2) waits; reads, and other topics on the disk, continue."""
     (three.mount.path / "others").mkdir()
     three.mount.faults.write_text(f"sync .log hangs {three.directories[1]}\n")

@@ -68,7 +68,7 @@ def test_settings_that_cannot_be_read_change_nothing(engine: EmbeddedEngine, err
     assert "settings: as they were: " in line
 
 
-def test_an_error_nobody_expected_leaves_the_mount_alone(engine: EmbeddedEngine):
+def test_an_unexpected_error_does_not_change_the_mount(engine: EmbeddedEngine):
     """If reading the settings raises an unexpected error, it is reported, and the log has its traceback."""
 
     def fails() -> EngineConfig:

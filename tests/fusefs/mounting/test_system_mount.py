@@ -35,7 +35,7 @@ def row(path: Path) -> tuple[set[str], str, str, set[str]]:
 
 @pytest.fixture(params=["system call", "fusermount3"])
 def mounting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mounting:
-    """A function that mounts, with system calls in one run of each test and with fusermount3 in the other."""
+    """A function that mounts: each test runs once with system calls and once with fusermount3."""
     if request.param == "fusermount3":
 
         def refuse(*_: object, **__: object) -> int:

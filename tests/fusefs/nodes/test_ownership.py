@@ -28,7 +28,7 @@ def test_the_usual_umask_shows_each_mode_as_it_is(mode: int):
         (0o777, ("d---------", "----------", "----------", "lrwxrwxrwx")),
     ],
 )
-def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
+def test_the_umask_removes_permissions_of_group_and_others(umask: int, shown: tuple[str, ...]):
     """The umask removes permissions of group and others that the owner has; read-only files are never writable."""
     assert shown == tuple(stat.filemode(shown_mode(mode, umask)) for mode in MODES)
 
@@ -45,7 +45,7 @@ def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
         (0o777, "----------"),
     ],
 )
-def test_who_may_not_write_may_not_consume(umask: int, shown: str):
+def test_users_who_may_not_write_cannot_consume(umask: int, shown: str):
     """Only users who may write can read files that consume records, because reading changes the group."""
     assert shown == stat.filemode(shown_mode(CONSUMING_MODE, umask))
 

@@ -62,14 +62,14 @@ async def test_what_cannot_be_measured_holds_nothing_up():
     assert [1, 1, 2] == [view.calls for view in (gone, silent, last)]
 
 
-async def test_nobody_waits_for_what_is_gone():
+async def test_measure_does_not_wait_for_deleted_records():
     """If the records were deleted, `measure` returns immediately."""
     view = MeasuredView(3, fails=SegmentDeletedError("x"))
     assert not await ViewMeasurer(BlockingCalls()).measure(view, seconds=3600)
     assert 1 == view.calls
 
 
-async def test_who_opens_a_file_measures_behind_a_measurement_under_way(nursery: trio.Nursery):
+async def test_a_file_opened_during_a_measurement_is_measured_again(nursery: trio.Nursery):
     """If a file is opened during a measurement, it is measured again, as the newest records may have been missed."""
 
     class GrowingView(MeasuredView):

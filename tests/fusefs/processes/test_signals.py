@@ -44,7 +44,7 @@ def test_pending_and_not_blocked(thread: bytes, process: bytes, blocked: bytes, 
 
 
 @pytest.mark.parametrize("state", [b"Z (zombie)", b"X (dead)"])
-def test_the_dead_wait_for_nothing(state: bytes):
+def test_a_zombie_counts_as_gone(state: bytes):
     """A zombie or a dead process counts as a process that is gone."""
     assert parse_status(STATUS.replace(b"D (disk sleep)", state) % (NONE, NONE, NONE)) is None
 
@@ -84,7 +84,7 @@ def test_a_pending_signal_is_seen():
     assert seen.pending & 1 << signal.SIGTERM - 1
 
 
-def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
+def test_processes_are_found_by_the_file_that_they_have_open(tmp_path: Path):
     """The processes that have a file open are found, each with the process IDs of its ancestors."""
     path = tmp_path / "follow"
     with path.open("w") as file, started(["sleep", "60"], stdout=file) as process:
@@ -95,7 +95,7 @@ def test_heirs_are_found_by_the_file_they_hold(tmp_path: Path):
     assert child.line[:2] == (process.pid, os.getpid())
 
 
-def test_who_is_not_stuck_is_not_looked_for(tmp_path: Path):
+def test_processes_that_are_not_stuck_are_not_searched(tmp_path: Path):
     """With `stuck`, only stuck processes are searched, not processes that run or sleep normally."""
     with (tmp_path / "follow").open("w"):
         assert [] == descriptor_holders(str(tmp_path / "follow"), stuck=True)

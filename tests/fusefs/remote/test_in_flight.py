@@ -146,7 +146,7 @@ async def test_a_file_of_o_sync_waits_for_each_write(client: Program, engine: St
     await client.client.close(fh)
 
 
-async def test_what_a_program_that_ended_was_told_is_still_looked_after(
+async def test_answered_writes_of_a_killed_program_are_still_appended(
     client: Program, engine: StallingEngine, ending: set[int]
 ) -> None:
     """If a program is killed, its answered writes are still appended, and so is the write in which it was killed."""
@@ -189,7 +189,7 @@ async def test_the_close_of_a_duplicate_takes_no_error_away(
     assert BEFORE + BLOCKS[2] == await client.cat("orders/0/log")
 
 
-async def test_a_begun_line_behind_what_is_lost_is_no_record(
+async def test_an_unfinished_line_after_a_lost_append_is_not_stored(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed append close(2) fails, and the unfinished line that follows is not stored."""

@@ -21,7 +21,7 @@ async def test_a_lookup_asks_nothing(client: Program, engine: StallingEngine, na
     assert not engine.line.calls
 
 
-async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, engine: StallingEngine):
+async def test_stat_and_open_resolve_a_name(client: Program, engine: StallingEngine):
     """stat(2) and open(2) resolve a name, and give ENOENT if it selects nothing; invalid names fail at the lookup."""
     for name in ("99", "@99999999999999", "5-9.kv"):
         node_id = (await client.lookup(f"orders/0/{name}")).node_id
@@ -72,7 +72,7 @@ async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEng
 
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
-async def test_who_reads_no_more_than_stat_says_is_told_at_the_close(client: Program, path: str):
+async def test_close_fails_if_nothing_was_read_because_of_size_zero(client: Program, path: str):
     """If a program reads nothing because stat(2) gave 0, as tar does, close(2) fails with EIO and a remedy."""
     fh = await client.open(path)
     await client.stat(path)
@@ -87,7 +87,7 @@ async def test_who_reads_no_more_than_stat_says_is_told_at_the_close(client: Pro
     await client.client.close(fh)
 
 
-async def test_a_copy_that_ends_where_the_known_part_ends_is_told_at_the_close(
+async def test_close_fails_if_a_copy_ends_at_a_size_that_is_too_small(
     client: Program, engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
 ):
     """If a program stops reading at the size that stat(2) gave, but the log has more, close(2) fails with EIO."""
@@ -105,10 +105,10 @@ async def test_a_copy_that_ends_where_the_known_part_ends_is_told_at_the_close(
     await client.client.close(first)
 
 
-async def test_what_was_read_counts_and_what_follows_it_is_measured_without_waiting(
+async def test_stat_gives_the_size_read_and_measures_the_rest_in_the_background(
     client: Program, engine: StallingEngine
 ):
-    """stat(2) gives at least the size that was read, and measures the rest in the background; open(2) waits for it."""
+    """stat(2) gives at least the size that was read, and starts measuring the rest; open(2) waits for the measurement."""
     fh = await client.open("orders/0/log")
     await client.client.read_on(fh)
     engine.partition("orders", 0).arrive(b"d")
@@ -137,7 +137,7 @@ async def test_an_empty_log_that_somebody_has_open_grows(client: Program, engine
     assert b"first\n" == await client.fs.read(fh, 0, 100)
 
 
-async def test_who_appends_alone_reads_nothing_back(client: Program, engine: StallingEngine):
+async def test_a_program_that_only_appends_causes_no_reads(client: Program, engine: StallingEngine):
     """A program that only appends causes no reads of the log, even if it calls stat(2)."""
     engine.make("empty")
     await client.cat("orders/0/log")

@@ -234,7 +234,7 @@ def test_attributes_of_any_record_are_answered(mount: Mount, timestamp: int):
     assert [divmod(shown, 10**9)] * 3 == list(zip(seconds, fractions, strict=True))
 
 
-def test_what_is_forgotten_gets_no_answer(mount: Mount):
+def test_forget_is_not_answered(mount: Mount):
     """FORGET and BATCH_FORGET are handled, but not answered."""
     mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))
     mount.kernel.asks(wire.BATCH_FORGET, struct.pack("=IIQQQQ", 2, 0, 8, 1, 9, 2))
@@ -254,7 +254,7 @@ def test_an_error_is_answered_with_its_errno(mount: Mount, error: Exception, num
     assert mount.kernel.answer() == (number, request, b"")
 
 
-def test_a_result_that_is_none_is_answered_with_eio(mount: Mount):
+def test_a_result_of_a_wrong_type_is_answered_with_eio(mount: Mount):
     """If the result of a handler has a wrong type, the answer is EIO."""
     mount.handlers.result = "nothing of the kind"
     request = mount.kernel.asks(wire.OPEN, struct.pack("=II", 0, 0))

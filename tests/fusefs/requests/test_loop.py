@@ -258,7 +258,7 @@ async def test_a_library_that_ends_ends_the_loop(served: Served):
     assert 1 == served.ends
 
 
-def test_the_ends_of_the_pair_are_no_programs_business():
+def test_child_processes_do_not_inherit_the_sockets():
     """Child processes do not inherit the sockets, because a child would keep the device of a dead daemon open."""
     ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, kernels:

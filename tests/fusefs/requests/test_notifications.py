@@ -143,7 +143,7 @@ def test_a_mount_that_forgot_nothing_ends_at_once():
     assert "forget-names" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_what_is_to_be_forgotten_after_the_end_is_nothing(answer):
+def test_forget_name_after_the_end_starts_no_thread(answer):
     """`forget_name` after `end` starts no thread."""
     answer(lambda _parent_id, _name: pytest.fail("told after the end"))
     kernel = KernelNotifications()

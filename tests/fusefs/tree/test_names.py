@@ -203,7 +203,7 @@ async def test_what_is_gone_since_the_listing_began_is_passed_over(client: Mount
     assert [".", "..", "@groups", "@queues", "@status", "a"] == [*seen, *(entry.name for entry in listing)]
 
 
-async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):
+async def test_a_name_that_resembles_a_selector_is_reported(orders: MountClient):
     """A name that resembles a selector is reported with the valid selectors; other unknown names are not reported."""
     with refused("ENOENT"):
         orders.lookup("orders/0/5x")

@@ -171,7 +171,7 @@ def test_any_place_can_be_read(times: Times, positions: list[int]):
             assert expected[position : position + 11] == read(reader, position, 11)
 
 
-def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
+def test_data_of_the_present_round_is_not_dropped(monkeypatch: pytest.MonkeyPatch):
     """However low MERGE_MEMORY_BYTES is, the lines of a round are used before their data is dropped."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 1)
 
@@ -186,7 +186,7 @@ def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.Monk
     assert expected_of(times) == read_all(reader_of(partitions_of(times)))
 
 
-def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
+def test_dropped_batches_are_read_again(monkeypatch: pytest.MonkeyPatch):
     """With a low MERGE_MEMORY_BYTES, dropped batches are read again."""
     times: Times = [[[time] for time in range(20)] for _ in range(5)]
     reads = []

@@ -123,7 +123,7 @@ def test_what_cannot_be_copied_is_shown_all_the_same() -> None:
 
 
 @pytest.mark.usefixtures("pool")
-def test_a_reader_that_goes_elsewhere_gets_what_stands_there() -> None:
+def test_a_reader_that_jumps_gets_the_bytes_at_its_position() -> None:
     """After a jump a reader gets the right bytes, and data decompressed for its old position is dropped."""
     partition = log_of(Codec.LZ4)
     expected = content(partition)
@@ -148,7 +148,7 @@ def test_records_appended_meanwhile_are_shown_behind_those_inflated() -> None:
 
 
 @pytest.mark.usefixtures("pool")
-def test_what_was_inflated_counts_as_the_reader_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_threads_inflate_count_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes that threads decompress for a reader count against its allowance."""
     monkeypatch.setattr(allowances, "INLINE_SECONDS", 1000)  # Only bytes count in this test, not time.
     partition = log_of(Codec.GZIP)
@@ -172,7 +172,7 @@ def chunk(codec: Codec = Codec.LZ4) -> PrefetchChunk:
 FIRST = b"".join(value(number) + b"\n" for number in range(RECORDS))
 
 
-def test_whoever_comes_first_does_the_work() -> None:
+def test_a_thread_or_the_reader_inflates_a_chunk() -> None:
     """A thread or the reader decompresses a chunk, whichever is first; the result is the same."""
     by_thread, by_reader = chunk(), chunk()
     by_thread.inflate()
@@ -190,7 +190,7 @@ def test_more_than_there_is_room_for_is_put_in_front_by_copying() -> None:
     assert bytes(2**18) + FIRST == found.behind(bytes(2**18))
 
 
-def test_nobody_waits_for_what_was_given_up() -> None:
+def test_a_chunk_that_was_given_up_has_no_result() -> None:
     """After `give_up`, the result is None, whether the chunk has been decompressed or not."""
     before, after = chunk(), chunk()
     before.give_up()

@@ -56,7 +56,7 @@ def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 100, 2_000_000])
-def test_the_short_way_to_a_record_finds_what_the_long_one_does(size) -> None:
+def test_find_plain_finds_the_same_records_as_find_record(size) -> None:
     """`find_plain` finds the same value and time as `find_record`, in batches of any size up to its limit."""
     partition = MemoryPartition()
     values = [b"%06d" % number * 16 for number in range(-(-size // 106))]
@@ -125,7 +125,7 @@ def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
     assert 7 == latest_offset(partition, isolation=Isolation.READ_UNCOMMITTED)
 
 
-def test_a_damaged_batch_is_told_to_who_asks_for_its_records() -> None:
+def test_finding_a_record_in_a_damaged_batch_raises_an_error() -> None:
     """Finding a record in a damaged batch raises an error with the position; records in other batches are found."""
     partition = MemoryPartition()
     for number in range(3):

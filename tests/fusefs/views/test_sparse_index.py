@@ -131,7 +131,7 @@ def test_batches_of_exactly_an_interval_get_an_entry_each_way() -> None:
     assert [(0, 0), (2, 20), (4, 40)] == entries(together) == entries(apart)
 
 
-def test_what_inflates_to_much_gets_entries_by_that() -> None:
+def test_decompressed_bytes_count_for_the_distance_of_entries() -> None:
     """For the distance of entries, DECODED_SHARE decompressed bytes count as one byte of a batch."""
     index = SparseIndex(Offset(0))
     for number in range(6):

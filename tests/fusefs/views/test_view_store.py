@@ -142,7 +142,7 @@ def test_a_segment_with_a_damaged_batch_is_not_remembered(partition: MemoryParti
     assert view_names(0, 80) == names(partition)
 
 
-def test_a_log_start_inside_a_segment_is_part_of_what_is_remembered(partition: MemoryPartition) -> None:
+def test_a_log_start_inside_a_segment_invalidates_its_stored_view(partition: MemoryPartition) -> None:
     """After the log start moved into a segment, only the stored views of later segments are used."""
     views_of(partition).whole(VALUES).measure()
     partition.delete_records(Offset(47))

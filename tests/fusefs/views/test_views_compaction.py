@@ -132,7 +132,7 @@ def test_a_cleaning_in_the_middle_of_a_jump_is_noticed(compacted, monkeypatch):
         ViewReader(view).read(300, 10)
 
 
-def test_what_is_remembered_of_a_segment_is_not_believed_afterwards(compacted):
+def test_stored_views_of_rewritten_segments_are_not_used(compacted):
     """Stored views of segments that were rewritten are not used."""
     store = ViewStore(DIRECTORY, compacted.on_disk.disk)
     views = PartitionViews(compacted.log, store=store)

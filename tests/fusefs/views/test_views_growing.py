@@ -29,7 +29,7 @@ def test_the_size_follows_every_append(form: Form) -> None:
         assert view.measured
 
 
-def test_a_size_costs_only_what_was_added() -> None:
+def test_a_size_reads_only_the_records_that_were_added() -> None:
     """After an append, asking for the size reads one batch; asking again reads nothing."""
     partition = MemoryPartition()
     views = PartitionViews(partition)
@@ -134,7 +134,7 @@ def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.Mon
     assert expected == read_all(view)
 
 
-def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asking_for_a_size_does_not_wait_for_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking for a size does not wait for a thread that is measuring, but returns the size known so far."""
     partition = MemoryPartition()
     partition.add(b"a")

@@ -84,7 +84,7 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
     assert b"p0\nt1\np2\n" == ViewReader(view).read(0, 100)
 
 
-def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
+def test_damage_in_a_hidden_batch_has_no_effect_on_a_later_range():
     """Damage in a hidden batch before a range has no effect on the range.
 
     The measured view of the whole log has no entry between the batch and the range, so the range needs its own entry.
@@ -127,7 +127,7 @@ def with_damage():
 
 
 @pytest.mark.parametrize("damaged", [(), (2,), (6,), (2, 6)])
-def test_what_is_aborted_stays_so_behind_damage(with_damage, damaged):
+def test_aborted_records_after_a_damaged_batch_stay_hidden(with_damage, damaged):
     """After a damaged batch, exactly the records of aborted transactions are hidden."""
     fetched = with_damage.read(Offset(0), max_bytes=10**6)
     data = bytearray(fetched.data)

@@ -68,7 +68,7 @@ def test_a_reader_that_has_not_come_so_far_reads_up_to_there(form: Form) -> None
 
 @FORMS
 @OVERTAKEN
-def test_a_reader_gets_what_stands_before_the_cut(form: Form, overtaken: bool) -> None:
+def test_a_reader_gets_the_records_before_the_truncation(form: Form, overtaken: bool) -> None:
     """A reader gets the records before the truncation and then an error, even if it had read nothing before."""
     partition = partition_with(b"a" * FIRST_FETCH_BYTES, b"b", b"c", b"d")
     views = PartitionViews(partition)

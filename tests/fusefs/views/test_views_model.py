@@ -230,7 +230,7 @@ TestViewsOfAPartition = ViewsOfAPartition.TestCase
 TestViewsOfAPartition.settings = settings(stateful_step_count=50)
 
 
-def test_a_range_is_measured_by_itself_when_what_the_whole_needs_is_gone() -> None:
+def test_a_range_is_measured_even_if_records_before_it_were_deleted() -> None:
     """A range whose records all exist is measured, even if the records just before the range were deleted.
 
     Hypothesis found this case with seed 1026.

@@ -151,7 +151,7 @@ def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
     assert len(expected) == position
 
 
-def test_what_is_not_plain_is_read_among_what_is() -> None:
+def test_compressed_batches_and_markers_are_read_among_plain_batches() -> None:
     """Compressed batches, batches with headers, and markers can be read among plain batches, with any read size."""
     partition = MemoryPartition()
     for number in range(300):
@@ -274,7 +274,7 @@ def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -
         assert expected[-position - 50 : -position or None] == second.read(len(expected) - position - 50, 50)
 
 
-def test_an_offset_the_log_denies_is_told_as_deleted(
+def test_an_offset_below_a_new_log_start_raises_segment_deleted(
     partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the log start moves after the lookup and before the read, the read raises SegmentDeletedError."""

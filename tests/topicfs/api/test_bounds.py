@@ -82,7 +82,7 @@ def test_a_start_beyond_the_end_is_an_error(orders, isolation):
 @pytest.mark.parametrize(
     "place", ["42-99", "42-", "@yesterday-@today", "-", "soon", "", "007", "42.json", "@never", "-10x"]
 )
-def test_a_text_that_is_no_place_is_an_error(orders, place):
+def test_an_invalid_text_as_start_is_an_error(orders, place):
     """A start or stop that is an invalid text raises ValueError with a list of valid texts."""
     for call in (orders.records, orders.follow, orders.arrow):
         with pytest.raises(ValueError, match=r"not a"):

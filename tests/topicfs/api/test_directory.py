@@ -123,7 +123,7 @@ def test_a_timestamp_has_63_bits(topics, timestamp):
     assert [2**63 - 1] == [record.timestamp for record in orders.records()]
 
 
-def test_what_is_no_bytes_is_refused(orders):
+def test_fields_of_a_wrong_type_are_refused(orders):
     """A value or key that is not bytes, a header name that is not a str, or a time without a zone is refused."""
     for refused in ("one", 5):
         with pytest.raises(TypeError, match="a value must be bytes or None"):
@@ -319,7 +319,7 @@ def test_duties_run_when_the_program_says_so(topics, monkeypatch):
     assert 1 == short[0].start_offset
 
 
-def test_what_was_taken_from_topics_keeps_them_open(tmp_path):
+def test_an_object_of_topics_keeps_them_open(tmp_path):
     """An object obtained from a Topics, such as a topic, a partition or a member, keeps the Topics open."""
     place = tmp_path / "data"
     with topicfs.open(place) as topics:

@@ -28,7 +28,7 @@ def made():
     ("isolation", "expected"),
     [("read_committed", [b"c1"]), ("read_uncommitted", [b"a0", b"c1", b"a4", b"o6"])],
 )
-def test_only_what_is_committed_shows_unless_all_is_asked_for(made, isolation, expected):
+def test_read_committed_shows_only_committed_records(made, isolation, expected):
     """With read_committed, `records`, `follow`, reads near the end and `arrow` return committed records only."""
     partition = topicfs.Partition(made.log, lambda: None, internal=False, polls=True)
     assert expected == [record.value for record in partition.records(isolation=isolation)]

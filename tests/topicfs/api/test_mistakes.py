@@ -114,7 +114,7 @@ def topics(tmp_path):
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), CALLS)
-def test_a_mistake_is_answered_with_what_to_write(topics, call, kind, message):
+def test_the_error_of_a_mistake_contains_the_remedy(topics, call, kind, message):
     """A wrong call changes nothing, and raises an error that contains the remedy."""
     with pytest.raises(kind, match=re.escape(message)):
         call(topics)
