@@ -108,7 +108,7 @@ async def test_close_fails_if_a_copy_ends_at_a_size_that_is_too_small(
 async def test_stat_gives_the_size_read_and_measures_the_rest_in_the_background(
     client: Program, engine: StallingEngine
 ):
-    """stat(2) gives at least the size that was read, and starts measuring the rest; open(2) waits for the measurement."""
+    """stat(2) gives at least the size that was read, and starts measuring; open(2) waits for the measurement."""
     fh = await client.open("orders/0/log")
     await client.client.read_on(fh)
     engine.partition("orders", 0).arrive(b"d")

@@ -144,7 +144,7 @@ async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
 
 
 async def test_a_queue_is_configured_before_anybody_takes(orders: MountClient):
-    """Settings that are written before the first `take` have effect, and the queue's directory remains the same node."""
+    """Settings written before the first `take` have effect, and the queue's directory remains the same node."""
     await orders.append("orders/0/log", b"old\n")
     await orders.mkdir("@queues/q")
     directory = orders.lookup("@queues/q")
