@@ -1,4 +1,4 @@
-"""What an engine counts: appends, records, bytes, rolls, flushes, cleanings, recoveries and replicas in sync."""
+"""Tests of an engine's counts: appends, records, bytes, rolls, flushes, cleanings, recoveries, replicas in sync."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def appended(counts: EngineCounts, topic: str) -> tuple[int, int, int, int]:
 
 
 def test_each_way_of_an_append_is_counted_once():
-    """Small and larger appends, of this process and of clients, are counted once; refused ones are not."""
+    """Small and larger appends, of this process and of clients, are counted once. Refused appends are not."""
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     size = 0
@@ -49,7 +49,7 @@ def test_each_way_of_an_append_is_counted_once():
 
 
 def test_bytes_that_readers_were_given_are_counted():
-    """Bytes of batches are counted each time they are read."""
+    """The bytes of a batch are counted each time the batch is read."""
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     append_lines(partition, "a\nb\n")
@@ -61,7 +61,7 @@ def test_bytes_that_readers_were_given_are_counted():
 
 
 def test_rolls_and_flushes_are_counted():
-    """Rolls are counted, and a flush of a log once if it has something to sync."""
+    """Rolls are counted. A flush of a log is counted once if it has something to sync."""
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders", overrides=TINY_SEGMENTS).partitions()[0]
     for number in range(8):
@@ -88,7 +88,7 @@ def test_a_cleaning_is_counted_with_what_it_made_free():
 
 
 def test_logs_that_were_not_closed_in_order_are_counted_as_recovered():
-    """A log recovered after an unclean stop is counted, with the bytes cut off; after a clean close none is."""
+    """A log recovered after an unclean stop is counted, with the removed bytes. A cleanly closed log is not."""
     disk = SimulatedDisk()
     append_lines(engine_on(disk).create_topic("orders").partitions()[0], "a\n")
     torn = Path("/data/orders-0/00000000000000000000.log")
@@ -101,7 +101,7 @@ def test_logs_that_were_not_closed_in_order_are_counted_as_recovered():
 
 
 def test_replicas_that_fall_out_of_sync_and_come_back_are_counted():
-    """Replicas that leave and join the ISR are counted, and clients' appends once for all replicas."""
+    """Replicas that leave or join the ISR are counted. Clients' appends are counted once for all replicas."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\nb\n")
@@ -113,7 +113,7 @@ def test_replicas_that_fall_out_of_sync_and_come_back_are_counted():
 
 
 def test_beyond_the_bound_topics_are_counted_together():
-    """Topics above `max_topics` are counted together under OTHERS."""
+    """Topics beyond `max_topics` are counted together as OTHERS."""
     counts = EngineCounts(max_topics=2)
     for number, name in enumerate(("a", "b", "c", "d"), 1):
         counts.topic(name).records += number
@@ -121,7 +121,7 @@ def test_beyond_the_bound_topics_are_counted_together():
 
 
 def test_no_sum_goes_back_when_a_topic_is_deleted():
-    """The counts of a deleted topic move to OTHERS, and a new topic of its name starts at 0."""
+    """The counts of a deleted topic are added to OTHERS, and a new topic of its name starts at 0."""
     engine = engine_on(SimulatedDisk())
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
     engine.delete_topic("orders")
@@ -130,7 +130,7 @@ def test_no_sum_goes_back_when_a_topic_is_deleted():
 
 
 def test_durations_are_counted_by_powers_of_two():
-    """Durations are counted in buckets of powers of two; negative ones in the first, long ones in the last."""
+    """Durations are counted in buckets of powers of two, negative ones in the first, long ones in the last."""
     durations = Durations()
     for nanoseconds in (-1, 0, 1, 2, 3, 4, 1 << 60):
         durations.note(nanoseconds)

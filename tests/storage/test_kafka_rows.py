@@ -1,4 +1,4 @@
-"""The table that maps Kafka's tests to the project's is complete and true."""
+"""Tests that the table that maps Kafka's tests to topicfs's tests is complete and true."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table() -> list[Row]:
 
 @pytest.fixture(scope="module")
 def named() -> list[tuple[int, tuple[str, str]]]:
-    """Return the row numbers in tests' docstrings, each with its test."""
+    """Return the row numbers in the docstrings of tests, each with its test."""
     return sorted(_rows_named_by_tests())
 
 
@@ -66,7 +66,7 @@ def test_every_row_is_in_the_table_once():
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: str(row.number))
 def test_every_row_leads_to_tests_or_says_why_not(row, named):
-    """Each named test exists and names the row; a row of priority A always has a test."""
+    """Each test named in the table exists and names its row. A row of priority A always has a test."""
     if row.ours.startswith(REASON):
         assert row.priority != "A"
         assert len(row.ours) > len(REASON) + 20
@@ -77,6 +77,6 @@ def test_every_row_leads_to_tests_or_says_why_not(row, named):
 
 
 def test_no_test_names_a_row_that_the_table_does_not_lead_from(named):
-    """Each test that names a row is in that row of the table."""
+    """Each test that names a row is listed in that row of the table."""
     in_table = {(row.number, test) for row in table() for test in row.tests}
     assert [] == [one for one in named if one not in in_table]

@@ -1,4 +1,4 @@
-"""Messages for users: one line each, without control characters, and not repeated endlessly."""
+"""Tests of messages for users: each is one line without control characters, and is not repeated endlessly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_people_write_stays_as_it_is(text: str) -> None:
 
 
 def test_a_line_of_the_log_is_one_line() -> None:
-    """A logged message is one line, whatever its arguments; a traceback keeps its lines."""
+    """A logged message is one line, whatever its arguments are. A traceback keeps its lines."""
     formatter = PrintableFormatter("%(levelname)s %(message)s")
     try:
         int(FORGED)
@@ -39,7 +39,7 @@ def test_a_line_of_the_log_is_one_line() -> None:
 
 
 def test_the_same_line_is_told_less_and_less_often() -> None:
-    """A repeated line is reported at once, after a minute, and after pauses twice as long each time."""
+    """A repeated line is reported immediately, after a minute, and then after pauses that double each time."""
     repeats = Repeats(kept=10)
     told = [
         minute
@@ -50,7 +50,7 @@ def test_the_same_line_is_told_less_and_less_often() -> None:
 
 
 def test_the_pause_is_an_hour_at_most() -> None:
-    """A line repeated for days is reported each hour."""
+    """A line that is repeated for days is reported once an hour."""
     repeats = Repeats(kept=10)
     told = [
         hour
@@ -69,7 +69,7 @@ def test_the_oldest_lines_go() -> None:
 
 
 def test_a_warning_each_second_is_one_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
-    """A warning repeated each second is one line with a count, and a name in it cannot forge a line."""
+    """A warning repeated each second is one line with a count. A name in the warning cannot forge a line."""
     clock = ManualClock()
     book = WarningBook(clock)
     for _ in range(100):

@@ -1,8 +1,8 @@
 """A partition with producers, transactions and compaction compared with a list, through all kinds of failures.
 
-After power losses, full disks, failing writes, failing syncs and interrupted cleanings every synced batch is there
-whole, later batches are there whole or not at all, and all that the log says of producers, transactions and committed
-records follows from the batches it still has.
+After power losses, full disks, failing writes, failing syncs and interrupted cleanings every synced batch is stored
+completely, and a later batch completely or not at all. The log's state of producers, transactions and committed
+records follows from the batches that it still has.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRODUCERS = st.integers(1, 3)
 CONTENT = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(-1, 60)), min_size=1, max_size=3
 )
-"""The content of one batch: keys and sizes of values (-1: null)."""
+"""The content of one batch: keys and sizes of values (-1 means null)."""
 FAILURES = st.tuples(
     st.sampled_from(
         ["pwrite", "open", "write_bytes", "truncate", "rename", "sync", "unlink", "sync_directory"]
@@ -40,7 +40,7 @@ DELETE_RETENTION_MS = 1000
 
 
 class PartitionModel(RuleBasedStateMachine):
-    """`batches` are all batches that were not lost, in order; `clean_end` is the highest end of a cleaning."""
+    """`batches` has all batches that were not lost, in order; `clean_end` is the highest end of a cleaning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class PartitionModel(RuleBasedStateMachine):
     def write_under_an_old_epoch(self, content: list[tuple[bytes, int]], producer_id: int) -> None:
         known = self.producer(producer_id)
         epoch = known.epoch
-        # An epoch known only from a marker may be lost with it, as in a broker.
+        # An epoch that only a marker shows may be lost with the marker, as in a broker.
         if epoch > 0 and known.last_batch is not None:
             self.refused(
                 self.batch(content)._replace(producer_id=producer_id, epoch=epoch - 1, sequence=0),
@@ -221,7 +221,7 @@ class PartitionModel(RuleBasedStateMachine):
         try:
             clean(log, chosen, now=self.now, map_bytes=24 * map_slots)
         finally:
-            # A cleaning flushes the newer records before it removes older ones.
+            # A cleaning flushes newer records before it removes older ones.
             self.synced = max(self.synced, log.recovery_point)
 
     @rule()
@@ -234,7 +234,7 @@ class PartitionModel(RuleBasedStateMachine):
         self.checkpoint = self.on_disk.log.recovery_point
         assert self.checkpoint <= self.synced
 
-    # What users do, and what goes wrong.
+    # Calls of users, and failures.
 
     @precondition(lambda self: self.online)
     @rule()
@@ -250,7 +250,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(keep=st.sampled_from([0.0, 0.5, 0.9, 1.0]))
     def crash(self, keep: float) -> None:
-        """Lose power: batches above the last sync are lost or whole."""
+        """Lose power: each batch above the last sync is lost or stored completely."""
         log = self.on_disk.crash(keep=keep, recovery_point=self.checkpoint)
         left = self.headers()
         lost = [
@@ -264,7 +264,7 @@ class PartitionModel(RuleBasedStateMachine):
         self.end_offset = log.log_end_offset
         self.synced = min(self.synced, self.end_offset)
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def ends_and_bounds_are_the_lists(self) -> None:
@@ -364,7 +364,7 @@ class PartitionModel(RuleBasedStateMachine):
         except (OSError, errors.PartitionOfflineError):
             if self.on_disk.log.log_end_offset == self.end_offset:
                 return
-            # The batch was written, but a file beside the log was not.
+            # The batch was written, but a file next to the log was not.
             assert not self.online
         self.batches.append(batch)
         self.end_offset = batch.end_offset

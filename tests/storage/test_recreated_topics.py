@@ -1,6 +1,6 @@
-"""A topic that is deleted and created again has nothing of the old one.
+"""Tests that a topic that is deleted and created again has nothing of the old topic.
 
-Named producers, staged and placed writes, queues, replicas, mirrors and queries have such a test of their own.
+Other tests prove this for named producers, staged and placed writes, queues, replicas, mirrors and queries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def orders(engine: EmbeddedEngine) -> Log:
 
 
 def lived_in(disk: SimulatedDisk, clock: ManualClock) -> EmbeddedEngine:
-    """An engine whose topic `orders` has settings, producers, compaction, deleted records, checkpoints and a reader."""
+    """Return an engine whose topic `orders` has settings, producers, compaction, deletions, checkpoints, a reader."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("__consumer_offsets", partitions=1)
     engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "5000", **TINY_SEGMENTS})

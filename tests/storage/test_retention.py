@@ -1,4 +1,4 @@
-"""Which segments retention deletes: by log start offset, size and age."""
+"""Tests of which segments retention deletes: by log start offset, size and age."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = retention.Decision((), roll_first=False)
 
 
 def segments_of(*sizes: int, records: int = 5, ages_ms: tuple[int, ...] = ()) -> list[SegmentInfo]:
-    """Return adjacent segments of `records` offsets each, or none in an empty one; the last one is active."""
+    """Return adjacent segments, each of `records` offsets or none if its size is 0. The last one is active."""
     built = []
     offset = 0
     for number, size in enumerate(sizes):
@@ -54,7 +54,7 @@ def facts_of(
 def test_log_start_offset_releases_segments(
     log_start_offset: int, left: int, policy: tuple[str, ...]
 ) -> None:
-    """Row 72: segments wholly before the log start are deleted under each policy, except the active one."""
+    """Row 72: segments completely before the log start are deleted under each policy, except the active segment."""
     facts = facts_of(segments_of(100, 100, 100), log_start_offset=log_start_offset)
     decision = retention.decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
     assert left == 3 - decision.count
@@ -65,7 +65,7 @@ def test_log_start_offset_releases_segments(
     ("retention_bytes", "gone"), [(-1, 0), (0, 3), (1, 2), (100, 2), (101, 1), (200, 1), (201, 0), (1000, 0)]
 )
 def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> None:
-    """Row 71: a segment is deleted only if the others still have retention.bytes."""
+    """Row 71: a segment is deleted only if the other segments still have retention.bytes."""
     config = TopicConfig(retention_bytes=retention_bytes, retention_ms=-1)
     decision = retention.decide_retention(facts_of(segments_of(100, 100, 100)), config, NOW)
     assert gone == decision.count
@@ -73,13 +73,13 @@ def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> Non
 
 
 def test_size_stops_at_the_first_that_stays() -> None:
-    """A large oldest segment that stays also keeps the small segments after it."""
+    """If the oldest segment is large and stays, the small segments after it stay as well."""
     config = TopicConfig(retention_bytes=150, retention_ms=-1)
     assert NOTHING == retention.decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW)
 
 
 def test_age_must_exceed_the_limit() -> None:
-    """A segment of exactly retention.ms stays; one millisecond more is deleted."""
+    """A segment whose age is exactly retention.ms stays. A segment one millisecond older is deleted."""
     config = TopicConfig(retention_ms=1000)
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(1001, 1000, 0)))
     assert retention.decide_retention(facts, config, NOW) == retention.Decision(
@@ -88,13 +88,13 @@ def test_age_must_exceed_the_limit() -> None:
 
 
 def test_age_stops_at_the_first_that_stays() -> None:
-    """An old segment after a young one stays, because segments are only deleted from the front."""
+    """An old segment after a young one stays, because segments are only deleted from the start of the log."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(0, 5000, 0)))
     assert NOTHING == retention.decide_retention(facts, TopicConfig(retention_ms=1000), NOW)
 
 
 def test_everything_expired_leaves_an_empty_segment() -> None:
-    """Row 70: if all segments are due, the log rolls first; the empty segment is never deleted."""
+    """Row 70: if all segments are due, the log rolls first. The new empty segment is never deleted."""
     config = TopicConfig(retention_ms=1000)
     everything = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
     assert retention.decide_retention(everything, config, NOW) == retention.Decision(
@@ -131,7 +131,7 @@ def test_rules_follow_each_other() -> None:
 
 @pytest.mark.parametrize("policy", [("compact",), ()])
 def test_without_delete_neither_size_nor_age_counts(policy: tuple[str, ...]) -> None:
-    """Without `delete` in the policy segments above the log start stay."""
+    """If the policy lacks `delete`, segments above the log start stay."""
     facts = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
     config = TopicConfig(cleanup_policy=policy, retention_ms=0, retention_bytes=0)
     assert NOTHING == retention.decide_retention(facts, config, NOW)
@@ -177,7 +177,7 @@ class RecordingLog:
 
 
 def test_decision_is_carried_out_in_order() -> None:
-    """Retention rolls first if all segments are due, then deletes with each reason."""
+    """If all segments are due, retention rolls first, and then deletes segments with each reason."""
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )
@@ -186,7 +186,7 @@ def test_decision_is_carried_out_in_order() -> None:
 
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:
-    """A follower waits for its leader's roll, so that their segments have the same base offsets."""
+    """A follower waits for its leader's roll, so that the segments of both have the same base offsets."""
     log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), role=Role.FOLLOWER)
     assert 0 == retention.apply_retention(log, NOW).count
     assert [] == log.asked

@@ -1,4 +1,4 @@
-"""Aborted transactions of a log: indexed, returned by reads, and found again after a restart."""
+"""Tests of a log's aborted transactions: indexed, returned by reads, and found again after a restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.model import Isolation, Offset
 
 
 def test_aborts_are_indexed_with_the_stable_offset_they_leave():
-    """Row 83: an abort's stable offset is the first open transaction, or the offset after the marker."""
+    """Row 83: an abort's stable offset is the first open transaction's, or the offset after the marker."""
     log = Transactions()
     log.fill(5, pid=1)
     log.fill(3, pid=2)
@@ -25,7 +25,7 @@ def test_aborts_are_indexed_with_the_stable_offset_they_leave():
 
 
 def test_reads_tell_the_aborts_among_what_they_return():
-    """Row 83: a read returns an abort whose marker is in a later segment; READ_UNCOMMITTED gets no aborts."""
+    """Row 83: a read returns an abort whose marker is in a later segment. READ_UNCOMMITTED readers get no aborts."""
     log = Transactions()
     log.fill(2, pid=1)
     log.log.appender.roll()
@@ -39,7 +39,7 @@ def test_reads_tell_the_aborts_among_what_they_return():
 
 
 def test_a_read_tells_no_abort_but_those_of_what_it_returns():
-    """Rows 21 and 29: a read returns the aborts of its own range, including a marker at its first offset."""
+    """Rows 21 and 29: a read returns only aborts within its own range, including a marker at its first offset."""
     log = Transactions()
     for pid in (1, 2, 3):
         log.fill(2, pid=pid)
@@ -58,7 +58,7 @@ def _pair(aborted):
 
 
 def _with_aborts():
-    """Return a log of three segments with three transactions, two of them aborted."""
+    """Return a log of three segments with three transactions, of which two are aborted."""
     log = Transactions()
     log.fill(8, pid=1)
     log.fill(2, pid=2)
@@ -85,7 +85,7 @@ def _with_aborts():
     ],
 )
 def test_the_aborted_transactions_come_back(lost, recovery_point, recovered):
-    """Rows 13 and 49: aborts come back from recovered segments, with indexes and snapshots or without."""
+    """Rows 13 and 49: aborts of recovered segments are found again, with or without indexes and snapshots."""
     log = _with_aborts()
     aborted = [AbortedSpan(1, 0, 15, 8), AbortedSpan(2, 8, 21, 22)]
     assert aborted == log.aborted()
@@ -101,7 +101,7 @@ def test_the_aborted_transactions_come_back(lost, recovery_point, recovered):
 
 
 def test_a_transaction_index_that_is_none_is_made_anew():
-    """A damaged transaction index is made again, even after a clean stop."""
+    """A damaged transaction index is rebuilt, even after a clean stop."""
     log = _with_aborts()
     before = log.aborted()
     log.log.close()
@@ -111,7 +111,7 @@ def test_a_transaction_index_that_is_none_is_made_anew():
 
 
 def test_truncation_takes_aborts_back():
-    """A truncation that removes the abort's marker opens the transaction again."""
+    """A truncation that removes the abort's marker makes the transaction open again."""
     log = Transactions()
     log.fill(2, pid=1)
     log.end(pid=1, commit=False)
@@ -122,7 +122,7 @@ def test_truncation_takes_aborts_back():
 
 
 def test_the_transaction_index_is_one_of_the_segments_files():
-    """The transaction index is made with the first abort, and listed and deleted with its segment."""
+    """The transaction index is created with the first abort, and is listed and deleted with its segment."""
     log = Transactions()
     log.fill(1, pid=1)
     log.end(pid=1)
@@ -136,7 +136,7 @@ def test_the_transaction_index_is_one_of_the_segments_files():
 
 
 def test_a_failed_transaction_index_takes_the_log_offline():
-    """If the index cannot be written, the log goes offline; loading makes the entry from the marker."""
+    """If the index cannot be written, the log goes offline. Loading adds the entry from the marker."""
     log = Transactions()
     log.fill(1, pid=1)
     log.on_disk.disk.fail("pwrite", suffix=".txnindex")
@@ -148,7 +148,7 @@ def test_a_failed_transaction_index_takes_the_log_offline():
 
 
 def test_read_only_loading_knows_the_transactions_and_writes_nothing():
-    """A read-only load of a foreign directory finds the aborts in memory and writes nothing."""
+    """A read-only load of a foreign directory finds the aborts in memory, and writes nothing."""
     log = _with_aborts()
     for name in log.on_disk.names():
         if name.endswith((".txnindex", ".snapshot")):

@@ -1,4 +1,4 @@
-"""Appending as a leader and as a follower: what is accepted, its offsets, and the log after a failure."""
+"""Tests of appending as leader and as follower: accepted batches, their offsets, and the log after a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.model import Appended, Offset, ProducerId, TimestampType
 
 
 def test_offsets_and_epoch_are_assigned():
-    """A batch gets offsets from the log end and the epoch, in the caller's buffer."""
+    """A batch gets its offsets from the log end, and its epoch, in the caller's buffer."""
     on_disk = LogOnDisk()
     first = batch(b"a", b"b", offset=77, epoch=5)
     assert Appended(0, 1, -1, 0) == on_disk.log.append(first)
@@ -31,7 +31,7 @@ def test_offsets_and_epoch_are_assigned():
 
 
 def test_many_batches_are_one_append():
-    """Several batches are appended as one, with one answer."""
+    """Several batches are appended together, and the append returns one result."""
     on_disk = LogOnDisk()
     appended = on_disk.log.append(batch(b"a") + batch(b"b", b"c"))
     assert (0, 2) == (appended.base_offset, appended.last_offset)
@@ -39,7 +39,7 @@ def test_many_batches_are_one_append():
 
 
 def test_batches_made_here_go_the_short_way_to_the_same_end():
-    """Batches encoded by this process give the same files, answers and rolls as a client's."""
+    """Batches encoded by this process give the same files, results and rolls as a client's batches."""
     believed, checked = (LogOnDisk(internal_segment_bytes=8192) for _ in range(2))
     for number in range(60):
         data = batch(b"%d" % number) + batch(b"x" * 10 * number, b"y", timestamp=1)
@@ -52,7 +52,7 @@ def test_batches_made_here_go_the_short_way_to_the_same_end():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
-    """Small appends that skip checks give the same files and answers as full ones, whatever becomes due.
+    """Small appends that skip checks give the same files and results as full appends, whatever becomes due.
 
     Times go back and far ahead, settings change, logs are truncated, and some batches are a client's.
     """
@@ -142,7 +142,7 @@ def broken(position: int, octet: int) -> bytearray:
     ],
 )
 def test_what_no_client_may_append(data, message):
-    """Torn, damaged, control, miscounted and old batches are refused, and the disk stays as it was."""
+    """Torn, damaged, control, miscounted and old batches are refused, and the disk does not change."""
     on_disk = LogOnDisk()
     before = on_disk.disk.tree()
     with pytest.raises(errors.InvalidRecordError, match=message):
@@ -152,7 +152,7 @@ def test_what_no_client_may_append(data, message):
 
 
 def test_one_bad_batch_refuses_all():
-    """A bad batch refuses the whole append, also the good batches before it."""
+    """A bad batch refuses the whole append, including the good batches before it."""
     on_disk = LogOnDisk()
     with pytest.raises(errors.InvalidRecordError):
         on_disk.log.append(batch(b"good") + broken(26, 0))
@@ -187,7 +187,7 @@ def test_compacted_topics_need_keys():
 
 
 def test_log_append_time():
-    """LogAppendTime stamps the type bit, the largest timestamp and the checksum; base timestamps stay."""
+    """LogAppendTime sets the type bit, the largest timestamp and the checksum. Base timestamps stay."""
     on_disk = LogOnDisk(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     data = batch(b"a", b"b", timestamp=[5, 9])
     appended = on_disk.log.append(data)
@@ -203,7 +203,7 @@ def test_log_append_time():
 
 
 def test_a_producers_log_append_time():
-    """A client's LogAppendTime is set to CreateTime; without a time, or in a LogAppendTime topic, it is refused."""
+    """A client's LogAppendTime becomes CreateTime. Without a time, or in a LogAppendTime topic, it is refused."""
     stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     on_disk = LogOnDisk()
     data = batch(b"a", timestamp=7, stamp=stamp)
@@ -218,7 +218,7 @@ def test_a_producers_log_append_time():
 
 @pytest.mark.parametrize("interval_bytes", [0, 4096])
 def test_a_full_disk_keeps_nothing(interval_bytes: int):
-    """On a full disk an append leaves no bytes, with or without due index entries, and succeeds once there is room."""
+    """On a full disk an append leaves no bytes, even if index entries are due, and succeeds after there is room."""
     on_disk = LogOnDisk(index_interval_bytes=interval_bytes)
     on_disk.log.append(batch(b"a"))
     on_disk.log.append(batch(b"b"))
@@ -251,7 +251,7 @@ def test_a_full_disk_during_a_roll():
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline(encoded_here: bool):
-    """If write and truncation both fail, the file's content is unknown and the log goes offline."""
+    """If both the write and the truncation fail, the file's content is unknown, and the log goes offline."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.disk.fail("pwrite", suffix=".log")
@@ -265,7 +265,7 @@ def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline(encoded_here
 
 
 def test_a_failed_sync_takes_the_log_offline():
-    """After a failed sync, which may have lost a page, the log takes no writes until it is loaded again."""
+    """A failed sync may have lost a page, so the log accepts no writes until it is loaded again."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), durable=True)
     on_disk.disk.fail("sync", suffix=".log")
@@ -281,7 +281,7 @@ def test_a_failed_sync_takes_the_log_offline():
 
 
 def test_flush_messages():
-    """An append flushes if flush.messages records are unflushed."""
+    """An append flushes the log if at least flush.messages records are unflushed."""
     on_disk = LogOnDisk(flush_messages=3)
     on_disk.log.append(batch(b"a", b"b"))
     assert 2 == on_disk.log.parts.unflushed_records
@@ -291,7 +291,7 @@ def test_flush_messages():
 
 
 def test_durable_appends_are_on_disk():
-    """A `durable` record survives any later crash, even the first one of a new segment."""
+    """A record appended with `durable` survives any later crash, even as the first record of a new segment."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(5):
         on_disk.log.append(sized_batch(200), durable=True)
@@ -300,7 +300,7 @@ def test_durable_appends_are_on_disk():
 
 
 def test_flushing_up_to_an_offset():
-    """Flushing up to an offset flushes the segments below it and moves the recovery point to their end."""
+    """Flushing up to an offset flushes the segments below it, and moves the recovery point to their end."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(200))
@@ -312,7 +312,7 @@ def test_flushing_up_to_an_offset():
 
 
 def test_followers_keep_offsets():
-    """Row 57: a follower keeps gaps; a read from inside a gap returns the next record."""
+    """Row 57: a follower keeps gaps. A read from inside a gap returns the next record."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     offsets = [0, 50, 51, 52, 70, 1000]
     for offset in offsets:
@@ -325,7 +325,7 @@ def test_followers_keep_offsets():
 
 
 def test_followers_offsets_ascend():
-    """A follower refuses an append below the log end, or with offsets that do not ascend, as a whole."""
+    """A follower refuses a whole append below the log end, or one whose offsets do not ascend."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=5))
     with pytest.raises(errors.InvalidRecordError, match="log ends at 6"):
@@ -336,7 +336,7 @@ def test_followers_offsets_ascend():
 
 
 def test_a_followers_segment_is_based_at_its_first_offset():
-    """Row 39: batches at 0 and 2^31+1 need two segments, the second with its batch as base and a snapshot."""
+    """Row 39: batches at 0 and 2^31+1 need two segments. The second has its batch's offset as base, and a snapshot."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=0))
     on_disk.log.appender.append_as_follower(batch(b"b", offset=2**31 + 1))
@@ -346,7 +346,7 @@ def test_a_followers_segment_is_based_at_its_first_offset():
 
 
 def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
-    """Row 39: a compressed old batch has only its last offset, so the base is last - (2^31 - 1)."""
+    """Row 39: the header of a compressed old batch has only its last offset, so the base is last - (2^31 - 1)."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(old)
@@ -357,7 +357,7 @@ def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
 
 
 def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
-    """The base is computed from the append's last offset, so that all its offsets fit the new segment's indexes."""
+    """The base is computed from the append's last offset, so that all offsets fit the new segment's indexes."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.appender.append_as_follower(old)
@@ -377,7 +377,7 @@ def test_epochs_of_a_leader_are_noted():
 
 
 def test_listeners_hear_of_appends_until_they_cancel():
-    """A listener is called after each change of the end or start; cancelling twice is harmless."""
+    """A listener is called after each change of the end or start, until it cancels. Cancelling twice is harmless."""
     on_disk = LogOnDisk()
     heard = []
     cancel = on_disk.log.listen(lambda: heard.append(on_disk.log.log_end_offset))
@@ -391,7 +391,7 @@ def test_listeners_hear_of_appends_until_they_cancel():
 
 
 def test_a_closed_or_read_only_log_takes_nothing():
-    """A closed log raises PartitionOfflineError, and a read-only one ReadOnlyError."""
+    """A closed log raises PartitionOfflineError, and a read-only log raises ReadOnlyError."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.log.close()
@@ -412,7 +412,7 @@ def test_a_closed_or_read_only_log_takes_nothing():
 
 
 def test_a_snapshot_is_taken_at_each_roll_and_at_the_close():
-    """A roll or a close writes a snapshot of 10 bytes, plus 46 for each producer."""
+    """A roll or a close writes a snapshot of 10 bytes plus 46 bytes per producer."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(200))
@@ -435,7 +435,7 @@ def test_a_length_field_that_wraps_is_refused():
 
 
 def test_appends_that_wait_for_the_disk_share_its_next_flush():
-    """Durable appends that arrive during a flush share one further flush."""
+    """Durable appends that arrive during a flush share one later flush."""
     on_disk, began, may_end, flushes = LogOnDisk(), threading.Event(), threading.Event(), []
     segment = on_disk.log.chain.active
     sync = segment.sync

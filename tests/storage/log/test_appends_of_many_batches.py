@@ -1,4 +1,4 @@
-"""Appends with more than one batch, or with a batch without records."""
+"""Tests of appends with several batches, or with a batch without records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLD_ENTRIES = {
 
 
 def test_several_batches_come_in_together_or_not_at_all():
-    """Row 121: an append may have several batches, unlike in a broker; one bad batch refuses all."""
+    """Row 121: unlike in a broker, an append may have several batches. One bad batch refuses all of them."""
     log = LogOnDisk().log
     assert 3 == log.append(batch(b"a", b"b") + batch(b"c") + batch(b"d")).last_offset
     damaged = batch(b"e")
@@ -33,7 +33,7 @@ def test_several_batches_come_in_together_or_not_at_all():
 @pytest.mark.parametrize("magic", OLD_ENTRIES)
 @pytest.mark.parametrize("order", ["first", "last", "alone"])
 def test_clients_bring_the_newest_format_throughout(magic, order):
-    """Row 121: a batch of an old format, at any position, refuses the append."""
+    """Row 121: a batch of an old format, at any position, refuses the whole append."""
     log = LogOnDisk().log
     old, new = bytearray(OLD_ENTRIES[magic]), batch(b"new")
     appended = {"first": old + new, "last": new + old, "alone": old}[order]
@@ -43,7 +43,7 @@ def test_clients_bring_the_newest_format_throughout(magic, order):
 
 
 def test_an_empty_control_batch_opens_no_transaction():
-    """Row 101: a replica accepts a marker batch that compaction emptied, and no transaction opens."""
+    """Row 101: a replica accepts a marker batch that compaction emptied, and the batch opens no transaction."""
     on_disk = LogOnDisk()
     stamp = BatchStamp(
         producer_id=ProducerId(7), producer_epoch=3, transactional=True, control=True, leader_epoch=0
@@ -58,7 +58,7 @@ def test_an_empty_control_batch_opens_no_transaction():
 
 
 def test_every_kind_of_control_record_is_no_marker_but_two():
-    """Row 101: other control records than markers begin and end no transaction."""
+    """Row 101: control records other than transaction markers neither begin nor end a transaction."""
     log = LogOnDisk().log
     for kind in (ControlType.LEADER_CHANGE, ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION):
         stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, transactional=True, control=True)

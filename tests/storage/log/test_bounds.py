@@ -1,4 +1,4 @@
-"""The start and the end of a log, and the limits that DeleteRecords, truncation and rolls keep."""
+"""Tests of a log's start and end, and of the limits that DeleteRecords, truncation and rolls observe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 
 
 def test_records_are_deleted_up_to_the_high_watermark():
-    """Row 73: DeleteRecords is limited by the high watermark, which -1 means."""
+    """Row 73: DeleteRecords is limited by the high watermark, and -1 means the high watermark."""
     on_disk = LogOnDisk()
     for _ in range(6):
         on_disk.log.append(batch(b"v"))
@@ -44,7 +44,7 @@ def test_records_are_deleted_up_to_the_high_watermark():
 
 @pytest.mark.parametrize("limit", [{"retention_ms": 1000}, {"retention_ms": -1, "retention_bytes": 0}])
 def test_retention_takes_and_announces_nothing_that_is_not_replicated(limit):
-    """Row 73: retention plans and deletes only segments wholly below the high watermark."""
+    """Row 73: retention plans and deletes only segments that are completely below the high watermark."""
     on_disk = LogOnDisk(internal_segment_bytes=150, **limit)
     for _ in range(6):
         on_disk.log.append(sized_batch(140, timestamp=on_disk.clock()))
@@ -58,7 +58,7 @@ def test_retention_takes_and_announces_nothing_that_is_not_replicated(limit):
 
 @pytest.mark.parametrize("segment_bytes", [300, 10_000])
 def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
-    """A truncation below the log start lowers it, and later appends are read, even after a restart."""
+    """A truncation below the log start lowers the log start, and later appends are read, even after a restart."""
     on_disk = LogOnDisk(internal_segment_bytes=segment_bytes)
     for _ in range(8):
         on_disk.log.append(sized_batch(140))
@@ -72,7 +72,7 @@ def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
 
 
 def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
-    """Truncating at an abort's marker makes the transaction open again, even after a kill."""
+    """Truncating the log at an abort's marker makes the transaction open again, even after a kill."""
     on_disk = LogOnDisk()
     log = on_disk.log
     log.append(produced(b"a", b"b", txn=True))
@@ -93,7 +93,7 @@ def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
 
 
 def test_a_truncation_takes_the_first_dirty_offset_down():
-    """A truncation lowers the first dirty offset to the new log end, so that later appends count as dirty."""
+    """A truncation lowers the first dirty offset to the new log end, so later appends count as dirty."""
     log = LogOnDisk().log
     log.append(batch(b"a", b"b", b"c"))
     log.append(batch(b"d"))
@@ -104,7 +104,7 @@ def test_a_truncation_takes_the_first_dirty_offset_down():
 
 
 def test_an_append_of_several_batches_rolls_by_the_latest_of_them():
-    """An append rolls if any of its batches exceeds segment.ms, at any position."""
+    """An append rolls if any of its batches, at any position, exceeds segment.ms."""
     for times in ((10, 5001, 20), (5001, 10, 20), (10, 20, 5001)):
         on_disk = LogOnDisk(segment_ms=5000)
         on_disk.log.append(batch(b"first", timestamp=0))
@@ -113,7 +113,7 @@ def test_an_append_of_several_batches_rolls_by_the_latest_of_them():
 
 
 def test_an_append_of_several_batches_that_is_not_late_goes_on():
-    """An append whose latest batch is exactly at segment.ms does not roll."""
+    """An append does not roll if its latest batch is exactly at segment.ms."""
     on_disk = LogOnDisk(segment_ms=5000)
     on_disk.log.append(batch(b"first", timestamp=0))
     on_disk.log.append(bytearray().join([batch(b"v", timestamp=time) for time in (10, 5000, 20)]))
@@ -122,7 +122,7 @@ def test_an_append_of_several_batches_that_is_not_late_goes_on():
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_a_record_may_be_as_far_ahead_as_the_limit(encoded_here):
-    """A timestamp exactly message.timestamp.after.max.ms ahead is accepted; one more millisecond is refused."""
+    """A timestamp exactly message.timestamp.after.max.ms ahead is accepted. One millisecond more is refused."""
     on_disk = LogOnDisk(message_timestamp_after_max_ms=HOUR_MS)
     ahead = on_disk.clock.now + HOUR_MS
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
@@ -137,7 +137,7 @@ def test_a_record_may_be_as_far_ahead_as_the_limit(encoded_here):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_segment_whose_roll_was_undone_does_not_come_back(seed):
-    """The files of an undone roll do not return after a crash and hide later records."""
+    """The files of an undone roll do not return after a crash, so they never hide later records."""
     on_disk = LogOnDisk(disk=SimulatedDisk(seed=seed))
     on_disk.log.append(batch(b"a"), durable=True)
     on_disk.disk.fail("write_bytes", suffix=".snapshot")
@@ -149,7 +149,7 @@ def test_a_segment_whose_roll_was_undone_does_not_come_back(seed):
 
 
 def test_a_segment_whose_records_are_of_1970_is_that_old():
-    """Timestamp 0 counts as a time; the file's time counts only if no record has a timestamp."""
+    """Timestamp 0 counts as a time. The file's time counts only if no record has a timestamp."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"v", timestamp=0))
     assert 0 == on_disk.log.segments()[0].largest_timestamp
@@ -159,7 +159,7 @@ def test_a_segment_whose_records_are_of_1970_is_that_old():
 
 
 def test_readers_places_are_bounded(monkeypatch):
-    """The number of cached read positions is limited, and all readers find their records."""
+    """The number of cached read positions is limited, but all readers find their records."""
     monkeypatch.setattr("topicfs.storage.log.reading.fetch._MAX_PLACES", 8)
     log = LogOnDisk().log
     for _ in range(40):
@@ -170,7 +170,7 @@ def test_readers_places_are_bounded(monkeypatch):
 
 
 def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begins():
-    """At no step of a roll is there a next segment while an index still has unused slots, read as entries."""
+    """At no step of a roll is there a next segment while an index has unused slots, which are read as entries."""
     for steps in range(50):
         disk = MortalDisk()
         on_disk = LogOnDisk(disk=disk, index_interval_bytes=0)
@@ -198,7 +198,7 @@ def test_a_producer_of_which_no_record_is_left_is_forgotten_at_a_restart():
 
 
 def test_a_replacement_is_on_disk_step_by_step():
-    """A replacement is synced after `.swap` names and before old files go, and again with its final names."""
+    """A replacement is synced when files have `.swap` names, before old files are removed, and with final names."""
     on_disk = LogOnDisk(
         internal_segment_bytes=300, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0
     )
@@ -220,7 +220,7 @@ def test_a_replacement_is_on_disk_step_by_step():
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_no_append_takes_the_room_that_is_reserved(encoded_here: bool):
-    """An append is refused while the reserve is in use, also a small append that skips checks."""
+    """While the reserve is in use, an append is refused, even a small append that skips checks."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), encoded_here=True)
     assert len(batch(b"b")) < on_disk.log.chain.active.bytes_until_due
@@ -251,7 +251,7 @@ def _append_as_follower(log, data):
 @pytest.mark.parametrize("append", [_append_own, _append_of_others, _append_as_follower])
 @pytest.mark.parametrize("too_many", [[2], [3], [1, 1], [1, 1, 1]], ids=str)
 def test_no_record_gets_an_offset_at_which_it_cannot_be_read(append, too_many):
-    """An append beyond MAX_OFFSET is refused as a whole, and all records below can be read, even after a kill."""
+    """An append beyond MAX_OFFSET is refused as a whole. All records below can be read, even after a kill."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
     append(on_disk.log, bytearray(batch(b"a")))

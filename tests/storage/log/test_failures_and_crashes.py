@@ -1,4 +1,4 @@
-"""Failures during a change, with a crash after them: cases that the model of a partition found."""
+"""Tests of a failure during a change and a crash after it: cases that the model of a partition found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cleaned(on_disk: LogOnDisk) -> None:
 
 
 def test_a_record_never_goes_for_one_that_a_crash_can_take():
-    """Cleaning flushes the newer record before it removes the older one, so that no crash loses both."""
+    """Cleaning flushes the newer record before it removes the older one, so that no crash loses both records."""
     on_disk = compacted()
     on_disk.log.append(batch(b"old", key=b"key", timestamp=NOW), durable=True)
     on_disk.log.appender.roll()
@@ -50,7 +50,7 @@ def test_a_record_never_goes_for_one_that_a_crash_can_take():
 
 
 def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
-    """Cleaning flushes the abort marker, even in the active segment, before it removes aborted records."""
+    """Cleaning flushes an abort marker, even of the active segment, before it removes the aborted records."""
     on_disk = compacted()
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True), durable=True)
     on_disk.log.appender.roll()
@@ -74,7 +74,7 @@ def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
 
 
 def test_segments_that_recovery_removed_never_come_back():
-    """Renames of segments by recovery are synced before the next append at their offsets."""
+    """Recovery's renames of segments are synced before the next append at the segments' offsets."""
     on_disk = LogOnDisk(internal_segment_bytes=150)
     for number in range(4):
         on_disk.log.append(batch(b"old %d" % number), durable=True)
@@ -92,7 +92,7 @@ def test_segments_that_recovery_removed_never_come_back():
 
 
 def test_what_recovery_cut_never_comes_back():
-    """A truncation by recovery is synced before the next append."""
+    """Recovery's truncation is synced before the next append."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), durable=True)
     whole = on_disk.log.segments()[0].size_bytes
@@ -122,7 +122,7 @@ def test_truncated_segments_never_come_back():
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
-    """If an index cannot be opened, even while the append is undone, the next batch gets its place and offset."""
+    """If an index cannot be opened, even while the append is undone, the next batch gets its position and offset."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
     on_disk.log.appender.roll()
@@ -139,7 +139,7 @@ def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
 
 
 def test_a_batch_whose_index_entry_nobody_expected_to_fail_is_not_kept(monkeypatch):
-    """An unexpected error such as MemoryError after the write undoes the append."""
+    """An unexpected error after the write, such as MemoryError, undoes the append."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
 
@@ -157,7 +157,7 @@ def test_a_batch_whose_index_entry_nobody_expected_to_fail_is_not_kept(monkeypat
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_was_made_without_room_gets_it(suffix):
-    """An index that was made only in part is made again, and later rolls work."""
+    """An index that was only partly created is created again, and later rolls work."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"a", timestamp=5))
     on_disk.log.appender.roll()
@@ -192,7 +192,7 @@ def of_four_segments(disk: SimulatedDisk | None = None) -> LogOnDisk:
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_truncation_that_fails_takes_the_log_offline(cut):
-    """A failed truncation takes the log offline, because later appends would mix with records to be removed."""
+    """A failed truncation takes the log offline, because later appends would mix with the records to be removed."""
     failed = set()
     for operation, after in product(("rename", "open", "pread", "truncate", "sync_directory"), range(12)):
         on_disk = of_four_segments()
@@ -215,7 +215,7 @@ def test_a_truncation_that_fails_takes_the_log_offline(cut):
 @pytest.mark.parametrize("end", list(End), ids=str)
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
-    """A crash at any step of a truncation leaves adjacent old records, and the log ends after them."""
+    """After a crash at any step of a truncation the old records have no gap, and the log ends after them."""
     for seed, steps in product(range(3), range(50)):
         disk = MortalDisk(seed=seed)
         on_disk = of_four_segments(disk)
@@ -250,7 +250,7 @@ class LookedAtDisk(SimulatedDisk):
 
 
 def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
-    """While an abort's marker is being truncated, readers never see the aborted records."""
+    """While the marker of an abort is being truncated, readers never see the aborted records."""
     disk = LookedAtDisk()
     on_disk, seen = LogOnDisk(disk=disk), []
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True))
@@ -266,7 +266,7 @@ def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
 
 @pytest.mark.parametrize(("operation", "suffix"), [("pwrite", ".log"), ("write_bytes", ".snapshot")])
 def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffix):
-    """If a batch after a gap does not fit, the log goes on and accepts the batch later."""
+    """If a batch after a gap does not fit on the disk, the log stays online and accepts the batch later."""
     for go_on in (lambda log: log.append(batch(b"next")), lambda log: log.close()):
         on_disk = LogOnDisk(internal_segment_bytes=100)
         on_disk.log.append(batch(b"first"))
@@ -282,7 +282,7 @@ def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffi
 
 
 def test_epochs_of_batches_that_found_no_room_are_not_noted():
-    """The epochs of batches that did not fit are not written, as the next attempt may begin elsewhere."""
+    """The epochs of batches that did not fit are not written, because the next attempt may begin elsewhere."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=5))
@@ -303,7 +303,7 @@ def test_epochs_of_batches_that_found_no_room_are_not_noted():
 
 @pytest.mark.parametrize(("kept_bytes", "kept"), [(99, 1), (100, 2), (250, 3), (299, 3)])
 def test_of_an_append_that_a_kill_cuts_whole_batches_stay(kept_bytes: int, kept: int):
-    """If a kill cuts a write of several batches, the whole batches stay, as the caller got no answer."""
+    """If a kill cuts a write of several batches, its complete batches stay, because the caller got no result."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"before"))
     size = on_disk.log.chain.active.size

@@ -1,4 +1,4 @@
-"""Sealed segments are flushed in the background, and the recovery point follows."""
+"""Tests that sealed segments are flushed in the background, and that the recovery point follows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW = 1_700_000_000_000
 
 
 def flushing(**settings) -> tuple[LogOnDisk, ManualFlusher]:
-    """Return a log of 100-byte batches, three to a segment, and its flusher."""
+    """Return a log of 100-byte batches, three per segment, and the flusher of the log."""
     flusher = ManualFlusher()
     settings = {"internal_segment_bytes": 300, "index_interval_bytes": 0, **settings}
     return LogOnDisk(flusher=flusher, **settings), flusher
@@ -50,7 +50,7 @@ def synced(on_disk: LogOnDisk) -> list[str]:
 
 
 def test_a_roll_waits_for_no_disk():
-    """An append that rolls hands the old segment to the flusher and does not wait."""
+    """An append that rolls passes the old segment to the flusher, and does not wait."""
     on_disk, flusher = flushing()
     fill(on_disk, 1)
     synced(on_disk)
@@ -60,7 +60,7 @@ def test_a_roll_waits_for_no_disk():
 
 
 def test_the_recovery_point_follows_a_roll():
-    """A roll's snapshot, segment and directory are synced, then the recovery point moves to the new base."""
+    """A roll's snapshot, segment and directory are synced; then the recovery point moves to the new base."""
     on_disk, flusher = flushing()
     fill(on_disk, 5)
     synced(on_disk)
@@ -77,7 +77,7 @@ def test_the_recovery_point_follows_a_roll():
 
 
 def test_several_rolls_are_one_flush():
-    """Several rolls of a log need one flush."""
+    """A single flush is enough for several rolls of a log."""
     on_disk, flusher = flushing()
     fill(on_disk, 10)
     assert 0 == on_disk.log.recovery_point
@@ -86,7 +86,7 @@ def test_several_rolls_are_one_flush():
 
 
 def test_what_was_flushed_already_is_trimmed_on_disk_too():
-    """A segment that was flushed before the roll is synced again with its trimmed indexes."""
+    """A segment that was flushed before its roll is synced again with trimmed indexes."""
     on_disk, flusher = flushing()
     fill(on_disk, 3)
     on_disk.log.appender.flush()
@@ -102,7 +102,7 @@ def test_what_was_flushed_already_is_trimmed_on_disk_too():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_preallocated_log_is_cut_before_the_roll_is_over(seed):
-    """A roll truncates a preallocated file, as recovery would not look for zeros below the recovery point."""
+    """A roll truncates a preallocated file, because recovery ignores zeros below the recovery point."""
     on_disk, flusher = flushing(disk=SimulatedDisk(seed=seed), preallocate=True)
     fill(on_disk, 2)
     on_disk.log.appender.flush()
@@ -116,7 +116,7 @@ def test_a_preallocated_log_is_cut_before_the_roll_is_over(seed):
 
 
 def test_the_recovery_point_stays_inside_a_segment_that_is_closed_while_it_is_flushed():
-    """If a segment is rolled during its flush, the recovery point stays inside it until the next flush."""
+    """If a segment is rolled while it is flushed, the recovery point stays inside it until the next flush."""
     on_disk, flusher = flushing()
     fill(on_disk, 2)
     log = on_disk.log
@@ -136,7 +136,7 @@ def test_the_recovery_point_stays_inside_a_segment_that_is_closed_while_it_is_fl
 
 
 def test_a_flush_that_fails_takes_the_log_offline():
-    """A failed background flush takes the log offline, as it may have lost data."""
+    """A failed background flush takes the log offline, because the flush may have lost data."""
     on_disk, flusher = flushing()
     fill(on_disk, 4)
     on_disk.disk.fail("sync", suffix=".log")
@@ -148,7 +148,7 @@ def test_a_flush_that_fails_takes_the_log_offline():
 
 @pytest.mark.parametrize("end", ["retired", "closed"])
 def test_a_log_that_went_meanwhile_is_not_flushed(end):
-    """A closed or deleted log is not flushed by the flusher."""
+    """The flusher does not flush a log that was closed or deleted meanwhile."""
     on_disk, flusher = flushing()
     fill(on_disk, 4)
     if end == "closed":
@@ -161,7 +161,7 @@ def test_a_log_that_went_meanwhile_is_not_flushed(end):
 
 
 def test_a_close_flushes_what_waits():
-    """A close flushes what the flusher has not done yet."""
+    """A close flushes the segments that the flusher has not flushed yet."""
     on_disk, _flusher = flushing()
     fill(on_disk, 7)
     on_disk.log.close()
@@ -171,7 +171,7 @@ def test_a_close_flushes_what_waits():
 
 
 def test_a_truncation_forgets_what_was_closed_above_it():
-    """A truncation drops waiting flushes above it, so that they do not hold back the recovery point."""
+    """A truncation drops waiting flushes above its offset, so that they do not hold back the recovery point."""
     on_disk, flusher = flushing()
     fill(on_disk, 8)
     on_disk.log.replacer.truncate_to(Offset(4))
@@ -185,7 +185,7 @@ def test_a_truncation_forgets_what_was_closed_above_it():
 
 
 def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it():
-    """A snapshot is synced before the recovery point is above it, so that repeats are still recognized."""
+    """A snapshot is synced before the recovery point passes it, so that repeated batches are still recognized."""
     on_disk, flusher = flushing()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     on_disk.log.append(batch(b"once", timestamp=NOW, stamp=stamp))
@@ -197,7 +197,7 @@ def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it():
 
 
 def test_the_checkpoint_says_how_far_the_rolls_went():
-    """Without any fsync by users, a crash loses at most the active segments."""
+    """Even if users never call fsync, a crash loses at most the active segments."""
     disk, clock, flusher = SimulatedDisk(), ManualClock(), ManualFlusher()
     engine = engine_on(disk, clock=clock, flusher=flusher)
     partition = engine.create_topic("orders", overrides=TINY_SEGMENTS).partitions()[0]
@@ -215,7 +215,7 @@ def test_the_checkpoint_says_how_far_the_rolls_went():
 
 
 def test_an_engine_closes_its_flusher():
-    """An engine closes its flusher, so that no thread runs after the lock was released."""
+    """Closing an engine closes its flusher, so that no thread runs after the lock was released."""
     flusher = ManualFlusher()
     engine = engine_on(SimulatedDisk(), flusher=flusher)
     engine.close()
@@ -224,7 +224,7 @@ def test_an_engine_closes_its_flusher():
 
 @pytest.mark.parametrize("directories", [1, 2])
 def test_an_engine_on_the_machines_disk_flushes_in_the_background(tmp_path, directories):
-    """On a real disk recovery points follow rolls without maintenance, and close ends the threads."""
+    """On a real disk recovery points follow rolls without maintenance, and closing the engine ends the threads."""
     config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=1200))
     others = set(threading.enumerate())
     engine = open_engine([tmp_path / str(number) for number in range(directories)], config=config)
@@ -244,7 +244,7 @@ def test_an_engine_on_the_machines_disk_flushes_in_the_background(tmp_path, dire
 
 
 def test_a_flusher_does_one_after_the_other():
-    """A flusher does all its work in order, even after a failure."""
+    """A flusher runs all its work in order, even after a failure."""
     flusher, done, last = BackgroundFlusher(), [], threading.Event()
 
     def fail() -> None:
@@ -260,7 +260,7 @@ def test_a_flusher_does_one_after_the_other():
 
 
 def test_a_thread_that_cannot_begin_is_tried_again(monkeypatch):
-    """If the thread cannot start, the work is done with the next submission or dropped by close."""
+    """If the thread cannot start, the work is done with the next submission, or is dropped by `close`."""
     flusher, done, last = BackgroundFlusher(), [], threading.Event()
     start = threading.Thread.start
 
@@ -281,7 +281,7 @@ def test_a_thread_that_cannot_begin_is_tried_again(monkeypatch):
 
 
 def test_equal_flushes_that_wait_are_one():
-    """Equal work that is waiting is done once, so that at most one flush waits for each log."""
+    """Equal pieces of waiting work are done once, so that at most one flush waits for each log."""
     flusher, done = BackgroundFlusher(), []
     begun, go_on, last = threading.Event(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""The life cycle of a log: its states, their transitions, and what a log allows in each state and role."""
+"""Tests of a log's life cycle: its states, their transitions, and what a log allows in each state and role."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WAYS: dict[Life, tuple[Event, ...]] = {
     D: (Event.DELETE, Event.CLOSE),
     X: (Event.CLOSE, Event.SUPERSEDE),
 }
-"""The shortest series of events from SERVING to each state."""
+"""The shortest series of events that leads from SERVING to each state."""
 
 
 def happen(log: Log, event: Event) -> None:
-    """Let `event` happen to a log as the engine does."""
+    """Make `event` happen to a log as the engine does."""
     if event is Event.CLOSE:
         log.close()
     elif event is Event.FAIL:
@@ -55,7 +55,7 @@ def log_in(life: Life) -> LogOnDisk:
 
 
 def test_the_table_has_every_life_and_every_event():
-    """Each event has an entry for each state, and each state is reached from SERVING."""
+    """The table has an entry for each event in each state, and each state can be reached from SERVING."""
     expected = {event: dict(zip(Life, row, strict=True)) for event, row in TABLE.items()}
     assert TRANSITIONS == expected
     assert set(Event) == set(TRANSITIONS)
@@ -76,7 +76,7 @@ def test_nothing_is_opened_again():
 
 @pytest.mark.parametrize(("event", "life"), list(product(Event, Life)))
 def test_a_real_log_goes_the_ways_of_the_table(event, life):
-    """Each event brings a real log to the state of the table, or is refused and changes nothing."""
+    """Each event either brings a real log to the state in the table, or is refused and changes nothing."""
     log = log_in(life).log
     expected = TABLE[event][list(Life).index(life)]
     assert life is log.parts.life.now
@@ -100,7 +100,7 @@ REFUSED: dict[Life, tuple[type[Exception], str] | None] = {
 
 @pytest.mark.parametrize("life", Life)
 def test_a_log_takes_changes_while_it_serves(life):
-    """Only SERVING allows changes; each other state refuses them with its own error and reason."""
+    """Only SERVING allows changes. Each other state refuses changes with its own error and reason."""
     log, refused = log_in(life).log, REFUSED[life]
     changes = (
         lambda: log.append(batch(b"b")),
@@ -122,7 +122,7 @@ def test_a_log_takes_changes_while_it_serves(life):
 
 @pytest.mark.parametrize("life", Life)
 def test_a_log_is_read_until_another_serves_in_its_place(life):
-    """A log can be read in each state but SUPERSEDED, when its files may belong to another log."""
+    """A log can be read in each state except SUPERSEDED, in which its files may belong to another log."""
     log = log_in(life).log
     if life is X:
         with pytest.raises(errors.SegmentDeletedError, match="was reopened"):
@@ -133,7 +133,7 @@ def test_a_log_is_read_until_another_serves_in_its_place(life):
 
 @pytest.mark.parametrize(("role", "life"), list(product(Role, Life)))
 def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
-    """A log that cannot write its epoch cannot lead; a refused role changes nothing."""
+    """A log that cannot write its epoch cannot lead. A refused role changes nothing."""
     log = log_in(life).log
     take = {
         Role.ALONE: lambda: log.roles.lead_alone(3),
@@ -154,7 +154,7 @@ def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
 
 @pytest.mark.parametrize(("before", "after"), list(product(Role, Role)))
 def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
-    """A log that serves can change from any role to any other."""
+    """A log that serves can change from any role to any other role."""
     log = LogOnDisk().log
     for epoch, role in enumerate((before, after)):
         if role is Role.FOLLOWER:
@@ -172,7 +172,7 @@ def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
 
 
 def test_a_leader_whose_disk_failed_meanwhile_takes_no_appends():
-    """A failure between the check and the change of role refuses the role."""
+    """A failure between the check of a role and the change to it makes the log refuse the role."""
     life = LogLife(PARTITION, read_only=False)
     life.check_writable()
     life.note(Event.FAIL, "flushing failed")
@@ -191,7 +191,7 @@ def test_a_read_only_log_takes_nothing_in_any_role():
 
 
 def test_the_first_reason_stays():
-    """The first reason for being offline stays."""
+    """A log that is offline keeps the first reason for that."""
     on_disk = LogOnDisk()
     on_disk.log.parts.mark_offline("the disk failed")
     happen(on_disk.log, Event.DELETE)

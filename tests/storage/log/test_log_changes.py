@@ -1,4 +1,4 @@
-"""Rolling, truncating, deleting, renaming and closing a log."""
+"""Tests of rolling, truncating, deleting, renaming and closing a log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR = 3_600_000
 
 
 def test_rolls_by_wall_clock_without_timestamps():
-    """Row 53: without timestamps a segment rolls by its age; an empty segment does not roll."""
+    """Row 53: without timestamps a segment rolls by its age. An empty segment does not roll."""
     on_disk = LogOnDisk(segment_ms=HOUR)
     on_disk.clock.advance(HOUR + 1)
     on_disk.log.append(batch(b"a", timestamp=-1))
@@ -33,7 +33,7 @@ def test_rolls_by_wall_clock_without_timestamps():
 
 
 def test_rolls_by_record_time():
-    """Row 53: with timestamps only record time since the segment's first batch counts, not the clock."""
+    """Row 53: with timestamps only the record time since the segment's first batch counts, not the clock."""
     on_disk = LogOnDisk(segment_ms=HOUR)
     start = on_disk.clock.now
     on_disk.log.append(batch(b"a", timestamp=start))
@@ -58,7 +58,7 @@ def test_record_time_counts_after_a_restart():
 
 
 def test_jitter_shortens_the_limit():
-    """Row 53: a segment rolls earlier than segment.ms by its jitter."""
+    """Row 53: jitter makes a segment roll earlier than after segment.ms."""
     on_disk = LogOnDisk(segment_ms=HOUR, segment_jitter_ms=600_000)
     jitter = on_disk.log.chain.active.settings.jitter_ms
     assert 0 < jitter < 600_000
@@ -79,7 +79,7 @@ def test_rolls_by_size():
 
 
 def test_rolls_when_an_index_is_full():
-    """A time index of three slots reserves one, so that the append after the second entry rolls."""
+    """A time index of three slots reserves one of them, so the append after the second entry rolls."""
     on_disk = LogOnDisk(segment_index_bytes=36, index_interval_bytes=0)
     for number in range(4):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -95,7 +95,7 @@ def test_a_compacted_topic_rolls_for_its_maximal_lag():
 
 
 def test_rolling_an_empty_segment_starts_it_over():
-    """Row 55: rolling an empty active segment resets it in place, even if its index is full."""
+    """Row 55: rolling an empty active segment resets the segment in place, even if its index is full."""
     on_disk = LogOnDisk()
     on_disk.clock.advance(5000)
     assert 0 == on_disk.log.appender.roll()
@@ -110,7 +110,7 @@ def test_rolling_an_empty_segment_starts_it_over():
 
 
 def test_a_roll_trims_the_segment_it_closes():
-    """Row 67: a roll trims the old indexes to their entries; the active ones are preallocated."""
+    """Row 67: a roll trims the old indexes to their entries, and preallocates the new ones."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for number in range(10):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -127,7 +127,7 @@ def test_a_roll_trims_the_segment_it_closes():
 
 
 def test_a_file_that_a_failed_roll_left_is_replaced():
-    """A leftover file with the name of a new segment's file is replaced."""
+    """A file left by a failed roll that has the name of a new segment's file is replaced."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.write("00000000000000000001.index", b"garbage!")
@@ -140,7 +140,7 @@ def test_a_file_that_a_failed_roll_left_is_replaced():
 
 @pytest.mark.parametrize("target", range(7))
 def test_truncation(target):
-    """A truncation lowers the log end, the recovery point and the epochs, in any segment."""
+    """A truncation in any segment lowers the log end, the recovery point and the epochs."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(6):
         on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 2))
@@ -173,7 +173,7 @@ def test_truncation_at_the_end_still_drops_an_epoch_that_starts_there():
 
 
 def test_truncation_below_the_first_segment_starts_over():
-    """Truncating below the first segment empties the log, which then starts at that offset."""
+    """Truncating below the first segment empties the log, which then starts at the given offset."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(100)
     on_disk.log.append(batch(b"a"))
@@ -184,7 +184,7 @@ def test_truncation_below_the_first_segment_starts_over():
 
 
 def test_deleting_the_oldest_segments():
-    """Deletion renames the files, moves the start to the next segment, and merges earlier epochs."""
+    """Deletion renames the files, moves the log start to the next segment, and merges earlier epochs."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(8):
         on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 3))
@@ -201,7 +201,7 @@ def test_deleting_the_oldest_segments():
 
 @pytest.mark.parametrize(("file", "left"), [("2.log", [2, 4, 6]), ("2.index", [4, 6])])
 def test_a_deletion_that_fails_half_way_is_gone_on_with(file, left):
-    """If deleting a segment fails, it stays below the log start, and the next deletion removes it."""
+    """A segment whose deletion fails stays below the log start, and the next deletion removes it."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(8):
         on_disk.log.append(sized_batch(140))
@@ -218,7 +218,7 @@ def test_a_deletion_that_fails_half_way_is_gone_on_with(file, left):
 
 
 def test_files_go_after_their_delay():
-    """Row 69: deleted files, also snapshots, are renamed and unlinked after file.delete.delay.ms."""
+    """Row 69: deleted files, including snapshots, are renamed, and unlinked after file.delete.delay.ms."""
     on_disk = LogOnDisk(internal_segment_bytes=300, file_delete_delay_ms=1000)
     for _ in range(6):
         on_disk.log.append(sized_batch(140))
@@ -232,7 +232,7 @@ def test_files_go_after_their_delay():
 
 
 def test_deleting_every_segment_rolls_first():
-    """Deleting all segments leaves an empty one at the end; deleting again changes nothing."""
+    """Deleting all segments leaves an empty segment at the end. Deleting again changes nothing."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(140))
@@ -245,7 +245,7 @@ def test_deleting_every_segment_rolls_first():
 
 
 def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
-    """A reader of an old chain reads the `.deleted` files until they are unlinked."""
+    """A reader of an old chain reads the `.deleted` files until these are unlinked."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(4):
         on_disk.log.append(sized_batch(140))
@@ -258,7 +258,10 @@ def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
 
 
 def test_delete_records():
-    """DeleteRecords: -1 is the high watermark, more raises, less changes nothing, a compacted topic refuses."""
+    """DeleteRecords: -1 means the high watermark, a larger offset moves the start, a smaller one changes nothing.
+
+    A compacted topic refuses DeleteRecords.
+    """
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c"))
     assert 1 == on_disk.log.delete_records(1)
@@ -302,7 +305,7 @@ def test_renaming_the_directory():
 
 
 def test_a_close_leaves_what_a_clean_start_needs():
-    """Row 52: a close trims files, makes an empty segment's indexes, writes a snapshot, and syncs."""
+    """Row 52: a close trims files, creates an empty segment's indexes, writes a snapshot, and syncs."""
     on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
     on_disk.log.append(sized_batch(140, timestamp=5))
     on_disk.log.appender.roll()
@@ -321,7 +324,7 @@ def test_a_close_leaves_what_a_clean_start_needs():
 
 
 def test_a_log_to_which_nothing_came_is_closed_without_the_disk():
-    """Opening, reading and closing an idle log writes and syncs nothing, as most of thousands are idle."""
+    """Opening, reading and closing an idle log writes and syncs nothing, because most of thousands of logs are idle."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for timestamp in (10, 20, 30):
         on_disk.log.append(sized_batch(100, timestamp=timestamp))
@@ -340,7 +343,7 @@ def test_a_log_to_which_nothing_came_is_closed_without_the_disk():
 
 
 def test_indexes_get_their_full_size_with_the_first_entry_after_a_clean_start():
-    """After a clean start an index grows to its full size with its first entry."""
+    """After a clean start an index grows to its full size when it gets its first entry."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(sized_batch(100, timestamp=1))
     on_disk.log = on_disk.reopen()
@@ -375,7 +378,7 @@ def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
 
 
 def test_what_a_clean_start_completed_is_on_disk_after_the_close():
-    """Names and indexes completed by a clean start are synced by the close."""
+    """The close syncs the names and indexes that a clean start completed."""
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(100, timestamp=1))
     on_disk.log.close()
@@ -391,7 +394,7 @@ def test_what_a_clean_start_completed_is_on_disk_after_the_close():
 
 
 def test_a_close_that_fails_is_told_and_still_closes():
-    """A close that fails raises the error, so that the shutdown is not marked clean; the log is closed."""
+    """A close that fails raises the error, so that no clean marker is written. The log is closed nevertheless."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.disk.fail("sync", suffix=".log")
@@ -401,7 +404,7 @@ def test_a_close_that_fails_is_told_and_still_closes():
 
 
 def test_settings_of_a_segment():
-    """A segment takes its index settings, preallocation and jitter from its topic's settings."""
+    """A segment takes its index settings, preallocation and jitter from the topic's settings."""
     config = TopicConfig(
         segment_index_bytes=100, index_interval_bytes=7, preallocate=True, segment_bytes=2**20
     )
@@ -411,7 +414,7 @@ def test_settings_of_a_segment():
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_files_whose_new_name_finds_no_room_go_at_once(number):
-    """If a rename finds no room on a full disk, the deleted segments' files are unlinked at once."""
+    """If a rename does not fit on a full disk, the files of the deleted segments are unlinked immediately."""
     on_disk = LogOnDisk()
     for value in (b"a", b"b", b"c"):
         on_disk.log.append(batch(value))
@@ -428,7 +431,7 @@ def test_files_whose_new_name_finds_no_room_go_at_once(number):
 
 
 def test_a_followers_start_moves_as_its_leaders():
-    """A follower's start moves with its leader's under any policy, keeps the active segment, and never moves back."""
+    """A follower's start moves with its leader's under any policy, never moves back, and keeps the active segment."""
     on_disk = LogOnDisk(internal_segment_bytes=300, cleanup_policy=("compact",))
     for offset in range(6):
         on_disk.log.appender.append_as_follower(sized_batch(150, offset=offset, epoch=2))
@@ -442,7 +445,7 @@ def test_a_followers_start_moves_as_its_leaders():
 
 
 def test_a_follower_notes_an_epoch_in_which_nothing_was_written():
-    """A follower's epoch file gets an epoch without batches; the next epoch at that offset replaces it."""
+    """A follower's epoch file gets an epoch without batches. The next epoch at the same offset replaces it."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(sized_batch(150, offset=0, epoch=2))
     on_disk.log.appender.follow_epoch(4, Offset(1))

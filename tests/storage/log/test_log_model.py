@@ -1,7 +1,7 @@
 """A log compared with a list, through power losses, full disks, failing writes and failing syncs.
 
-After each of them every synced record is there, the rest is a prefix of whole batches, a failed append left nothing,
-and the indexes match the log.
+After each of these failures every synced record is stored, the later records are a prefix of complete batches, a
+failed append left nothing, and the indexes match the log.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.slow
 BATCHES = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 80), st.integers(-1, 40)), min_size=1, max_size=4
 )
-"""The batches of one append: number of records, bytes of each value, timestamp."""
+"""The batches of one append: number of records, size of each value in bytes, and timestamp."""
 FAILING = st.tuples(
     st.sampled_from(["pwrite", "open", "write_bytes", "truncate", "rename"]), st.integers(0, 4)
 )
 
 
 class LogModel(RuleBasedStateMachine):
-    """`values` are all records that were not lost, by offset; `ends` are the end offsets of batches."""
+    """`values` has all records that were not lost, by offset; `ends` has the end offsets of batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class LogModel(RuleBasedStateMachine):
     def online(self) -> bool:
         return self.on_disk.log.offline_reason is None
 
-    # What users do.
+    # Calls of users.
 
     @precondition(lambda self: self.online)
     @rule(shapes=BATCHES, durable=st.booleans())
@@ -125,7 +125,7 @@ class LogModel(RuleBasedStateMachine):
         self.checkpoint = self.on_disk.log.recovery_point
         assert self.checkpoint <= self.synced
 
-    # What goes wrong.
+    # Failures.
 
     @precondition(lambda self: self.online)
     @rule()
@@ -148,7 +148,7 @@ class LogModel(RuleBasedStateMachine):
         del self.values[end_offset:]
         self.ends = [end for end in self.ends if end <= end_offset]
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def the_log_is_the_list(self) -> None:

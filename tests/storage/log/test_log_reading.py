@@ -1,4 +1,4 @@
-"""Reading a log: limits, windows, gaps, time, and damage during a lookup."""
+"""Tests of reading a log: limits, windows, gaps, times, and damage during a lookup."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from topicfs.storage.segment.trace import (
 
 
 def test_reads_outside_the_log():
-    """Row 59: in a log of offset 1024 alone, 0 and 1026 raise, 1025 is empty, and 1024 is read."""
+    """Row 59: in a log with only offset 1024, reading 0 and 1026 raises, 1025 is empty, and 1024 is read."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(1024)
     on_disk.log.append(batch(b"a"))
@@ -44,7 +44,7 @@ def test_reads_outside_the_log():
 
 
 def test_every_limit_makes_progress():
-    """Row 58: with any limit, reading on returns each record once, in whole batches."""
+    """Row 58: with any limit, consecutive reads return each record once, in complete batches."""
     on_disk = LogOnDisk(internal_segment_bytes=700)
     for number in range(20):
         on_disk.log.append(sized_batch(100 + 7 * number))
@@ -53,7 +53,7 @@ def test_every_limit_makes_progress():
 
 
 def test_a_read_stays_inside_a_segment_and_its_limit():
-    """A read returns at most the limit or one larger batch, from one segment, with its file position."""
+    """A read returns at most the limit or a single larger batch, from one segment, with its file position."""
     on_disk = LogOnDisk(internal_segment_bytes=700)
     for _ in range(10):
         on_disk.log.append(sized_batch(200))
@@ -71,7 +71,7 @@ def test_a_read_stays_inside_a_segment_and_its_limit():
 
 
 def test_nothing_at_or_above_the_high_watermark():
-    """Row 60: reads end at the high watermark; from there to the log end they are empty."""
+    """Row 60: reads end at the high watermark. Reads from there to the log end are empty."""
     on_disk = LogOnDisk()
     for number in range(10):
         on_disk.log.append(batch(bytes([number])))
@@ -85,7 +85,7 @@ def test_nothing_at_or_above_the_high_watermark():
 
 
 def test_a_high_watermark_inside_a_batch_hides_the_batch():
-    """A batch is visible only if all of it is below the high watermark."""
+    """A batch is visible only if the whole batch is below the high watermark."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b"))
     on_disk.log.append(batch(b"c", b"d"))
@@ -94,7 +94,7 @@ def test_a_high_watermark_inside_a_batch_hides_the_batch():
 
 
 def test_the_high_watermark_keeps_its_bounds():
-    """Row 65: a high watermark from a checkpoint is limited to the log; truncation lowers it, appends do not."""
+    """Row 65: a checkpoint's high watermark is limited to the log. Truncation lowers it, and appends keep it."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c"))
     assert 3 == on_disk.reopen(high_watermark=5).high_watermark
@@ -109,7 +109,7 @@ def test_the_high_watermark_keeps_its_bounds():
 
 
 def test_sequential_reads_do_not_search(monkeypatch):
-    """Sequential reads use cached positions and search an index only once."""
+    """Sequential reads use cached positions, so they search an index only once."""
     on_disk = LogOnDisk(internal_segment_bytes=2000)
     for _ in range(50):
         on_disk.log.append(sized_batch(100))
@@ -127,7 +127,7 @@ def test_sequential_reads_do_not_search(monkeypatch):
 
 @pytest.mark.parametrize("offset", [0, 10, 11, 19])
 def test_a_lookup_reads_its_batch_once(monkeypatch, offset):
-    """A lookup reads the index entry's batch and the next one in a single call."""
+    """A lookup reads the batch of an index entry and the next batch in a single call."""
     on_disk = LogOnDisk()
     for _ in range(10):
         on_disk.log.append(batch(b"x" * 8000, b"y" * 8000))
@@ -142,7 +142,7 @@ def test_a_lookup_reads_its_batch_once(monkeypatch, offset):
 
 @pytest.mark.parametrize("offset", [3, 10, 11])
 def test_a_search_passes_large_batches_by_their_headers(monkeypatch, offset):
-    """A search reads a large batch whole only if it holds the offset."""
+    """A search reads a large batch completely only if it contains the offset."""
     on_disk = LogOnDisk(index_interval_bytes=10**9, internal_segment_bytes=10**9)
     for _ in range(10):
         on_disk.log.append(batch(b"x" * 80_000, b"y" * 80_000))
@@ -180,7 +180,7 @@ def test_what_was_remembered_ends_with_truncation():
 
 
 def test_a_batch_damaged_on_disk_is_named():
-    """A damaged header raises an error with file and position; records before it are read."""
+    """A damaged header raises an error with file and position. Records before the header are read."""
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(100))
     on_disk.log.append(sized_batch(100))
@@ -197,7 +197,7 @@ def records_of_window(on_disk: LogOnDisk, offset: int) -> list[tuple[int, int]]:
 
 
 def test_records_by_time():
-    """Rows 66 and 140: lookups by time, earliest, latest and largest timestamp also return the leader epoch."""
+    """Rows 66 and 140: lookups by time, earliest, latest and largest timestamp return the leader epoch as well."""
     on_disk = LogOnDisk()
     assert on_disk.log.offset_for_timestamp(0) is None
     assert on_disk.log.largest_timestamp() is None
@@ -224,7 +224,7 @@ def test_the_largest_timestamp_need_not_be_the_last():
 
 
 def test_records_by_time_in_many_segments():
-    """A lookup by time finds the first record in log order over all segments."""
+    """A lookup by time finds the first matching record in the order of the log, over all segments."""
     times = [50, 10, 10, 20, 5, 80, 80, 60, 7, 100, 90, 3]
     on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
     for timestamp in times:
@@ -238,7 +238,7 @@ def test_records_by_time_in_many_segments():
 
 
 def test_records_by_time_begin_at_the_log_start():
-    """A lookup by time does not find records below the log start, even inside a batch."""
+    """A lookup by time finds no record below the log start, even if the start is inside a batch."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c", timestamp=[10, 20, 30]))
     on_disk.log.delete_records(2)
@@ -246,7 +246,7 @@ def test_records_by_time_begin_at_the_log_start():
 
 
 def test_records_by_time_below_the_high_watermark():
-    """A lookup by time does not find records above the high watermark."""
+    """A lookup by time finds no record above the high watermark."""
     on_disk = LogOnDisk()
     for timestamp in (10, 20, 30):
         on_disk.log.append(batch(b"a", timestamp=timestamp))
@@ -256,7 +256,7 @@ def test_records_by_time_below_the_high_watermark():
 
 
 def test_each_step_of_a_lookup_is_told():
-    """The trace of a lookup has segments, the index entry below the offset, and each batch."""
+    """The trace of a lookup has the segments, the index entry below the offset, and each batch."""
     on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
     for offset in range(8):
         on_disk.log.append(sized_batch(100, timestamp=offset * 10))
@@ -273,7 +273,7 @@ def test_each_step_of_a_lookup_is_told():
 
 
 def test_each_step_of_a_lookup_by_time_is_told():
-    """The trace of a lookup by time has segments, time index, offset index, batches and the record."""
+    """The trace of a lookup by time has the segments, time index, offset index, batches and the record."""
     on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
     for offset in range(8):
         on_disk.log.append(sized_batch(100, timestamp=offset * 10))
@@ -302,7 +302,7 @@ def test_a_lookup_outside_the_log_is_refused():
 
 
 def test_segments_as_users_see_them():
-    """Segments are listed with base, exclusive end, size, time and files, the active one last."""
+    """Segments are listed with base, exclusive end, size, time and files. The active segment is last."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (10, 20, 30):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
@@ -327,7 +327,7 @@ def test_segments_as_users_see_them():
 
 
 def test_the_files_of_a_segment_are_shown_byte_for_byte():
-    """A segment's file is mapped byte for byte, the active log up to the visible end; other names are refused."""
+    """A segment's file is mapped byte for byte, the active log up to the visible end. Other names are refused."""
     on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
     for _ in range(3):
         on_disk.log.append(sized_batch(140))
@@ -342,7 +342,7 @@ def test_the_files_of_a_segment_are_shown_byte_for_byte():
 
 
 def test_status():
-    """Each field of `status` is as counted from the files."""
+    """Each field of `status` equals the number counted from the files."""
     on_disk = LogOnDisk(internal_segment_bytes=300, segment_index_bytes=120)
     for timestamp in (10, 20, 5):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
@@ -402,7 +402,7 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
 
 
 def test_a_file_that_ends_early_has_one_window_that_tells_so():
-    """A file that is shorter than expected gives a window with a problem, even if it ends between batches."""
+    """A file shorter than expected gives one window with a problem, even if it ends between batches."""
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(140))
     file = on_disk.log.chain.active.log
@@ -447,12 +447,13 @@ class AppendingDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
         if self.look is not None and operation == "open" and changes and path.name.endswith("index"):
             self.looking.append(self._threads.submit(self.look))
-            # Time for a thread that does not need the log's lock; another one gets its result later.
+            # Time for a thread that does not need the log's lock. A thread that needs it gets its result
+            # later.
             wait(self.looking, timeout=0.05)
 
 
 def test_the_largest_timestamp_is_found_while_a_larger_one_is_appended():
-    """While a record is appended, `largest_timestamp` returns the old record or the new one."""
+    """While a record is appended, `largest_timestamp` returns either the old or the new record."""
     with ThreadPoolExecutor() as threads:
         disk = AppendingDisk(threads)
         log = LogOnDisk(disk=disk, index_interval_bytes=0).log
@@ -480,7 +481,7 @@ class CutDisk(SimulatedDisk):
 
 @pytest.mark.parametrize("new", [[], [b"n"], [b"new"]])
 def test_a_read_during_a_truncation_shows_what_is_left(new):
-    """A read during a truncation returns the records that are there afterwards, without an error."""
+    """A read during a truncation returns the records that remain afterwards, without an error."""
     disk = CutDisk()
     log = LogOnDisk(disk=disk).log
     for value in (b"a", b"b", b"c"):

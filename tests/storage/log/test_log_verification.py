@@ -1,4 +1,4 @@
-"""A log that accepts a transaction's first batch only after its coordinator was asked."""
+"""Tests of a log that accepts a transaction's first batch only after its coordinator has verified it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ask(log, sequence, *, epoch=0):
 
 
 def test_a_transaction_begins_with_its_guard(log):
-    """Row 78: a transaction's first batch needs a guard; later batches and plain data do not."""
+    """Row 78: a transaction's first batch needs a guard. Later batches and plain data need none."""
     with pytest.raises(InvalidTransactionStateError):
         log.append(produced(sequence=0, txn=True))
     assert 0 == log.log_end_offset
@@ -45,7 +45,7 @@ def test_an_unknown_producer_begins_at_0(log):
 
 
 def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
-    """A delayed batch with the guard of an ended transaction is refused; it would open another transaction."""
+    """A delayed batch with the guard of an ended transaction is refused, as it would open another transaction."""
     guard = ask(log, 0)
     log.append(produced(sequence=0, txn=True), guard=guard)
     log.append(marker(), origin=Origin.COORDINATOR)
@@ -55,7 +55,7 @@ def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
 
 
 def test_a_repeat_is_answered_without_a_guard(log):
-    """A repeated first batch is answered without a guard."""
+    """A repeated first batch is answered with its offsets, without a guard."""
     log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
     assert log.append(produced(sequence=0, txn=True)).duplicate
 

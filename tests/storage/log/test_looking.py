@@ -1,4 +1,4 @@
-"""Reading a log while its segments are replaced or removed gives the old or the new answer, without errors."""
+"""Tests that reads during the replacement or removal of segments give the old or new result, without errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from topicfs.storage.segment.roll import SegmentDirectory
 
 
 def first_values(log):
-    """Return the data at the log start, which may move before it is read."""
+    """Return the data at the log start, which may move before the read."""
     while True:
         with suppress(OffsetOutOfRangeError):
             return bytes(log.read(log.log_start_offset, max_bytes=1).data)
@@ -43,7 +43,7 @@ LOOKS = [
 class RenamingDisk(NativeFileSystem):
     """A disk on which another thread reads a log before and after each rename and unlink.
 
-    It keeps one file open at a time, so that the others are opened by their names.
+    The disk keeps one file open at a time, so that other files are opened by their names.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class RenamingDisk(NativeFileSystem):
         self._step()
 
     def found(self):
-        """Return the results of all reads; raise the first error."""
+        """Return the results of all reads, or raise the first error."""
         return [each.result() for each in self._with_segments]
 
     def _step(self):
@@ -78,14 +78,14 @@ class RenamingDisk(NativeFileSystem):
 
         thread = Thread(target=look)
         thread.start()
-        # Time for a thread that does not need the log's lock; `found` waits for the others.
+        # Time for a thread that does not need the log's lock; `found` waits for the other threads.
         thread.join(0.02)
         self._with_segments.append(looking)
 
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_file_that_is_gone_without_the_logs_doing_is_told(look):
-    """A file that another program removed raises SegmentDeletedError, and no file is made."""
+    """A file that another program removed raises SegmentDeletedError, and no file is created."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(6):
         on_disk.log.append(sized_batch(140, timestamp=number))
@@ -101,7 +101,7 @@ def test_a_file_that_is_gone_without_the_logs_doing_is_told(look):
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("change", ["compaction", "retention", "truncation"])
 def test_looking_while_segments_are_renamed(look, change, tmp_path):
-    """At each step of a change a read gives the state before or after, and makes no file."""
+    """At each step of a change a read returns the state before or after it, and creates no file."""
     disk, clock = RenamingDisk(), ManualClock()
     config = TopicConfig(
         **TINY
@@ -140,10 +140,10 @@ def test_looking_while_segments_are_renamed(look, change, tmp_path):
 
 
 def test_what_an_append_looks_up_of_a_log_is_no_lookup_in_a_dictionary():
-    """Log parts have at most 30 attributes: with more, Python no longer shares their names and lookups are slower."""
+    """Log parts have at most 30 attributes. With more, Python no longer shares their names, and lookups are slower."""
     assert 30 >= len(vars(LogOnDisk().log.parts))
 
 
 def test_a_state_is_made_of_fields_of_its_own_types():
-    """The fields that the type checker knows of a LogState are its real fields."""
+    """The fields of a LogState that the type checker knows are its real fields."""
     assert get_args(StateFields) == tuple(get_type_hints(LogState).values())

@@ -1,4 +1,4 @@
-"""Producer snapshots of a log: when they are written, used and deleted."""
+"""Tests of a log's producer snapshots: when they are written, used and deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 
 
 def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
-    """Row 79: a snapshot covers the batches below its offset, not the one that caused the roll."""
+    """Row 79: the snapshot of a roll covers the batches below its offset, not the batch that caused the roll."""
     on_disk = LogOnDisk(internal_segment_bytes=100)
     on_disk.log.append(produced(sequence=0))
     on_disk.log.append(produced(sequence=1))
@@ -26,7 +26,7 @@ def test_the_snapshot_of_a_roll_excludes_the_batch_that_caused_it():
 
 
 def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
-    """Row 80: each roll writes a snapshot, even without producers, and a flush keeps them."""
+    """Row 80: each roll writes a snapshot, even without producers, and a flush keeps the snapshots."""
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
@@ -47,7 +47,7 @@ def test_a_snapshot_is_not_written_again_where_one_is():
 
 
 def test_a_clean_log_without_snapshots_never_had_producers():
-    """Rows 44 and 81: a clean log without snapshots is not read; it gets empty ones at the last bases and the end."""
+    """Rows 44 and 81: a clean log without snapshots is not read, and gets empty ones at the last bases and the end."""
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
@@ -82,7 +82,7 @@ def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
 
 
 def rolled(count=4):
-    """Return a log with a segment for each of `count` producers and an empty last segment."""
+    """Return a log with one segment for each of `count` producers, and an empty last segment."""
     on_disk = LogOnDisk()
     for pid in range(count):
         on_disk.log.append(produced(pid=pid))
@@ -95,7 +95,7 @@ def producers_in(on_disk, offset):
 
 
 def test_recovery_forgets_expired_producers_at_each_segments_base():
-    """Recovery drops expired producers at each segment's base, as a broker does."""
+    """Recovery drops expired producers at the base of each segment, as a broker does."""
     on_disk = rolled()
     on_disk.clock.now = NOW + DEFAULT_EXPIRATION_MS
     on_disk.kill()
@@ -116,7 +116,7 @@ def test_recovery_leaves_no_snapshot_at_the_log_start(log_start):
 
 
 def test_a_clean_start_deletes_the_snapshot_at_the_log_start():
-    """A clean start deletes the snapshot at the log start, which has only deleted producers."""
+    """A clean start deletes the snapshot at the log start, in which all producers were deleted."""
     on_disk = rolled()
     on_disk.log.close()
     on_disk.log = on_disk.load(clean=True, log_start_offset=2)
@@ -124,7 +124,7 @@ def test_a_clean_start_deletes_the_snapshot_at_the_log_start():
 
 
 def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
-    """A close writes no snapshot if DeleteRecords moved the start to the end."""
+    """A close writes no snapshot if DeleteRecords has moved the log start to the end."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced())
     on_disk.log.delete_records(1)
@@ -133,7 +133,7 @@ def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
 
 
 def test_what_is_read_for_a_recoverys_producers_leaves_a_snapshot_at_the_last_base_but_one():
-    """Recovery from the last segment also writes a snapshot at the base before, for later truncations."""
+    """Recovery from the last segment also writes a snapshot at the base before it, for later truncations."""
     on_disk = rolled(3)
     on_disk.log.append(produced(pid=3))
     for offset in on_disk.snapshots():
@@ -153,7 +153,7 @@ def test_a_truncation_takes_a_snapshot_at_the_new_end():
 
 
 def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along():
-    """If one segment is recovered after a clean close, snapshots of the last two bases and the end are rewritten."""
+    """If a segment is recovered after a clean close, the snapshots of the last two bases and the end are rewritten."""
     on_disk = rolled()
     on_disk.log.close()
     on_disk.disk.unlink(on_disk.log.directory / "00000000000000000000.index")
@@ -162,7 +162,7 @@ def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along
 
 
 def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
-    """Row 100: an empty, torn or corrupt snapshot is deleted, and the log is read from an older one on."""
+    """Row 100: an empty, torn or corrupt snapshot is deleted, and the log is read from an older snapshot on."""
     for damage in (b"", EMPTY_SNAPSHOT[:7], b"\0\1" + bytes(60)):
         on_disk = LogOnDisk()
         on_disk.log.append(produced(sequence=0))
@@ -176,7 +176,7 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
 
 
 def test_stray_snapshots_go_but_for_the_newest():
-    """Rows 47 and 102: snapshots at no segment's base are deleted, except the newest one."""
+    """Rows 47 and 102: snapshots that are at no segment's base are deleted, except the newest one."""
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
@@ -191,7 +191,7 @@ def test_stray_snapshots_go_but_for_the_newest():
 
 
 def test_snapshots_go_with_their_segments():
-    """Row 75: retention deletes a segment's snapshot with it."""
+    """Row 75: retention deletes a segment together with its snapshot."""
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
@@ -202,7 +202,7 @@ def test_snapshots_go_with_their_segments():
 
 
 def test_a_producer_is_known_after_its_records_were_deleted_inside_a_segment():
-    """Row 45: producers stay known if the log start moves inside a segment, even after a restart."""
+    """Row 45: producers stay known if the log start moves into a segment, even after a restart."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(pid=1))
     on_disk.log.append(produced(pid=2))
@@ -213,7 +213,7 @@ def test_a_producer_is_known_after_its_records_were_deleted_inside_a_segment():
 
 
 def test_a_producer_whose_segment_went_is_known_until_a_restart():
-    """Row 46: a producer whose segment was deleted is known until a restart."""
+    """Row 46: a producer whose segment was deleted stays known until a restart."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(pid=1))
     on_disk.log.appender.roll()
@@ -228,7 +228,7 @@ def test_a_producer_whose_segment_went_is_known_until_a_restart():
 
 
 def test_truncation_forgets_what_came_after():
-    """Row 98: a truncation restores the producers as of the new end and deletes later snapshots."""
+    """Row 98: a truncation restores the producers' state at the new end, and deletes later snapshots."""
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
@@ -240,7 +240,7 @@ def test_truncation_forgets_what_came_after():
 
 
 def test_an_emptied_batch_still_tells_its_producers_sequence():
-    """Row 82: recovery takes producer and last sequence from a batch without records."""
+    """Row 82: recovery reads the producer and its last sequence from a batch without records."""
     on_disk = LogOnDisk()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, leader_epoch=0)
     emptied = encode([], stamp, base_offset=0, last_offset=3, max_timestamp=NOW)
@@ -258,7 +258,7 @@ def test_silent_producers_are_forgotten_by_duty():
 
 
 def test_what_stands_behind_a_segment_without_an_index_stays():
-    """Damage in a segment without an index costs only that segment, as in a broker, which makes the index first."""
+    """A damaged segment without an index loses only its own records, as in a broker, which makes the index first."""
     on_disk = LogOnDisk()
     for sequence in range(0, 6, 2):
         on_disk.log.append(produced(sequence=sequence))
@@ -275,7 +275,7 @@ def test_what_stands_behind_a_segment_without_an_index_stays():
 
 
 def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
-    """Producers that are read again have a broker's order: 7 and 23 share a bucket, and the last one comes first."""
+    """Recovered producers have a broker's order: 7 and 23 share a bucket, and the last one comes first."""
     on_disk = LogOnDisk()
     for pid in (7, 23):
         on_disk.log.append(produced(pid=pid))

@@ -1,4 +1,4 @@
-"""Finding a record by its time: the decoded record itself, and none that readers may not see."""
+"""Tests of finding a record by its time: the decoded record, and only if readers may see it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def log_of(codec: Codec, *, batches: int = 40, records: int = 3) -> LogOnDisk:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_the_record_is_the_one_that_a_read_at_its_offset_gives(codec):
-    """`record_at` finds the offset of `offset_for_timestamp` and the record, batch and position of a read."""
+    """`record_at` finds the offset of `offset_for_timestamp`, and the record, batch and position of a read."""
     log = log_of(codec).log
     assert len(log.chain.segments) > 2
     for time in range(-5, 1190, 7):
@@ -65,7 +65,7 @@ def test_a_record_above_the_high_watermark_is_not_found():
 
 
 def test_an_aborted_record_is_given_as_an_offset_from_which_to_read_on():
-    """With READ_COMMITTED an aborted record gives only an offset to read from; READ_UNCOMMITTED gives the record."""
+    """With READ_COMMITTED an aborted record gives only an offset for reading; READ_UNCOMMITTED gives the record."""
     log = Transactions()
     log.write(b"a", b"b", pid=1)
     log.end(pid=1, commit=False)
@@ -80,7 +80,7 @@ def test_an_aborted_record_is_given_as_an_offset_from_which_to_read_on():
 
 
 def test_a_search_ends_at_its_bound():
-    """`max_bytes` limits the search and raises SearchTooLongError."""
+    """`max_bytes` limits the search: a longer search raises SearchTooLongError."""
     log = log_of(Codec.NONE).log
     with pytest.raises(SearchTooLongError):
         log.record_at(Timestamp(500), max_bytes=10)

@@ -1,4 +1,4 @@
-"""Removed segments free their disk space: no descriptor or mapping of this process keeps unlinked files open.
+"""Tests that removed segments free their disk space: no descriptor or mapping keeps unlinked files open.
 
 The tests use a real disk, `/proc/self/fd` and `/proc/self/maps`.
 """
@@ -32,12 +32,12 @@ DELAY_MS = 1000
 
 
 def deleted_but_open(below: Path) -> list[str]:
-    """Return the unlinked files below a directory that this process has open or mapped."""
+    """Return the unlinked files below a directory that this process still has open or mapped."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
             found.append(os.readlink(f"/proc/self/fd/{name}"))
-        except FileNotFoundError:  # the listing's own descriptor
+        except FileNotFoundError:  # the descriptor of the listing itself
             continue
     maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     found += [line.split(maxsplit=5)[5] for line in maps if len(line.split()) > 5]
@@ -45,7 +45,7 @@ def deleted_but_open(below: Path) -> list[str]:
 
 
 class LogOnMachine:
-    """A log of 140-byte batches, two to a segment, on a real disk, after all of it was read."""
+    """A log of 140-byte batches, two per segment, on a real disk; all of the log has been read."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "orders-0"
@@ -110,7 +110,7 @@ def start_over(on_machine: LogOnMachine) -> None:
 
 @pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
 def test_files_that_go_are_closed(go, tmp_path):
-    """After the delay no file of a removed segment is open, whatever removed it; the others can be read."""
+    """After the delay no file of a removed segment is open, whatever removed it. Other segments can be read."""
     on_machine = LogOnMachine(tmp_path)
     go(on_machine)
     on_machine.look()
@@ -124,7 +124,7 @@ def test_files_that_go_are_closed(go, tmp_path):
 
 
 def test_a_reader_in_the_middle_reads_on_right(tmp_path):
-    """A read that began before works until the files are unlinked, and keeps only mappings it still holds."""
+    """A read that began before works until the files are unlinked, and keeps only mappings that it still holds."""
     on_machine = LogOnMachine(tmp_path)
     state = on_machine.log.parts.state
     wanted = bytes(fetch(state, state.end, Offset(0), 10_000).data)
@@ -158,7 +158,7 @@ def test_what_a_reader_opened_in_the_last_moment_is_closed_a_pass_later(tmp_path
 
 
 def test_a_second_segment_of_the_same_name_has_its_own_delay(tmp_path):
-    """After two compactions within the delay each segment's files have their own delay."""
+    """After two compactions within the delay, the files of each segment have their own delay."""
     on_machine = LogOnMachine(tmp_path)
     compact(on_machine)
     on_machine.clock.advance(DELAY_MS // 2)
@@ -177,7 +177,7 @@ def test_a_second_segment_of_the_same_name_has_its_own_delay(tmp_path):
 
 @pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
 def test_what_is_remembered_of_renderings_goes_too(go, tmp_path):
-    """View files of removed segments are deleted too, also ones written late by a reader."""
+    """View files of removed segments are deleted as well, even those that a reader wrote late."""
     on_machine = LogOnMachine(tmp_path)
     for segment in on_machine.log.chain.segments:
         (on_machine.directory / view_file(segment.base_offset)).write_bytes(b"remembered")
@@ -197,7 +197,7 @@ def test_what_is_remembered_of_renderings_goes_too(go, tmp_path):
 
 
 def test_a_deleted_topics_files_are_closed(tmp_path):
-    """The files of a deleted topic are closed, also those that readers or retention had opened."""
+    """The files of a deleted topic are closed, even files that readers or retention had opened."""
     clock = ManualClock()
     config = EngineConfig(topic_defaults=TopicConfig(segment_index_bytes=1200))
     engine = open_engine(tmp_path / "data", config=config, machine=Machine(clock=clock))
@@ -222,7 +222,7 @@ def test_a_deleted_topics_files_are_closed(tmp_path):
 
 
 def test_a_closed_log_has_nothing_open(tmp_path):
-    """A closed log has no open files, also none that wait to be unlinked."""
+    """A closed log has no open files, not even files that wait to be unlinked."""
     on_machine = LogOnMachine(tmp_path)
     retain(on_machine)
     on_machine.log.close()

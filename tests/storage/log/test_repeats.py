@@ -1,4 +1,4 @@
-"""Repeated batches of an idempotent producer inside an append: each batch is stored once."""
+"""Tests of repeated batches of an idempotent producer within an append: each batch is stored once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCERS = (1, 2)
 
 
 def sequenced(sequence, *, producer=1, count=1, epoch=0):
-    """Return a producer's batch whose values name the producer and the sequences."""
+    """Return a batch whose values have the producer and the sequences."""
     stamp = BatchStamp(producer_id=ProducerId(producer), producer_epoch=epoch, base_sequence=sequence)
     values = [b"%d:%d" % (producer, sequence + number) for number in range(count)]
     return batch(*values, timestamp=NOW, stamp=stamp)
@@ -38,7 +38,7 @@ def log_with(*batches):
 
 
 def test_new_batches_behind_a_repeat_are_appended():
-    """A repeated batch is left out, and the answer has the offsets of the new ones."""
+    """A repeated batch is left out, and the result has the offsets of the new batches after it."""
     log = log_with(sequenced(0)).log
     appended = log.append(sequenced(0) + sequenced(1) + sequenced(2))
     assert [b"1:0", b"1:1", b"1:2"] == values_of(log)
@@ -46,7 +46,7 @@ def test_new_batches_behind_a_repeat_are_appended():
 
 
 def test_a_repeat_behind_new_batches_is_left_out():
-    """A repeat after new batches is left out too."""
+    """A repeated batch after new batches is left out."""
     log = log_with(sequenced(0)).log
     appended = log.append(sequenced(1, count=2) + sequenced(0) + sequenced(3))
     assert [b"1:0", b"1:1", b"1:2", b"1:3"] == values_of(log)
@@ -54,14 +54,14 @@ def test_a_repeat_behind_new_batches_is_left_out():
 
 
 def test_a_batch_twice_in_one_append_is_kept_once():
-    """A batch that is twice in one append is stored once."""
+    """A batch that occurs twice in one append is stored once."""
     log = LogOnDisk().log
     log.append(sequenced(0) + sequenced(0) + sequenced(1) + sequenced(0))
     assert [b"1:0", b"1:1"] == values_of(log)
 
 
 def test_an_append_of_repeats_alone_is_answered_with_where_they_are():
-    """An append of only repeats writes nothing and returns their lowest and highest offset."""
+    """An append that has only repeats writes nothing and returns their lowest and highest offset."""
     log = log_with(sequenced(0), sequenced(1, count=2), batch(b"other")).log
     appended = log.append(sequenced(1, count=2) + sequenced(0))
     assert (0, 2, True) == (appended.base_offset, appended.last_offset, appended.duplicate)
@@ -69,7 +69,7 @@ def test_an_append_of_repeats_alone_is_answered_with_where_they_are():
 
 
 def test_one_producers_repeat_costs_no_other_its_batch():
-    """A repeat of one producer does not affect other producers or plain batches."""
+    """A repeat of one producer does not affect batches of other producers or plain batches."""
     log = log_with(sequenced(0)).log
     log.append(sequenced(0) + sequenced(0, producer=2) + batch(b"plain", timestamp=NOW) + sequenced(1))
     assert [b"1:0", b"2:0", b"plain", b"1:1"] == values_of(log)
@@ -96,7 +96,7 @@ def test_offsets_behind_a_repeat_have_no_gap():
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_durable_repeat_is_on_disk_when_it_is_answered(mixed):
-    """A durable repeat is flushed before the answer, as the first append may not have been durable."""
+    """A durable repeat is flushed before the append returns, because the first append may not have been durable."""
     on_disk = log_with(sequenced(0))
     assert 0 == on_disk.log.recovery_point
     on_disk.log.append(sequenced(0) + (sequenced(1) if mixed else b""), durable=True)
@@ -120,7 +120,7 @@ def test_the_callers_buffer_keeps_its_batches():
     st.integers(0, 3),
 )
 def test_together_is_as_one_by_one(batches, known):
-    """Row 121: an append of several batches equals one append for each, but is all or nothing."""
+    """Row 121: an append of several batches equals one append per batch, but fails or succeeds as a whole."""
     alone, together = LogOnDisk().log, LogOnDisk().log
     for producer, sequence in product(PRODUCERS, range(known)):
         for log in (alone, together):

@@ -1,4 +1,4 @@
-"""What producers and coordinators may append: sequences, epochs and markers."""
+"""Tests of which batches producers and coordinators may append: sequences, epochs and markers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.producers.append import Origin
 
 
 def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets():
-    """Row 76: a repeat of one of the last five batches is answered with its offsets; others are out of order."""
+    """Row 76: a repeat of one of the last five batches is answered with its offsets; older ones are out of order."""
     log = LogOnDisk().log
     first = [log.append(produced(b"v", b"w", sequence=2 * n)) for n in range(6)]
     again = log.append(produced(b"v", b"w", sequence=4))
@@ -30,7 +30,7 @@ def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets()
 
 
 def test_a_repeat_rolls_nothing():
-    """A repeat does not roll the log; a broker rolls first."""
+    """A repeat does not roll the log. A broker rolls before it checks for repeats."""
     log = LogOnDisk(internal_segment_bytes=len(produced()) + 1).log
     log.append(produced())
     assert log.append(produced()).duplicate
@@ -42,7 +42,7 @@ def test_a_repeat_rolls_nothing():
 
 
 def test_a_refused_append_leaves_no_byte():
-    """A refused append writes nothing, and the log goes on."""
+    """A refused append writes nothing, and the log stays usable."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(epoch=1))
     with pytest.raises(ProducerFencedError):
@@ -51,7 +51,7 @@ def test_a_refused_append_leaves_no_byte():
 
 
 def test_several_producers_in_one_append():
-    """Row 77: a replica accepts batches of several producers in one append and knows all of them."""
+    """Row 77: a replica accepts batches of several producers in one append, and knows all these producers."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(
         produced(pid=1)
@@ -66,7 +66,7 @@ def test_several_producers_in_one_append():
 
 
 def test_an_older_epoch_is_fenced_but_by_a_replica():
-    """Row 77: a client's old epoch is fenced; a replica accepts it."""
+    """Row 77: a client's batch with an old epoch is fenced, but a replica accepts such a batch."""
     log = LogOnDisk().log
     log.append(produced(epoch=1))
     with pytest.raises(ProducerFencedError, match="epoch 0 was fenced by epoch 1"):
@@ -76,7 +76,7 @@ def test_an_older_epoch_is_fenced_but_by_a_replica():
 
 
 def test_an_unknown_producer_may_begin_anywhere():
-    """Row 78: an unknown producer may begin at any sequence, as its state may have expired."""
+    """Row 78: an unknown producer may begin at any sequence, because its state may have expired."""
     assert 0 == LogOnDisk().log.append(produced(sequence=3, epoch=5)).base_offset
 
 
@@ -104,7 +104,7 @@ def test_plain_data_in_an_open_transaction_writes_nothing():
 
 
 def test_an_old_coordinator_writes_nothing():
-    """Row 86: a marker of an old coordinator epoch is fenced and not written."""
+    """Row 86: a marker with an old coordinator epoch is fenced and not written."""
     log = LogOnDisk().log
     log.append(marker(coordinator_epoch=2), origin=Origin.COORDINATOR)
     with pytest.raises(ProducerFencedError):

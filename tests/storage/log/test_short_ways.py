@@ -1,4 +1,4 @@
-"""Small appends that skip checks keep the rules for epochs, segment sizes and jitter."""
+"""Tests that small appends that skip checks follow the rules for epochs, segment sizes and jitter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _append_own(on_disk, data):
 
 
 def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
-    """A follower whose first batch of an epoch failed records the epoch when it takes the batch later."""
+    """If the first batch of an epoch fails in a follower, the epoch is recorded when the batch succeeds later."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
@@ -60,7 +60,7 @@ def test_a_follower_notes_an_epoch_before_it_extends_its_log():
 
 
 def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
-    """A follower without the leader's epoch is skipped; a later append gives it the batch and the epoch."""
+    """A follower without the leader's epoch is skipped. A later append gives it the batch and the epoch."""
     leader, follower = LogOnDisk(), LogOnDisk()
     for offset in range(2):
         _append_own(leader, batch(b"a", timestamp=NOW))
@@ -76,7 +76,7 @@ def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
 
 
 def test_an_own_append_is_no_larger_than_a_segment():
-    """An append of this process larger than segment.bytes is refused like a client's."""
+    """An append of this process that is larger than segment.bytes is refused, as a client's append is."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     _append_own(on_disk, sized_batch(100, timestamp=NOW) * 3)
     with pytest.raises(RecordTooLargeError, match=r"segment\.bytes is 300"):
@@ -85,7 +85,7 @@ def test_an_own_append_is_no_larger_than_a_segment():
 
 
 def test_the_jitter_of_a_segment_holds_on_the_short_way():
-    """A small append rolls earlier than segment.ms by the segment's jitter."""
+    """Jitter makes even a small append roll earlier than after segment.ms."""
     on_disk = LogOnDisk(segment_ms=10_000, segment_jitter_ms=9_000)
     waits = 10_000 - on_disk.log.chain.active.settings.jitter_ms
     assert 1_000 < waits < 10_000
@@ -97,7 +97,7 @@ def test_the_jitter_of_a_segment_holds_on_the_short_way():
 
 
 def test_a_close_in_order_writes_epochs_that_loading_dropped():
-    """A clean close writes epochs that loading dropped, even if nothing else has changed."""
+    """A clean close writes the epoch file if loading dropped epochs, even if nothing else has changed."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.log.close()

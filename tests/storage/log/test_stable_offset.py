@@ -1,4 +1,4 @@
-"""Readers with READ_COMMITTED stop at the last stable offset."""
+"""Tests that readers with READ_COMMITTED stop at the last stable offset."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_stable_offset_waits_for_the_marker_to_be_replicated():
 
 
 def test_the_stable_offset_stays_below_the_high_watermark():
-    """Row 60: the last stable offset is at most the high watermark, even with a transaction above it."""
+    """Row 60: the last stable offset is at most the high watermark, even if a transaction begins above it."""
     log = Transactions()
     log.fill(4, pid=1, txn=False)
     log.fill(2, pid=2)
@@ -44,7 +44,7 @@ def test_the_stable_offset_stays_below_the_high_watermark():
 
 
 def test_the_stable_offset_is_never_below_the_log_start():
-    """Row 85: deleting records inside an open transaction raises its first unstable offset (0 to 5)."""
+    """Row 85: deleting records inside an open transaction raises its first unstable offset (from 0 to 5)."""
     log = Transactions()
     log.fill(10, pid=1)
     log.log.delete_records(5)
@@ -52,7 +52,7 @@ def test_the_stable_offset_is_never_below_the_log_start():
 
 
 def test_an_open_transaction_goes_on_after_a_crash():
-    """Row 99: after a crash a transaction is still open from its first offset, and can be ended."""
+    """Row 99: after a crash a transaction is still open from its first offset on, and can be ended."""
     log = Transactions()
     log.fill(2, pid=1, txn=False)
     log.fill(2, pid=2)

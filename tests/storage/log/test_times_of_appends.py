@@ -1,4 +1,4 @@
-"""The timestamps that a leader accepts: message.timestamp.before.max.ms and after.max.ms."""
+"""Tests of the timestamps that a leader accepts: message.timestamp.before.max.ms and after.max.ms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_timestamps_too_far_from_now():
 
 
 def test_the_largest_time_before_now_alone_refuses_nothing():
-    """Only 2**63 - 1 as message.timestamp.before.max.ms accepts every time in the past."""
+    """message.timestamp.before.max.ms accepts every past time only at its largest value, 2**63 - 1."""
     earliest = -(2**63)
     unlimited = LogOnDisk(message_timestamp_before_max_ms=2**63 - 1)
     unlimited.log.append(batch(b"a", timestamp=earliest))
@@ -37,7 +37,7 @@ def test_the_largest_time_before_now_alone_refuses_nothing():
 
 
 def test_a_batch_marked_with_the_logs_time_may_not_be_too_far_from_now():
-    """A client's batch marked LogAppendTime is refused beyond the limits too, as its stored time is the header's."""
+    """A client's batch marked LogAppendTime is refused beyond the limits, as its stored time is the header's."""
     on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     now, stamp = on_disk.clock.now, BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):

@@ -1,4 +1,4 @@
-"""Records with the least and greatest field values survive recovery, append, roll, compaction, retention, reopening."""
+"""Tests that records with extreme field values survive recovery, append, roll, compaction, retention, reopening."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(path: Path, clock: ManualClock) -> LogManager:
 
 
 def test_any_record_of_a_broker_is_read_compacted_and_found_again(tmp_path: Path):
-    """Each record of a broker can be read; duties and a restart neither fail nor lose the newest record."""
+    """Each record of a broker can be read. Duties and a restart neither fail nor lose the newest record."""
     names, clock = write_logs(tmp_path / "data"), ManualClock()
     engine = opened(tmp_path / "data", clock)
     ends = {}
@@ -76,7 +76,7 @@ def test_a_log_ends_at_the_last_offset_that_is_read_again(encoded_here: bool):
 
 @pytest.mark.parametrize("encoded_here", [False, True])
 def test_the_latest_time_is_appended_where_a_topic_takes_it(encoded_here: bool):
-    """With both limits at the maximum, records of the latest time are appended again and again."""
+    """With both limits at the maximum, records with the latest time can be appended repeatedly."""
     on_disk = LogOnDisk(message_timestamp_after_max_ms=LATEST_TIMESTAMP, segment_ms=LATEST_TIMESTAMP)
     for timestamp in (0, LATEST_TIMESTAMP, 0, LATEST_TIMESTAMP):
         on_disk.log.append(batch(b"v", timestamp=timestamp), encoded_here=encoded_here)

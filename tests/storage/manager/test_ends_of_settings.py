@@ -1,4 +1,4 @@
-"""Each setting at both ends of its range through append, roll, compaction, retention, close and reopening."""
+"""Tests of each setting at both ends of its range, through append, roll, compaction, retention and reopening."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from topicfs.storage.model import LATEST_TIMESTAMP, Offset, ProducerId, Timestam
 DAY_MS = 86_400_000
 ROUNDS = 3
 REFUSED = {("remote.storage.enable", "true")}
-"""Values that topics refuse."""
+"""Values that Kafka accepts and topicfs refuses."""
 
 WORDS = {
     kinds.Boolean: ["false", "true"],
     kinds.TimestampTypeChoice: ["CreateTime", "LogAppendTime"],
     kinds.ThrottledReplicas: ["", "*"],
 }
-"""The values of kinds that have no range."""
+"""The values of the kinds of settings that have no range."""
 
 
 def ends(kind: kinds.ValueKind) -> list[str]:
-    """Return the smallest and the largest value of a kind, or all its words."""
+    """Return the smallest and largest value of a kind, or all words of a kind without a range."""
     if isinstance(kind, kinds.WholeNumberOr):
         return [*ends(kind.number), str(kind.other)]
     if isinstance(kind, kinds.OptionalWholeNumber):
@@ -54,12 +54,12 @@ def opened(path: Path, clock: ManualClock, config: EngineConfig | None = None) -
 
 
 def use(engine: Engine, clock: ManualClock) -> Offset:
-    """Append in every way, look up, do all duties today and a day later; return the log's end."""
+    """Append in every way, look up, run all duties today and a day later; return the log's end."""
     partition = engine.partition("t", 0)
     for number in range(ROUNDS):
         keyed, gone = record(0, b"k", b"x" * 200, clock()), record(1, b"%d" % number, None, clock())
         produced = BatchStamp(producer_id=ProducerId(9), producer_epoch=0, base_sequence=number)
-        # Some topics refuse each batch for its size.
+        # Some topics refuse every batch because of its size.
         with suppress(RecordTooLargeError):
             partition.append(encode([keyed, gone], BatchStamp(codec=Codec.ZSTD)))
             partition.append(encode([keyed], produced))
@@ -80,7 +80,7 @@ def use(engine: Engine, clock: ManualClock) -> Offset:
 
 
 def use_and_reopen(path: Path, config: EngineConfig | None = None, **overrides: str) -> None:
-    """Use a topic, close the engine, open it again, and do its duties."""
+    """Use a topic, close the engine, open it again, and run its duties."""
     clock = ManualClock()
     engine = opened(path, clock, config)
     engine.create_topic("t", partitions=1, overrides=overrides)

@@ -1,4 +1,4 @@
-"""A process or machine that dies during retention loses no record that was to stay, and no deleted record comes back.
+"""Tests that a kill or power loss during retention loses no record to be kept, and no deleted record returns.
 
 A round of retention is a roll, the move of the log start, the renames to `.deleted`, the checkpoints and, after
 file.delete.delay.ms, the unlinks.
@@ -30,7 +30,7 @@ RECORDS = OLD + YOUNG
 
 
 class Topic:
-    """A flushed and checkpointed partition whose first records are two hours older than the others."""
+    """A flushed and checkpointed partition whose first records are two hours older than the other records."""
 
     def __init__(self, seed: int, overrides: dict[str, str]) -> None:
         self.disk = MortalDisk(seed=seed)
@@ -43,7 +43,7 @@ class Topic:
                 self.clock.advance(2 * HOUR_MS)
             append_lines(self.partition, value(number) + "\n", timestamp=self.clock.now)
         self.told = 0
-        """The log start that a caller was promised."""
+        """The log start that was promised to a caller."""
         self.partition.sync()
         self.flusher.run()
         self.engine.maintain_now(self.clock())
@@ -57,12 +57,12 @@ class Topic:
         return self.engine.partition("orders", 0)
 
     def delete_records(self, before: int) -> None:
-        """Delete records as writing a larger `start` on the mount does: the start is on disk on return."""
+        """Delete records as a write to the mount's `start` does: the start is on disk when the call returns."""
         self.told = self.partition.delete_records(Offset(before))
         self.engine.keep_log_starts()
 
     def round(self) -> None:
-        """Do retention, and after the delay unlink the files."""
+        """Run retention, and unlink the files after the delay."""
         self.engine.maintain_now(self.clock())
         self.flusher.run()
         self.clock.advance(DELAY_MS)
@@ -95,7 +95,7 @@ def by_log_start(topic: Topic) -> None:
 
 
 def by_log_start_at_a_segment(topic: Topic) -> None:
-    """Move the log start to the base offset of a segment, where file names show it once older segments are gone.
+    """Move the log start to a segment's base offset, which file names show after older segments are removed.
 
     Reopening leaves the removal as the only change.
     """
@@ -105,7 +105,7 @@ def by_log_start_at_a_segment(topic: Topic) -> None:
 
 
 def up_to_a_start_that_was_told(topic: Topic) -> None:
-    """Move the log start below what retention by time deletes, so that no checkpoint line is needed."""
+    """Move the log start below what retention by time deletes, so that it needs no checkpoint line."""
     topic.delete_records(2)
 
 
@@ -153,7 +153,7 @@ def check(topic: Topic, case: Case, where: str) -> None:
 
 
 def check_finished(topic: Topic, case: Case, where: str) -> None:
-    """Check that the next round completes the first one and leaves no other files."""
+    """Check that the next round completes the first round and leaves no other files."""
     topic.round()
     assert case.start == topic.partition.offsets().log_start_offset, where
     check(topic, case, where)
@@ -162,7 +162,7 @@ def check_finished(topic: Topic, case: Case, where: str) -> None:
     for name in topic.names():
         parsed = parse_segment_file(name)
         if parsed is None:
-            # The next write of the small file overwrites its temporary file.
+            # The next write of this small file overwrites its temporary file.
             assert name.removesuffix(".tmp") in {"leader-epoch-checkpoint", "partition.metadata"}, where
         elif not name.endswith(".snapshot"):
             assert (parsed.base_offset in bases, "") == (True, parsed.state.value), f"{where}: {name}"
@@ -171,7 +171,10 @@ def check_finished(topic: Topic, case: Case, where: str) -> None:
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_whatever_step_of_a_round_is_the_last(case: Case, end: End) -> None:
-    """After a kill or power loss at any step records stay, the start never moves back, and the next round cleans up."""
+    """After a kill or power loss at any step no kept record is lost and the start never moves back.
+
+    The next round deletes what the interrupted round left.
+    """
     for steps in range(MAX_STEPS):
         topic = case.topic(steps)
         died = dies(topic.disk, topic.round, steps)

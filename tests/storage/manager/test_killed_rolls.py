@@ -1,4 +1,4 @@
-"""A process or machine that dies during a roll leaves no segment with a wrong index.
+"""Tests that a process or machine that fails during a roll leaves no segment with a wrong index.
 
 Until its segment is inactive, an index has unused slots of zeros. Read as entries they say that the newest record is
 of 1970, so retention would delete the segment and lookups by time would skip it.
@@ -26,7 +26,7 @@ CONFIG = QUIET._replace(topic_defaults=TopicConfig(segment_index_bytes=1200, ind
 
 
 class Topic:
-    """An engine with a topic of one partition, whose clock advances with each record."""
+    """An engine with a topic of one partition, and a clock that advances with each record."""
 
     def __init__(self, seed: int = 0) -> None:
         self.disk = MortalDisk(seed=seed)
@@ -35,7 +35,7 @@ class Topic:
         self.engine = self._open()
         self.engine.create_topic("orders", overrides={**TINY_SEGMENTS, "retention.ms": str(HOUR_MS)})
         self.written: list[tuple[int, str]] = []
-        """Time and value of each record, including the one being appended when the process died."""
+        """Time and value of each record, including the record that was being appended at the kill."""
 
     def _open(self) -> LogManager:
         return engine_on(self.disk, clock=self.clock, config=CONFIG, flusher=self.flusher)
@@ -52,13 +52,13 @@ class Topic:
         append_lines(self.partition, value + "\n", timestamp=self.clock.now)
 
     def append_and_flush(self) -> None:
-        """Append, flush what the roll handed to the flusher, and write the checkpoint."""
+        """Append, flush the segments that the roll passed to the flusher, and write the checkpoint."""
         self.append()
         self.flusher.run()
         self.engine.maintain_now(self.clock())
 
     def checkpoint(self) -> None:
-        """Flush everything and write the checkpoint."""
+        """Flush all records and write the checkpoint."""
         self.partition.sync()
         self.engine.maintain_now(self.clock())
 
@@ -102,7 +102,7 @@ def check(topic: Topic) -> None:
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("start", ["after a checkpoint", "after a clean start", "without a flush"])
 def test_whatever_step_of_a_roll_is_the_last(start: str, end: End) -> None:
-    """Whatever step a roll dies at, flushed records are found by time, retention deletes none, and appends go on."""
+    """After a kill at any step of a roll, flushed records are found by time and kept, and appends continue."""
     for steps in range(MAX_STEPS):
         topic = Topic(seed=steps)
         topic.roll()

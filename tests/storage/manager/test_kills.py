@@ -1,4 +1,4 @@
-"""A kill or power loss at any step of a change leaves the old state or the new one."""
+"""Tests that a kill or power loss at any step of a change leaves the old state or the new state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def populated(disk: SimulatedDisk) -> LogManager:
 
 @cache
 def _populated() -> SimulatedDisk:
-    """Return the disk for `populated`, made once."""
+    """Return a disk for `populated`, which is filled only once."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("kept")
@@ -86,7 +86,7 @@ CHANGES = [create, extend, delete, alter, delete_and_create, close]
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end: End) -> None:
-    """After a kill at any step the next opening finds the state before or after, and can go on."""
+    """After a kill at any step the next opening finds the state before or after the change, and can continue."""
     before, *allowed = states_around(change)
     after = allowed[-1]
     seen = []
@@ -119,7 +119,7 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
-    """If a close dies at any step and the marker is there, checkpoints and records are on disk too."""
+    """If a close is killed at any step and the marker exists, checkpoints and records are on disk as well."""
     kept = TopicPartition("kept", 0)
     marks = set()
     for steps in range(MAX_STEPS):
@@ -145,7 +145,7 @@ def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -> None:
-    """If an opening dies at any step, the old marker never lets later appends go unrecovered."""
+    """If an opening is killed at any step, no old marker prevents later appends from being recovered."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         populated(disk).close()
@@ -163,7 +163,7 @@ def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -
 
 @pytest.mark.parametrize("failing", ["kept-0", "orders-0", "orders-1"])
 def test_a_close_in_which_one_log_fails_leaves_no_mark(failing: str) -> None:
-    """If the close of one log fails, the others are closed and all are recovered next time."""
+    """If the close of one log fails, the other logs are closed, and the next start recovers all logs."""
     disk = SimulatedDisk()
     engine = populated(disk)
     for topic in engine.topics().values():
@@ -182,7 +182,7 @@ def test_a_close_in_which_one_log_fails_leaves_no_mark(failing: str) -> None:
 
 
 def states_around(change: Callable[[LogManager], None]) -> list[State]:
-    """Return the states before, between the parts of, and after a change."""
+    """Return the states before a change, between its parts, and after it."""
     disk = SimulatedDisk()
     engine = populated(disk)
     states = [state_of(engine)]
@@ -200,7 +200,7 @@ def states_around(change: Callable[[LogManager], None]) -> list[State]:
 def test_opening_that_finishes_a_change_may_be_killed_too(
     change: Callable[[LogManager], None], end: End
 ) -> None:
-    """An opening that completes an interrupted change can itself be interrupted any number of times."""
+    """An opening that completes an interrupted change can be interrupted any number of times."""
     before, after = states_around(change)
     for last in (3, 7, 11, 16):
         disk = MortalDisk(seed=last)
@@ -225,7 +225,7 @@ def test_opening_that_finishes_a_change_may_be_killed_too(
 def test_failing_disk_leaves_the_old_state_or_the_new(
     change: Callable[[LogManager], None], operation: str
 ) -> None:
-    """A disk error at any call is raised, and the engine and the disk agree on a whole state."""
+    """A disk error in any call is raised, and the engine and the disk have the same consistent state."""
     before, after = states_around(change)
     for calls in range(MAX_STEPS):
         disk = SimulatedDisk(seed=calls)
@@ -252,7 +252,7 @@ def test_failing_disk_leaves_the_old_state_or_the_new(
 
 
 def change_again(engine: LogManager, change: Callable[[LogManager], None]) -> None:
-    """Repeat a failed change, unless it was made nevertheless."""
+    """Repeat a failed change, unless the change was made nevertheless."""
     if change is delete and "orders" not in engine.topics():
         return
     if change is create and "fresh" in engine.topics():
@@ -261,7 +261,7 @@ def change_again(engine: LogManager, change: Callable[[LogManager], None]) -> No
 
 
 def test_full_disk_refuses_a_topic_and_serves_the_others() -> None:
-    """A topic that does not fit the disk leaves nothing, and can be created once there is room."""
+    """A topic that does not fit on the disk leaves nothing, and can be created after there is room."""
     for room in range(0, 16_384, 512):
         disk = SimulatedDisk()
         engine = populated(disk)

@@ -1,4 +1,4 @@
-"""The parts of the manager that need no logs: directory contents, registry, schedule, topic rules."""
+"""Tests of parts of the manager that need no logs: directory contents, registry, schedule, topic rules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def directories(*names: str) -> list[DirectoryEntry]:
 
 
 def test_contents_are_told_from_names() -> None:
-    """Names give partitions, marked directories and Kafka's own two; regular files are skipped."""
+    """Names show partitions, marked directories and Kafka's own two directories. Regular files are skipped."""
     contents = read_contents(
         [
             *directories(
@@ -65,7 +65,7 @@ def test_contents_are_told_from_names() -> None:
     "name", ["lost+found", "photos", "orders", "orders-01", "my files-0", "orders-0.x-gone"]
 )
 def test_other_directories_are_refused(name: str) -> None:
-    """A directory that is not Kafka's refuses the data directory, with its path."""
+    """A subdirectory that is not Kafka's refuses the data directory, with the path in the error."""
     with pytest.raises(errors.NotALogDirectoryError) as caught:
         read_contents(directories("orders-0", name), DATA)
     assert str(caught.value).startswith(f"/data/{name}: ")
@@ -90,13 +90,13 @@ def files(*names: str) -> list[DirectoryEntry]:
     ],
 )
 def test_any_sign_of_a_data_directory_admits_foreign_files(entries: list[DirectoryEntry]) -> None:
-    """Foreign files are accepted beside a data directory's own; a directory with only a lock is new."""
+    """Foreign files are accepted next to a data directory's files. A directory with only a lock is new."""
     read_contents(entries, DATA)
 
 
 @pytest.mark.parametrize("also", [(), (".lock",), ("topicfs.cache",)])
 def test_foreign_files_alone_are_no_data_directory(also: tuple[str, ...]) -> None:
-    """A directory with only foreign files is refused, and the error names one of them."""
+    """A directory that has only foreign files is refused, and the error names one of these files."""
     with pytest.raises(
         errors.NotALogDirectoryError, match=r"^/data: is not a data directory: it holds notes.txt and "
     ):
@@ -111,7 +111,7 @@ ENTRIES = {
 
 
 def test_registry_reads_back() -> None:
-    """The registry's entries are read back, and its file is sorted by topic name."""
+    """The registry's entries are read as they were written, and its file is sorted by topic name."""
     groups = {"billing": {"commit": "manual"}, "b": {"assignor": "range"}}
     data = encode_registry(RegistryCopy(ENTRIES, 7, groups=groups))
     assert (ENTRIES, 7, (), groups) == decode_registry(data, file=DATA)
@@ -134,14 +134,14 @@ def test_registry_of_a_newer_version_may_have_more_fields() -> None:
      b'{"version": 1, "topics": {}, "groups": {"g": {"commit": 1}}}', b'{"version": 1, "topics": {}, "groups": []}'],
 )  # fmt: skip
 def test_damaged_registry_is_corruption(data: bytes) -> None:
-    """A damaged registry is never taken for empty, because default settings could delete records."""
+    """A damaged registry never counts as empty, because default settings could delete records."""
     with pytest.raises(errors.CorruptionError) as caught:
         decode_registry(data, file=DATA / "topicfs.topics")
     assert DATA / "topicfs.topics" == caught.value.file
 
 
 def test_registry_changes_are_all_or_nothing() -> None:
-    """A change that cannot be written is neither on disk nor in memory."""
+    """A change that cannot be written is made neither on disk nor in memory."""
     disk = SimulatedDisk()
     disk.make_directory(DATA)
     registry = TopicRegistry.read(DATA, disk)
@@ -191,7 +191,7 @@ def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, 
 
 
 def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> None:
-    """After a directory joins, the served settings are newest, even if the joined copy was changed often."""
+    """After a directory joins, the served settings are the newest, even if the joined copy changed often."""
     disk, directories = two_directories()
     alone = TopicRegistry.read(directories[1], disk)
     for number in range(9):
@@ -207,7 +207,7 @@ def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> N
 
 
 def test_registry_writes_only_changes() -> None:
-    """Putting an entry that is there already writes nothing."""
+    """Storing an entry that already exists writes nothing."""
     disk = SimulatedDisk()
     disk.make_directory(DATA)
     registry = TopicRegistry.read(DATA, disk)
@@ -223,7 +223,7 @@ PLANS = {Duty.RETENTION: Plan(300, 30), Duty.HIGH_WATERMARKS: Plan(5, 5)}
 
 
 def test_duties_begin_after_their_delay_and_return_after_their_period() -> None:
-    """A duty is due after its delay, then one period after each time it was done."""
+    """A duty is due after its delay, and then one period after each run."""
     schedule = Schedule.begin(PLANS, Timestamp(1000))
     assert () == schedule.due(Timestamp(1004))
     assert schedule.due(Timestamp(1005)) == (Duty.HIGH_WATERMARKS,)
@@ -235,13 +235,13 @@ def test_duties_begin_after_their_delay_and_return_after_their_period() -> None:
 
 
 def test_clock_set_back_makes_duties_due() -> None:
-    """A clock that was set back makes duties due at once."""
+    """If the clock was set back, duties are due immediately."""
     schedule = Schedule.begin(PLANS, Timestamp(1_000_000))
     assert schedule.due(Timestamp(10)) == (Duty.RETENTION, Duty.HIGH_WATERMARKS)
 
 
 def test_every_duty_is_planned() -> None:
-    """Each duty has a plan, with Kafka's periods."""
+    """Each duty is planned, with Kafka's period."""
     plans = plan_duties(EngineConfig())
     assert set(Duty) == set(plans)
     assert Plan(300_000, 30_000) == plans[Duty.RETENTION]
@@ -271,7 +271,7 @@ def test_partition_counts_are_bounded(count: int) -> None:
 
 
 def test_overrides_are_merged() -> None:
-    """None removes an override, also one that was never set; an unknown name is refused."""
+    """None removes an override, even one that was never set. An unknown name is refused."""
     present = {"retention.ms": "1", "segment.ms": "2"}
     merged = merge_overrides(present, {"retention.ms": None, "flush.ms": "3", "segment.bytes": None})
     assert {"segment.ms": "2", "flush.ms": "3"} == merged
@@ -289,7 +289,7 @@ def test_kept_overrides_are_applied_as_far_as_they_are_valid() -> None:
 
 
 def test_adopted_topics_keep_their_records() -> None:
-    """A topic without settings gets those of new topics; Kafka's internal topics get Kafka's."""
+    """A topic without settings gets those of new topics, but an internal topic of Kafka gets Kafka's settings."""
     assert {"retention.ms": "-1"} == own_overrides("t", {"retention.ms": "-1"})
     offsets_topic, _ = lenient_config(own_overrides("__consumer_offsets", {}), TopicConfig())
     assert ("compact",) == offsets_topic.cleanup_policy

@@ -1,4 +1,4 @@
-"""A read-only engine changes nothing, in any directory, also beside a live owner."""
+"""Tests that a read-only engine changes nothing in any directory, even while an owner runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sys.stdin.read()
 
 
 def listing(directory: Path) -> dict[str, tuple[int, int, int, str]]:
-    """Return each name below `directory` with mode, size, modification time and a hash of the content."""
+    """Return each name below `directory` with its mode, size, modification time and a hash of its content."""
     found = {}
     for path in sorted([directory, *directory.rglob("*")]):
         status = path.lstat()
@@ -47,13 +47,13 @@ def listing(directory: Path) -> dict[str, tuple[int, int, int, str]]:
 
 @pytest.fixture
 def clean() -> bool:
-    """Whether the broker had a clean shutdown."""
+    """Return whether the broker had a clean shutdown."""
     return True
 
 
 @pytest.fixture
 def brokers_directory(clean: bool) -> Iterator[Path]:
-    """A copy of a real broker's log.dirs without write permission, read by a user who is not root."""
+    """A copy of a real broker's log.dirs that the reader, who is not root, cannot write."""
     root = Path(tempfile.mkdtemp())
     directory = root / "log-dirs"
     shutil.copytree(VECTORS, directory)
@@ -92,7 +92,7 @@ def look_at_everything(engine: LogManager) -> int:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
 def test_not_one_byte_changes(brokers_directory: Path, clean: bool) -> None:
-    """Names, sizes, times and contents are the same after all was read, with recovery or without."""
+    """Names, sizes, times and contents are unchanged after everything was read, with or without recovery."""
     before = listing(brokers_directory)
     engine = open_engine(brokers_directory, read_only=True)
     assert (True, True, ()) == (engine.read_only, engine.foreign, engine.warnings)
@@ -101,7 +101,7 @@ def test_not_one_byte_changes(brokers_directory: Path, clean: bool) -> None:
 
 
 def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
-    """IDs, partitions and internal topics are found; checkpoint lines of absent partitions are ignored."""
+    """IDs, partitions and internal topics are found. Checkpoint lines of absent partitions are ignored."""
     engine = open_engine(brokers_directory, read_only=True)
     found = {name: list(topic.partitions()) for name, topic in engine.topics().items()}
     assert {
@@ -126,7 +126,7 @@ def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
 
 
 def test_taking_a_brokers_directory_over(tmp_path: Path) -> None:
-    """Opened for writing, a broker's directory takes appends, and its files keep their format."""
+    """A broker's directory that is opened for writing accepts appends, and its files keep their format."""
     directory = tmp_path / "log-dirs"
     shutil.copytree(VECTORS, directory)
     engine = open_engine(directory)
@@ -168,7 +168,10 @@ def owned_directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Path) -> None:
-    """Beside a live owner only records below the checkpointed high watermark are shown, with a warning."""
+    """While a broker owns the directory, only records below the checkpointed high watermark are shown.
+
+    A warning says so.
+    """
     before = listing(owned_directory)
     engine = open_engine(owned_directory, read_only=True)
     assert "is writing there" in engine.warnings[0]
@@ -184,7 +187,7 @@ def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Pa
 
 
 def test_beside_this_engine_all_that_is_there_shows(tmp_path: Path) -> None:
-    """Beside an engine of topicfs all records up to the log end are shown; later ones need a new opening."""
+    """While topicfs owns the directory, all records up to the log end are shown. Later ones need a new opening."""
     owner = open_engine(tmp_path / "data")
     owner.create_topic("t")
     for number in range(2):
@@ -197,7 +200,7 @@ def test_beside_this_engine_all_that_is_there_shows(tmp_path: Path) -> None:
 
 
 def test_without_an_owner_everything_shows(tmp_path: Path) -> None:
-    """A lock file that a kill left does not count as an owner."""
+    """A lock file that a killed process left does not count as an owner."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")
@@ -210,7 +213,7 @@ def test_without_an_owner_everything_shows(tmp_path: Path) -> None:
 
 
 def test_damaged_settings_do_not_keep_from_looking(tmp_path: Path) -> None:
-    """With a damaged settings file a read-only engine shows topics with default settings, and a warning."""
+    """If the settings file is damaged, a read-only engine shows topics with default settings, and warns."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t")
     engine.close()
@@ -222,7 +225,7 @@ def test_damaged_settings_do_not_keep_from_looking(tmp_path: Path) -> None:
 
 
 def test_missing_and_foreign_directories_are_refused(tmp_path: Path) -> None:
-    """A read-only opening makes no directory, and refuses one that is not a data directory."""
+    """A read-only opening creates no directory, and refuses a directory that is not a data directory."""
     with pytest.raises(FileNotFoundError):
         open_engine(tmp_path / "nowhere", read_only=True)
     assert not (tmp_path / "nowhere").exists()
@@ -239,7 +242,7 @@ def test_read_only_must_fit_the_disk(disk: SimulatedDisk) -> None:
 
 
 def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
-    """Topics have their settings, and each change is refused; closing writes nothing either."""
+    """Topics have their settings, and each change is refused. Even closing writes nothing."""
     engine = engine_on(disk)
     engine.create_topic("t", overrides={"max.message.bytes": "77"})
     append_lines(engine.partition("t", 0), "x\n")
@@ -264,7 +267,7 @@ def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
 
 
 def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
-    """A topic being deleted is hidden, and a topic being created shows its existing partitions."""
+    """A topic that is being deleted is hidden. A topic that is being created shows its existing partitions."""
     engine = engine_on(disk)
     for name in ("dying", "growing"):
         engine.create_topic(name, partitions=2)

@@ -1,4 +1,4 @@
-"""A running engine gets new settings: topics, duties and replicas use them at once."""
+"""Tests that topics, duties and replicas of a running engine use new settings immediately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.manager import LogManager
 
 LINE = "x" * 50 + "\n"
-"""A line; three of them, a batch each, fill a tiny segment."""
+"""A line. Three of these lines, each in its own batch, fill a tiny segment."""
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def engine(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
-    """An engine with nine records in tiny segments, none old enough for retention."""
+    """An engine with nine records in tiny segments, none of them old enough for retention."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides=TINY_SEGMENTS)
     engine.create_topic("own", overrides={**TINY_SEGMENTS, "retention.bytes": "-1"})
@@ -40,7 +40,7 @@ def with_defaults(config: EngineConfig, **settings: int | str | tuple[str, ...])
 
 
 def test_retention_goes_by_the_new_defaults(engine: LogManager, clock: ManualClock):
-    """Retention uses the new defaults at its next run; a topic's own settings win."""
+    """Retention uses the new defaults at its next run. A topic's own settings override the defaults."""
     engine.reconfigure(with_defaults(QUIET, retention_bytes=300))
     clock.advance(400_000)
     engine.maintenance(clock())
@@ -49,7 +49,7 @@ def test_retention_goes_by_the_new_defaults(engine: LogManager, clock: ManualClo
 
 
 def test_a_shorter_period_is_due_that_much_earlier(engine: LogManager, clock: ManualClock):
-    """A shorter period counts from now; the longer one that was running does not matter."""
+    """A shorter period counts from the time of the change, not from the start of the old period."""
     clock.advance(31_000)
     engine.maintenance(clock())
     engine.reconfigure(with_defaults(QUIET, retention_bytes=300)._replace(retention_check_interval_ms=1_000))
@@ -59,7 +59,7 @@ def test_a_shorter_period_is_due_that_much_earlier(engine: LogManager, clock: Ma
 
 
 def test_a_log_gets_the_settings_of_its_topic(engine: LogManager):
-    """A log gets its topic's new settings, also one that is created later."""
+    """A log gets its topic's new settings, even a log that is created later."""
     engine.reconfigure(with_defaults(QUIET, flush_ms=7))
     made = engine.create_topic("later")
     for topic in (engine.topic("t"), made):
@@ -94,7 +94,7 @@ def test_an_override_that_no_longer_fits_is_passed_over_with_a_warning(engine: L
 
 
 def test_overrides_that_need_each_other_stay():
-    """Overrides that are valid together stay, even if one alone would contradict the new default."""
+    """Overrides that are valid together stay, even if one of them would contradict the new default."""
     engine = engine_on(SimulatedDisk())
     engine.create_topic("t", overrides={"min.compaction.lag.ms": "1000", "max.compaction.lag.ms": "2000"})
     engine.reconfigure(with_defaults(QUIET, max_compaction_lag_ms=500))
@@ -104,7 +104,7 @@ def test_overrides_that_need_each_other_stay():
 
 
 def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: pytest.MonkeyPatch):
-    """If a directory fails during the change, the others get the settings at once, and it gets them on its return."""
+    """If a directory fails during the change, others get the settings at once, and it gets them when it returns."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     first, second, third = three.engine._members
@@ -122,7 +122,7 @@ def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: 
 
 
 def test_replicas_go_by_them_everywhere():
-    """All replicas get the settings: leader, followers, and one that comes back later."""
+    """All replicas get the settings: the leader, the followers, and a replica that returns later."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))
@@ -136,7 +136,7 @@ def test_replicas_go_by_them_everywhere():
 
 
 def test_what_is_read_at_the_start_alone_waits(engine: LogManager, disk: SimulatedDisk):
-    """The node ID and the expiration of producers stay until the next start."""
+    """The node ID and the expiration of producers change only at the next start."""
     engine.reconfigure(QUIET._replace(node_id=9, producer_id_expiration_ms=1))
     assert (1, 86_400_000) == (
         engine._directories.config.node_id,

@@ -1,4 +1,4 @@
-"""Opening and closing a data directory: what is made, found, refused and reported."""
+"""Tests of opening and closing a data directory: what is created, found, refused and reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topicfs.storage.model import Offset
 
 
 def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
-    """A new directory gets IDs in Kafka's format, kept over restarts, and the marker after a clean close."""
+    """A new directory gets IDs in Kafka's format, which restarts keep, and the marker after a clean close."""
     engine: Engine = engine_on(disk, config=EngineConfig(node_id=7))
     assert (False, False, {}) == (engine.read_only, engine.foreign, dict(engine.topics()))
     engine.close()
@@ -35,7 +35,7 @@ def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
 
 
 def test_missing_directory_id_is_added(disk: SimulatedDisk) -> None:
-    """A missing directory ID is added to meta.properties, as by a broker; the rest stays."""
+    """A missing directory ID is added to meta.properties, as by a broker. All other fields stay."""
     disk.make_directory(DATA)
     disk.write_bytes(DATA / "meta.properties", b"version=1\nnode.id=3\ncluster.id=abc\n")
     engine_on(disk).close()
@@ -70,7 +70,7 @@ def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> Non
 
 
 def test_clean_marker_is_taken_at_the_start(disk: SimulatedDisk) -> None:
-    """Row 32: the marker is removed while the directory is open, so that a kill is noticed."""
+    """Row 32: the marker is removed while the directory is open, so that the next start notices a kill."""
     engine_on(disk).close()
     assert ".kafka_cleanshutdown" in listing(disk)
     engine = engine_on(disk)
@@ -95,7 +95,7 @@ def test_checkpoints_are_written_at_the_close(disk: SimulatedDisk) -> None:
 
 
 def test_stray_and_future_directories_are_kept_not_served(disk: SimulatedDisk) -> None:
-    """A broker's stray and future directories are kept with a warning."""
+    """A broker's stray and future directories are kept, not served, and a warning names them."""
     unique = "0" * 32
     disk.make_directory(DATA)
     for mark in ("stray", "future"):
@@ -112,7 +112,7 @@ def test_stray_and_future_directories_are_kept_not_served(disk: SimulatedDisk) -
 
 @pytest.mark.parametrize("name", ["lost+found", "photos", "t-01"])
 def test_someone_elses_directory_is_refused_untouched(disk: SimulatedDisk, name: str) -> None:
-    """A directory with other than Kafka's entries is refused and not changed."""
+    """A directory with entries that are not Kafka's is refused and not changed."""
     disk.make_directory(DATA)
     disk.make_directory(DATA / name)
     disk.write_bytes(DATA / ".kafka_cleanshutdown", b"{}")
@@ -123,7 +123,7 @@ def test_someone_elses_directory_is_refused_untouched(disk: SimulatedDisk, name:
 
 
 def test_a_folder_of_foreign_files_is_refused_before_any_directory_is_made(disk: SimulatedDisk) -> None:
-    """If one directory holds foreign files, no directory of the call is created."""
+    """If one directory has foreign files, no directory of the call is created."""
     disk.make_directory(DATA)
     disk.write_bytes(DATA / "letter.txt", b"mine")
     before = disk.tree()
@@ -133,7 +133,7 @@ def test_a_folder_of_foreign_files_is_refused_before_any_directory_is_made(disk:
 
 
 def test_topics_made_by_a_broker_are_adopted(disk: SimulatedDisk) -> None:
-    """Topics of a broker get retention.ms=-1, because the broker's settings are unknown."""
+    """A broker's topics get retention.ms=-1, because the broker's settings are unknown."""
     disk.make_directory(DATA)
     for name in ("t-0", "__consumer_offsets-0"):
         disk.make_directory(DATA / name)
@@ -147,7 +147,7 @@ def test_topics_made_by_a_broker_are_adopted(disk: SimulatedDisk) -> None:
 
 
 def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: SimulatedDisk) -> None:
-    """Settings are dropped if the topic ID in the directory is a different one."""
+    """Stored settings are dropped if the directory has another topic ID."""
     engine = engine_on(disk)
     engine.create_topic("t", overrides={"max.message.bytes": "77"})
     engine.close()
@@ -172,7 +172,7 @@ def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication"])
 def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, name: str) -> None:
-    """A malformed checkpoint is taken for empty with a warning, as in a broker."""
+    """A malformed checkpoint counts as empty, with a warning, as in a broker."""
     engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")
@@ -196,7 +196,7 @@ def test_checkpoints_that_name_missing_partitions_are_tolerated(disk: SimulatedD
 
 @pytest.mark.parametrize("name", ["topicfs.topics", "meta.properties"])
 def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) -> None:
-    """A damaged settings or ID file refuses the opening, by name, and nothing is changed."""
+    """A damaged settings or ID file refuses the opening. The error names the file, and nothing is changed."""
     engine_on(disk).close()
     disk.write_bytes(DATA / name, b"rubbish")
     before = disk.tree()
@@ -206,7 +206,7 @@ def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) ->
 
 
 def test_kept_settings_that_are_not_valid_are_told(disk: SimulatedDisk) -> None:
-    """An invalid setting in the file is kept there, with a warning, and the topic is opened."""
+    """An invalid setting in the file is kept there and causes a warning, and the topic is opened."""
     engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()

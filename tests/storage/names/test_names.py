@@ -1,4 +1,4 @@
-"""Names in a data directory."""
+"""Tests of names in a data directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_legal_topic_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "@status", "é", "a\n", "t" * 250])
 def test_illegal_topic_names(name: str) -> None:
-    """A name that breaks these rules raises an error of one line."""
+    """A name that breaks these rules raises a one-line error."""
     with pytest.raises(InvalidNameError) as caught:
         names.check_topic_name(name)
     assert "\n" not in str(caught.value)
@@ -32,7 +32,7 @@ def test_collisions() -> None:
 
 
 def test_internal_topics() -> None:
-    """Kafka's three internal topics are internal; another name with two underscores is not."""
+    """Kafka's three internal topics are internal. Other names with two underscores are not."""
     assert [True, True, True, False] == [
         names.is_internal(name)
         for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__mine")
@@ -72,7 +72,7 @@ def test_other_directories_are_no_partitions(name: str) -> None:
     "mark", [names.DirectoryMark.DELETE, names.DirectoryMark.STRAY, names.DirectoryMark.FUTURE]
 )
 def test_marked_directories(mark: names.DirectoryMark) -> None:
-    """The name of a deleted, stray or future directory has a unique part and its mark."""
+    """The name of a deleted, stray or future directory has a unique part and a suffix for its state."""
     partition = TopicPartition("or.ders-x", 3)
     name = names.marked_directory(partition, mark, unique=UNIQUE)
     assert name == f"or.ders-x-3.{UNIQUE}-{mark.value}"
@@ -80,7 +80,7 @@ def test_marked_directories(mark: names.DirectoryMark) -> None:
 
 
 def test_marked_names_are_cut_to_255_bytes() -> None:
-    """Row 146: a long topic name is cut to keep partition and mark; a future name stays whole, as in Kafka."""
+    """Row 146: a long topic name is cut to fit partition and mark. A future name is not cut, as in Kafka."""
     partition = TopicPartition("t" * 249, 123)
     deleted = names.marked_directory(partition, names.DirectoryMark.DELETE)
     future = names.marked_directory(partition, names.DirectoryMark.FUTURE)
@@ -92,7 +92,7 @@ def test_marked_names_are_cut_to_255_bytes() -> None:
 
 
 def test_unique_parts_differ() -> None:
-    """Deleting a topic twice leaves two directories with different names."""
+    """Deleting topics of the same name twice leaves two directories with different names."""
     partition = TopicPartition("t", 0)
     assert names.marked_directory(partition, names.DirectoryMark.DELETE) != names.marked_directory(
         partition, names.DirectoryMark.DELETE
@@ -108,7 +108,7 @@ def test_live_is_no_mark() -> None:
 @pytest.mark.parametrize("kind", names.SegmentFileKind)
 @pytest.mark.parametrize("state", names.SegmentFileState)
 def test_segment_files(kind: names.SegmentFileKind, state: names.SegmentFileState) -> None:
-    """A segment file's name has 20 digits, the suffix, and the temporary suffix, and parses back."""
+    """A segment file's name has 20 digits, the suffix, and the temporary suffix, and can be parsed again."""
     name = names.segment_file(Offset(42), kind, state)
     assert f"00000000000000000042{kind.value}{state.value}" == name
     assert names.SegmentFileName(Offset(42), kind, state) == names.parse_segment_file(name)

@@ -1,4 +1,4 @@
-"""Idempotence and transactions: what a log knows of its producers (ProducerStateManagerTest)."""
+"""Tests of idempotence and transactions: a log's state of its producers (ProducerStateManagerTest)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SNAPSHOT = bytes.fromhex(
 
 
 class Producers:
-    """A producer state with shortcuts for appends."""
+    """A producer state with short methods for appends."""
 
     def __init__(self):
         self.state = ProducerState(TopicPartition("t", 0))
@@ -61,7 +61,7 @@ def producers():
 
 
 def test_first_any_then_one_more(producers):
-    """Row 87: an unknown producer may begin anywhere, then without gaps or repeats; a new epoch begins at 0."""
+    """Row 87: an unknown producer may begin anywhere, then has no gaps or repeats; a new epoch begins at 0."""
     producers.data(5, epoch=1)
     producers.data(6, epoch=1)
     with pytest.raises(OutOfOrderSequenceError, match="sequence 6 instead of 7"):
@@ -76,7 +76,7 @@ def test_first_any_then_one_more(producers):
 
 
 def test_a_refused_append_changes_nothing(producers):
-    """A refused append changes nothing."""
+    """A refused append does not change the producer state."""
     before = producers.data(0)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(5)
@@ -84,7 +84,7 @@ def test_a_refused_append_changes_nothing(producers):
 
 
 def test_sequences_wrap_around(producers):
-    """Row 88: after 2^31 - 1 comes 0, even inside a batch; 1 is refused."""
+    """Row 88: after 2^31 - 1 comes 0, even inside a batch, and 1 is refused."""
     producers.data(MAX_SEQUENCE)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(1)
@@ -97,7 +97,7 @@ def test_sequences_wrap_around(producers):
 
 @pytest.mark.parametrize(("start", "by", "expected"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 5, 10, 5)])
 def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
-    """Row 130: adding and subtracting wrap at 2^31 and undo each other."""
+    """Row 130: adding and subtracting wrap around at 2^31, and are inverse to each other."""
     assert sequence_plus(start, by) == expected
     assert sequence_plus(expected, -by) == start
 
@@ -106,7 +106,7 @@ def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
     ("first", "last", "repeats"), [(4, 6, True), (3, 6, False), (5, 6, False), (4, 7, False)]
 )
 def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, last, repeats):
-    """Row 76: a batch is a repeat only if its first and last sequence are the same."""
+    """Row 76: a batch is a repeat only if both its first and last sequence are the same."""
     producers.data(0, count=4)
     entry = producers.data(4, count=3)
     found = entry.duplicate_of(epoch=0, first_sequence=first, last_sequence=last)
@@ -115,14 +115,14 @@ def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, la
 
 @pytest.mark.parametrize("origin", [Origin.REPLICATION, Origin.COORDINATOR])
 def test_replicas_and_coordinators_may_have_gaps(producers, origin):
-    """Row 89: replication accepts gaps, and coordinators' appends have sequence -1."""
+    """Row 89: replication accepts gaps in sequences, and appends of coordinators have sequence -1."""
     producers.data(0)
     assert 9 == producers.data(9, origin=origin).last_sequence
     assert -1 == producers.data(-1, origin=origin).last_sequence
 
 
 def test_a_replica_takes_an_older_epoch(producers):
-    """A replica accepts an older epoch that its leader accepted."""
+    """A replica accepts an older epoch, because its leader has accepted it."""
     producers.data(0, epoch=2)
     assert 1 == producers.data(5, epoch=1, origin=Origin.REPLICATION).epoch
 
@@ -143,7 +143,7 @@ def test_five_batches_are_remembered(producers):
 
 
 def test_a_marker_with_a_higher_epoch_is_adopted(producers):
-    """Row 90: a marker with a higher epoch forgets the batches, and the next sequence is 0."""
+    """Row 90: a marker with a higher epoch makes the state forget the batches, so the next sequence is 0."""
     producers.data(3, txn=True)
     producers.end(4, epoch=1, commit=False)
     entry = producers.state.get(PID)
@@ -154,14 +154,14 @@ def test_a_marker_with_a_higher_epoch_is_adopted(producers):
 
 
 def test_a_marker_of_the_same_epoch_keeps_the_batches(producers):
-    """After a marker of its epoch a producer continues its sequence."""
+    """After a marker of the same epoch a producer continues its sequence."""
     producers.data(3, txn=True)
     producers.end(1)
     assert 4 == producers.data(4, offset=2).last_sequence
 
 
 def test_markers_of_old_epochs_are_fenced(producers):
-    """Row 91: a marker of an old epoch is fenced; version 2 requires a newer epoch, except for a repeat."""
+    """Row 91: a marker of an old epoch is fenced. Version 2 requires a newer epoch, unless the marker is a repeat."""
     producers.data(0, epoch=3, txn=True)
     with pytest.raises(ProducerFencedError):
         producers.end(1, epoch=2)
@@ -172,7 +172,7 @@ def test_markers_of_old_epochs_are_fenced(producers):
 
 
 def test_a_transaction_of_the_largest_epoch_can_end(producers):
-    """A transaction of epoch 32767 is ended by a marker of the same epoch, even in version 2."""
+    """A marker of epoch 32767 ends a transaction of the same epoch, even in version 2."""
     producers.data(0, epoch=32766, txn=True)
     with pytest.raises(ProducerFencedError, match="above 32766"):
         producers.end(1, epoch=32766, bumps=True)
@@ -204,7 +204,7 @@ def test_the_coordinator_epoch_survives_a_snapshot(producers):
 
 
 def test_a_transaction_is_unstable_until_its_marker_is_replicated(producers):
-    """Row 94: a transaction is stable once the high watermark is above its marker."""
+    """Row 94: a transaction is stable after the high watermark has passed its marker."""
     state = producers.state
     producers.data(0, offset=99, txn=True)
     producers.data(0, pid=OTHER, offset=105, txn=True)
@@ -220,13 +220,13 @@ def test_a_transaction_is_unstable_until_its_marker_is_replicated(producers):
 
 
 def test_the_marker_of_an_empty_transaction_leaves_no_trace(producers):
-    """Row 94: the marker of an empty transaction completes nothing."""
+    """Row 94: the marker of an empty transaction completes no transaction."""
     assert producers.end(0) is None
     assert producers.state.first_unstable_offset is None
 
 
 def test_the_stable_offset_of_an_abort(producers):
-    """Row 95: an abort's stable offset is the first open transaction, or the offset after the marker."""
+    """Row 95: an abort's stable offset is the first open transaction's, or the offset after the marker."""
     producers.data(0, offset=10, txn=True)
     producers.data(0, pid=OTHER, offset=12, txn=True)
     done = CompletedTransaction(PID, Offset(10), Offset(14), aborted=True)
@@ -265,7 +265,7 @@ def test_an_open_transaction_survives_a_snapshot(producers):
 
 
 def test_a_snapshot_has_kafkas_bytes():
-    """Row 97: the snapshot of producer 7 with an open transaction equals Kafka's bytes."""
+    """Row 97: the snapshot of producer 7 with an open transaction has Kafka's bytes."""
     entry = ProducerEntry(
         producer_id=PID,
         epoch=0,
@@ -283,14 +283,14 @@ def test_an_empty_snapshot_is_ten_bytes():
 
 
 def test_entries_stand_in_the_order_of_a_java_hash_map():
-    """Entries are sorted by their bucket in a Java HashMap, and by insertion inside a bucket."""
+    """Entries are sorted by their bucket in a Java HashMap, and in a bucket by insertion."""
     ids = [17, 3, 2**32 + 5, 1, 16]
     entries = [ProducerEntry(producer_id=ProducerId(i)) for i in ids]
     assert [16, 17, 1, 3, 2**32 + 5] == [e.producer_id for e in snapshot.in_hash_order(entries)]
 
 
 def test_the_high_half_of_a_hash_counts_too():
-    """Java's HashMap folds the upper 16 bits onto the lower ones: 65536 is in bucket 1, not in 0."""
+    """Java's HashMap folds the upper 16 bits onto the lower bits, so 65536 is in bucket 1, not in bucket 0."""
     entries = [ProducerEntry(producer_id=ProducerId(i)) for i in (2, 65536, 16)]
     assert [16, 65536, 2] == [each.producer_id for each in snapshot.in_hash_order(entries)]
 
@@ -332,7 +332,7 @@ ENTRIES = st.builds(
 
 @given(st.lists(ENTRIES, max_size=40, unique_by=lambda e: e.producer_id))
 def test_every_snapshot_round_trips(entries):
-    """A snapshot is read back as written, in the written order."""
+    """A snapshot is decoded as it was encoded, in the same order."""
     expected = [
         e._replace(batches=tuple(b._replace(timestamp=e.last_timestamp) for b in e.batches))
         for e in snapshot.in_hash_order(entries)
@@ -342,7 +342,7 @@ def test_every_snapshot_round_trips(entries):
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_snapshot_or_refused(data):
-    """Random bytes are decoded or raise CorruptBatchError, and no other error."""
+    """Random bytes are decoded or raise CorruptBatchError. No other error is raised."""
     try:
         snapshot.decode(data)
     except CorruptBatchError:

@@ -1,4 +1,4 @@
-"""Transactions begin only after their coordinator was asked (KIP-890), and in order of their sequences."""
+"""Tests that a transaction begins only after its coordinator has verified it (KIP-890), in sequence order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ask(state, sequence=0, *, epoch=0, bumps_epoch=True):
 
 
 def test_a_first_sequence_other_than_0_is_refused_under_version_2():
-    """Row 78: an unknown producer may begin at sequence 3, but not in version 2, with an epoch for each transaction."""
+    """Row 78: an unknown producer may begin at sequence 3, unless version 2 gives each transaction an epoch."""
     for bumps_epoch in (False, True):
         state = ProducerState(TopicPartition("t", 0))
         ask(state, 3, epoch=5, bumps_epoch=bumps_epoch)
@@ -56,7 +56,7 @@ def test_a_first_sequence_other_than_0_is_refused_under_version_2():
 
 
 def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
-    """A batch above the lowest sequence being verified is refused, as the earlier batch is still on its way."""
+    """A batch above the lowest sequence being verified is refused, because the earlier batch may still arrive."""
     append(state, 0, txn=False)
     ask(state, 2)
     ask(state, 1)
@@ -66,7 +66,7 @@ def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
 
 
 def test_a_newer_epoch_starts_the_lowest_sequence_anew():
-    """A newer epoch replaces the lowest sequence; an older epoch changes nothing."""
+    """A newer epoch replaces the lowest sequence. An older epoch changes nothing."""
     asked = Verification(3, 5, bumps_epoch=False, guard=VerificationGuard())
     assert (3, 4) == (
         asked.asked_again(epoch=3, sequence=4).epoch,
@@ -80,7 +80,7 @@ def test_a_newer_epoch_starts_the_lowest_sequence_anew():
 
 
 def test_data_that_would_open_a_transaction_unverified_is_refused(state):
-    """Data that would open an unverified transaction is refused; later data needs no verification."""
+    """Data that would open an unverified transaction is refused. Later data needs no verification."""
     with pytest.raises(InvalidTransactionStateError, match="coordinator did not confirm"):
         append(state, 0, verified=False)
     append(state, 0)
@@ -97,14 +97,14 @@ def test_an_old_epoch_is_fenced_before_anybody_is_asked(state):
 
 
 def test_nobody_is_asked_while_the_transaction_is_open(state):
-    """Inside an open transaction no verification is needed; a newer epoch needs one."""
+    """Inside an open transaction no verification is needed, but a newer epoch needs one."""
     append(state, 0)
     assert ask(state, 1) is None
     assert ask(state, 0, epoch=1) is not None
 
 
 def test_one_guard_for_all_that_ask():
-    """All requests of a producer share one guard until it ends; the next guard is a new one."""
+    """All requests of a producer share one guard until it ends. Later requests share a new guard."""
     verifications = Verifications()
     first = verifications.begin(PID, epoch=0, sequence=1, bumps_epoch=True)
     assert first is verifications.begin(PID, epoch=0, sequence=0, bumps_epoch=True)

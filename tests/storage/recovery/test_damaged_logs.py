@@ -1,4 +1,4 @@
-"""Logs with a torn end or a damaged batch: whole batches before the damage stay, the rest is cut off."""
+"""Tests of logs with a torn end or a damaged batch: batches before the damage stay, everything after is removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = "00000000000000000000"
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_bytes_at_the_ends(seed):
-    """Row 38: random bytes after `.index` and `.log` are removed, and all records stay."""
+    """Row 38: random bytes at the ends of `.index` and `.log` are removed, and all records stay."""
     random = Random(seed)
     on_disk = filled(50, internal_segment_bytes=1000)
     before = records_of(on_disk.log)
@@ -31,14 +31,14 @@ def test_random_bytes_at_the_ends(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_batch_ends_the_log(seed):
-    """Row 15: a changed byte in record k leaves exactly records 0 to k-1; later segments are removed."""
+    """Row 15: a changed byte in record k leaves exactly the records 0 to k-1, and later segments are removed."""
     random = Random(seed)
     on_disk = filled()
     on_disk.log.close()
     victim = random.randrange(12)
     name = f"{victim - victim % 3:020d}.log"
     content = bytearray(on_disk.content(name))
-    # Bytes before the checksum are not covered by it, and are repaired (`test_repair.py`).
+    # The checksum does not cover bytes before it. They are repaired (`test_repair.py`).
     position = (victim % 3) * 100 + random.randrange(17, 100)
     content[position] ^= 1 << random.randrange(8)
     on_disk.write(name, bytes(content))
@@ -49,7 +49,7 @@ def test_a_damaged_batch_ends_the_log(seed):
 
 
 def test_a_torn_tail_is_cut_at_every_length():
-    """A torn last batch of any length is cut off, and the batches before it stay."""
+    """A torn last batch of any length is removed, and the batches before it stay."""
     complete = filled(3, internal_segment_bytes=10_000)
     complete.log.close()
     content = complete.content(f"{FIRST}.log")
@@ -77,7 +77,7 @@ def test_segments_after_a_cut_are_renamed():
 
 @pytest.mark.parametrize("kept_bytes", [0, 100, 200])
 def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
-    """In a dense log segments after lost records are removed; in others the gap counts as compaction's."""
+    """In a dense log segments after lost records are removed. In others the gap counts as left by compaction."""
     on_disk = filled()
     on_disk.log.close()
     name = "00000000000000000003.log"
@@ -87,7 +87,7 @@ def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
 
 
 def test_segments_without_indexes_are_recovered_in_order():
-    """A log loads after a power loss that took the end of one segment and the indexes of the next ones."""
+    """A log can be loaded after a power loss removed the end of one segment and the indexes of the next ones."""
     on_disk = filled()
     on_disk.log.close()
     on_disk.write("00000000000000000003.log", bytes(300))
@@ -111,7 +111,7 @@ def test_delayed_deletion_spares_new_files_of_the_same_name():
 
 
 def test_a_torn_tail_after_a_clean_start():
-    """A torn end is cut off even if a marker claims a clean shutdown."""
+    """A torn end is removed even if a marker claims a clean shutdown."""
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:-1])
@@ -121,7 +121,7 @@ def test_a_torn_tail_after_a_clean_start():
 
 
 def test_an_end_before_the_start_starts_over():
-    """Row 50: if the log ends below the checkpointed start 4, it becomes one empty segment at 4."""
+    """Row 50: if the log ends below the checkpointed start 4, it becomes a single empty segment at 4."""
     on_disk = filled(6)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:150])
@@ -132,7 +132,7 @@ def test_an_end_before_the_start_starts_over():
 
 
 def test_a_preallocated_file_after_a_kill():
-    """After a kill the zeros of a preallocated file are cut off after the last batch."""
+    """After a kill the zeros after the last batch of a preallocated file are removed."""
     on_disk = LogOnDisk(preallocate=True, internal_segment_bytes=5000)
     on_disk.log.append(sized_batch(100))
     assert 5000 == len(on_disk.content(f"{FIRST}.log"))
@@ -144,7 +144,7 @@ def test_a_preallocated_file_after_a_kill():
 def test_an_offset_outside_the_segment_is_damage():
     """A batch whose last offset does not fit the segment ends the log, although its checksum is valid.
 
-    A valid next batch would allow a repair; here the next batch is out of range too.
+    A valid next batch would allow a repair, but here the next batch is out of range as well.
     """
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()
@@ -157,9 +157,9 @@ def test_an_offset_outside_the_segment_is_damage():
 
 
 def test_offsets_that_do_not_ascend_are_damage():
-    """A last batch with an offset that does not ascend ends the log, as no checksum covers base offsets.
+    """A last batch with an offset that does not ascend ends the log, because no checksum covers base offsets.
 
-    If a single flipped bit explains the offset, it is repaired instead.
+    If a single flipped bit explains the offset, the offset is repaired instead.
     """
     for base_offset in (0, 3, 5):
         on_disk = filled(7, internal_segment_bytes=10_000)
@@ -172,7 +172,7 @@ def test_offsets_that_do_not_ascend_are_damage():
 
 
 def test_a_batch_larger_than_the_window_is_recovered():
-    """Recovery reads 1 MiB at a time, and a larger batch whole."""
+    """Recovery reads 1 MiB at a time, but reads a larger batch completely."""
     on_disk = LogOnDisk(internal_segment_bytes=10_000_000, max_message_bytes=5_000_000)
     for size in (100, 3_000_000, 100):
         on_disk.log.append(sized_batch(size))

@@ -1,4 +1,4 @@
-"""A checkpoint beyond the log's end deletes no record and skips no segment."""
+"""Tests that a checkpoint beyond the log's end never deletes a record or skips a segment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def put_offset(disk, name, offset):
 
 
 def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
-    """The status has the reason and the remedy, all files stay at each start, and a corrected line helps."""
+    """The partition is offline, and the status has the reason and the remedy.
+
+    All files stay at each start, and the partition is online again after the line is corrected.
+    """
     put_offset(disk, names.LOG_START_OFFSETS, 91)
     content = disk.read_bytes(DATA / "t-0" / f"{FIRST}.log")
     for _ in range(2):
@@ -55,7 +58,7 @@ def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
 
 
 def test_a_log_start_is_confirmed_before_it_is_kept(disk):
-    """The high watermark is written with each log start, so that a lost log end is noticed after a power loss."""
+    """The high watermark is written with each log start, so that a log end lost with the power is noticed."""
     engine = engine_on(disk)
     partition = engine.partition("t", 0)
     append_lines(partition, "d\ne\n")
@@ -72,7 +75,7 @@ def test_a_log_start_is_confirmed_before_it_is_kept(disk):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_second_checkpoint_confirms_the_start(clean):
-    """A log end below the log start deletes nothing, after a clean close or not."""
+    """A log end below the log start deletes nothing, whether or not the log was closed cleanly."""
     on_disk = filled(6)
     on_disk.log.close()
     before = {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
@@ -84,7 +87,7 @@ def test_no_second_checkpoint_confirms_the_start(clean):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_without_a_record_begins_at_its_start(clean):
-    """An empty log starts at the checkpointed start, because nothing is deleted."""
+    """An empty log starts at the checkpointed start, because no record is deleted by that."""
     on_disk = LogOnDisk()
     on_disk.log.close()
     log = on_disk.load(clean=clean, log_start_offset=60)
@@ -116,7 +119,7 @@ def test_a_gap_below_the_recovery_point_on_disk_stays():
 
 
 def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
-    """If the damaged last batch reaches up to the recovery point, segments below it are not recovered."""
+    """If the damaged last batch reaches the recovery point, segments below that point are not recovered."""
     on_disk = filled(12)
     on_disk.log.close()
     for base in (3, 9):
@@ -130,7 +133,7 @@ def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
     "content", [b"0\n1\nt 0 5\n", b"0\n1\nt 0 garbage\n"], ids=["beyond the end", "unreadable"]
 )
 def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
-    """A bad first dirty offset becomes the log start and stays in the file, where it marks possible gaps."""
+    """A wrong first dirty offset counts as the log start. It stays in the file, where it marks possible gaps."""
     disk.write_bytes(DATA / names.CLEANER_OFFSETS, content)
     engine = engine_on(disk)
     assert 1 == engine.partition("t", 0).parts.first_dirty_offset
@@ -140,7 +143,7 @@ def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_epoch_that_the_log_has_is_not_dropped(clean):
-    """An epoch that starts beyond the end although batches below have it keeps the log from loading."""
+    """A log is not loaded if an epoch starts beyond its end although batches below the end have that epoch."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
@@ -162,7 +165,7 @@ def test_an_epoch_whose_batches_were_lost_is_dropped():
 
 
 def test_a_base_offset_in_doubt_is_no_reason_to_keep_a_log_offline():
-    """A flipped bit in the first base offset is repaired and does not take the log offline."""
+    """A flipped bit in the first base offset is repaired, and does not take the log offline."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))

@@ -1,4 +1,4 @@
-"""Following a log that another process writes always gives what loading it again gives."""
+"""Tests that following a log that another process writes always gives the same as loading it again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Beside:
             self.log.append(sized_batch(size, timestamp=self.log.log_end_offset * 10))
 
     def look(self, *, start: int = 0, high_watermark: int | None = None) -> bool:
-        """Catch up, or load if that is impossible; return whether it caught up. Compare with a new load."""
+        """Catch up, or load if that is impossible, and compare with a new load. Return whether it caught up."""
         offset = None if high_watermark is None else Offset(high_watermark)
         before, self.stamps = self.stamps, self._stamps()
         caught_up = (
@@ -81,7 +81,7 @@ class Beside:
 
 
 def test_appends_and_rolls_are_taken_in():
-    """Appends and rolls are followed without loading."""
+    """Appends and rolls are followed without loading the log again."""
     beside = Beside()
     for count in (1, 3, 0, 25):
         beside.append(count)
@@ -122,7 +122,7 @@ def test_indexes_in_memory_grow_with_the_log():
 
 
 def test_a_half_written_batch_is_waited_for():
-    """A half-written batch is shown once it is whole."""
+    """A half-written batch is shown after it is complete."""
     beside = Beside()
     beside.append(3)
     name = f"{0:020}.log"
@@ -148,7 +148,7 @@ def test_deletion_at_the_front_moves_the_start():
 
 
 def test_a_log_that_was_cut_is_loaded_anew():
-    """A truncated log is loaded again, even if it has grown again."""
+    """A truncated log is loaded again, even if it has grown since."""
     beside = Beside(internal_segment_bytes=1_000_000)
     for more in (0, 5, 9):
         beside.append(10)
@@ -162,7 +162,7 @@ def test_a_log_that_was_cut_is_loaded_anew():
 
 
 def test_a_log_that_was_compacted_is_loaded_anew():
-    """A compacted log is loaded again, as a known name has another file."""
+    """A compacted log is loaded again, because a known name refers to another file."""
     beside = Beside()
     beside.append(25)
     assert beside.look()
@@ -185,7 +185,7 @@ def test_a_log_that_was_made_anew_is_loaded_anew():
 
 
 def test_an_owner_that_restarts_is_followed_on():
-    """A log is followed on after its owner restarts, cleanly or with recovery."""
+    """After its owner restarts, cleanly or with recovery, a log is followed without loading it again."""
     beside = Beside()
     beside.append(15)
     assert beside.look()
@@ -212,7 +212,7 @@ def test_transactions_are_decided_while_following():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_it_shows_what_loading_anew_shows(seed):
-    """Appends, rolls, deletions, truncations and restarts in any order give what a new load gives."""
+    """Following any series of appends, rolls, deletions, truncations and restarts equals a new load."""
     chance = Random(seed)
     beside = Beside()
     for _ in range(30):
@@ -262,6 +262,6 @@ FIRST, SECOND, THIRD = (f"{offset:020}.log" for offset in (0, 10, 20))
     ],
 )
 def test_what_files_tell(now, expected):
-    """`grew_only` accepts growth, rolls and removals at the front, and nothing else."""
+    """`grew_only` accepts growth, rolls and removals of the first segments, and no other change."""
     before = [stamp("00000000000000000000.index"), stamp(FIRST), stamp(SECOND)]
     assert expected == grew_only(before, now)

@@ -1,4 +1,4 @@
-"""Recovery that is interrupted at any step, and its result if power fails right after it."""
+"""Tests of recovery that is interrupted at any step, and of its result if power fails right after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def synced(on_disk: LogOnDisk) -> LogOnDisk:
 
 
 def filled_on_mortal_disk() -> LogOnDisk:
-    """Return a closed, synced log of twelve batches with producers, three to a segment."""
+    """Return a closed, synced log of twelve batches with producers, three batches per segment."""
     on_disk = filled(disk=MortalDisk())
     on_disk.log.close()
     write_topic_id(on_disk.disk, DIRECTORY, "1EvPSKI_SvihSIy3lMKMvg")
@@ -41,7 +41,7 @@ def filled_on_mortal_disk() -> LogOnDisk:
 
 
 def torn() -> tuple[LogOnDisk, list[int]]:
-    """Return a log with a half-written batch in the second segment, and the offsets before it."""
+    """Return a log with a half-written batch in the second segment, and the offsets before this batch."""
     on_disk = filled_on_mortal_disk()
     on_disk.disk.open(DIRECTORY / f"{3:020d}.log").truncate(250)
     return synced(on_disk), [0, 1, 2, 3, 4]
@@ -78,7 +78,7 @@ def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
 
 
 def compacted() -> tuple[LogOnDisk, list[int]]:
-    """Return a log with a finished compaction of two segments whose files are still `.swap`."""
+    """Return a log with a finished compaction of two segments; the new files are still `.swap` files."""
     on_disk, other = filled_on_mortal_disk(), LogOnDisk()
     other.log.replacer.truncate_fully_and_start_at(3)
     for offset in (4, 8):
@@ -90,7 +90,7 @@ def compacted() -> tuple[LogOnDisk, list[int]]:
 
 
 def half_compacted() -> tuple[LogOnDisk, list[int]]:
-    """Return a log with a compaction whose files are not all written."""
+    """Return a log with a compaction of which some files were not written."""
     on_disk, expected = compacted()
     on_disk.write(f"{3:020d}.log.cleaned", b"")
     return synced(on_disk), list(range(len(expected) + 4))
@@ -117,7 +117,7 @@ def half_compacted() -> tuple[LogOnDisk, list[int]]:
 def test_recovery_that_was_ended_anywhere_is_done_by_the_next(
     state: Callable[[], tuple[LogOnDisk, list[int]]], recovery_point: int, end: End
 ) -> None:
-    """If recovery dies at any step, the next start finds the same records, with valid indexes."""
+    """If recovery is killed at any step, the next start finds the same records, with valid indexes."""
     made, expected = state()
     for steps in range(MAX_STEPS):
         if not ended_and_done_again(made, expected, recovery_point, end, steps, seed=steps):
@@ -137,7 +137,7 @@ def test_a_segment_below_the_recovery_point_is_not_trusted_half_done(seed: int) 
 def ended_and_done_again(
     made: LogOnDisk, expected: list[int], recovery_point: int, end: End, steps: int, *, seed: int
 ) -> bool:
-    """Interrupt the recovery of a copy after `steps` and check the next recovery; return whether it was interrupted."""
+    """Interrupt the recovery of a copy after `steps` and check the next one. Return whether it was interrupted."""
     on_disk = copy(made)
     on_disk.disk = deepcopy(made.disk)
     on_disk.disk._random.seed(seed)
@@ -152,7 +152,7 @@ def ended_and_done_again(
 
 
 def findings(on_disk: LogOnDisk) -> list[object]:
-    """Return what `topicfs check` reports of the partition."""
+    """Return what `topicfs check` reports for the partition."""
     view = on_disk.disk.read_only_view()
     return list(
         PartitionCheck(DIRECTORY, DirectorySituation(in_use=False, clean=True), view).findings(lambda _: None)
@@ -160,7 +160,7 @@ def findings(on_disk: LogOnDisk) -> list[object]:
 
 
 def test_segments_that_recovery_removed_never_come_back_behind_a_recovery_point() -> None:
-    """Recovery syncs its own renames, as a later flush may not reach the directory."""
+    """Recovery syncs its own renames, because a later flush may not sync the directory."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(9):
         on_disk.log.append(sized_batch(100, timestamp=number))

@@ -1,4 +1,4 @@
-"""A broker's partitions, rebuilt from their `.log` files alone, equal what the broker wrote."""
+"""Tests that a broker's partitions, rebuilt only from their `.log` files, equal what the broker wrote."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_there_are_vectors():
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_indexes_and_epochs_from_the_log_alone(name, tmp_path):
-    """Rebuilt `.index` and `.timeindex` files equal the broker's, and the log stays as it is."""
+    """Rebuilt `.index` and `.timeindex` files equal the broker's files, and the log does not change."""
     directory = tmp_path / name
     shutil.copytree(LOG_DIRS / name, directory)
     directory.chmod(0o755)
@@ -52,7 +52,7 @@ def test_indexes_and_epochs_from_the_log_alone(name, tmp_path):
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_looking_changes_nothing(name):
-    """A read-only load finds the ends and each index entry, and changes no byte."""
+    """A read-only load finds both ends of the log and each index entry, and changes no byte."""
     directory = LOG_DIRS / name
     before = contents(directory, "")
     for clean in (True, False):

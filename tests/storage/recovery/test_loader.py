@@ -1,4 +1,4 @@
-"""Loading a directory: what is completed, what is left alone, and the resulting offsets."""
+"""Tests of loading a directory: which files are completed, which are not changed, and the resulting offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = "00000000000000000000"
 
 
 def test_an_empty_directory_is_an_empty_log():
-    """Row 56: without a segment the log gets an empty one at offset 0 or at the checkpointed start."""
+    """Row 56: a log without a segment gets an empty segment at offset 0 or at the checkpointed start."""
     on_disk = LogOnDisk()
     assert (0, 0) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
     assert [
@@ -35,7 +35,7 @@ def test_an_empty_directory_is_an_empty_log():
 
 
 def test_a_directory_that_is_no_partitions():
-    """The partition comes from the directory's name; another name raises InvalidNameError."""
+    """The partition comes from the directory's name. A name that is not a partition's raises InvalidNameError."""
     on_disk = LogOnDisk()
     on_disk.disk.make_directory(Path("/data/nothing"))
     nothing = SegmentDirectory(Path("/data/nothing"), on_disk.disk, on_disk.clock)
@@ -46,7 +46,7 @@ def test_a_directory_that_is_no_partitions():
 
 @pytest.mark.parametrize("recovery_point", [0, 10, 12])
 def test_the_same_log_comes_back(recovery_point):
-    """Row 33: after a clean or unclean stop end and indexes are the same; the last time entry is the maximum."""
+    """Row 33: end and indexes are the same after a clean or unclean stop. The last time entry is the maximum."""
     on_disk = filled()
     on_disk.log.sync()
     active = on_disk.log.chain.active
@@ -100,7 +100,7 @@ def test_what_lies_below_the_recovery_point_is_not_looked_at():
 
 
 def test_a_clean_start_looks_at_nothing():
-    """A clean start does not notice a flipped byte, as in a broker."""
+    """A clean start does not notice a flipped byte; a broker does not either."""
     on_disk = filled(3)
     on_disk.log.close()
     name = f"{FIRST}.log"
@@ -125,7 +125,7 @@ def test_lost_epochs_come_back():
 
 
 def test_epochs_outside_the_log_go():
-    """Epochs at or after the end are dropped; those before the start become one that begins there."""
+    """Epochs at or after the end are dropped. Epochs before the start become one epoch that begins there."""
     on_disk = LogOnDisk()
     for offset in range(6):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
@@ -158,7 +158,7 @@ def test_the_file_of_epochs_follows_what_loading_dropped():
 
 
 def test_checkpointed_offsets_are_kept_within_the_log():
-    """The start is at least the first base, the high watermark is inside the log, the recovery point not beyond."""
+    """The start is at least the first base. The high watermark and the recovery point are within the log."""
     on_disk = filled(6)
     on_disk.log.replacer.delete_oldest_segments(1, "test")
     log = on_disk.reopen(log_start_offset=1, high_watermark=1)
@@ -169,7 +169,7 @@ def test_checkpointed_offsets_are_kept_within_the_log():
 
 
 def test_snapshots_after_a_kill():
-    """After a kill the recovered bases and the end have snapshots; a damaged snapshot is written again."""
+    """After a kill the recovered bases and the end have snapshots. A damaged snapshot is written again."""
     on_disk = filled(4)
     on_disk.write("00000000000000000003.snapshot", b"x" * 56)
     on_disk.kill()
@@ -178,7 +178,7 @@ def test_snapshots_after_a_kill():
 
 
 def test_on_a_real_disk(tmp_path):
-    """Append, roll, kill, load, close and load also work on a real disk."""
+    """Append, roll, kill, load, close and load work on a real disk as well."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     on_disk = LogOnDisk(internal_segment_bytes=300)

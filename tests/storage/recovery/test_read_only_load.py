@@ -1,4 +1,4 @@
-"""Loading a read-only directory gives the same log and changes no byte."""
+"""Tests that loading a read-only directory gives the same log and changes no byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.records import batch
 
 
 def look(on_disk: LogOnDisk, *, clean: bool, **offsets: int):
-    """Load from a read-only view, yield the log, and check that the disk stays the same."""
+    """Load from a read-only view, yield the log, and check that the disk is unchanged."""
     before = on_disk.disk.tree()
     log = on_disk.load(clean=clean, disk=on_disk.disk.read_only_view(), **offsets)
     yield log
@@ -24,7 +24,7 @@ def look(on_disk: LogOnDisk, *, clean: bool, **offsets: int):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_running_log_is_shown(clean):
-    """A log that another process writes is shown, with untrimmed indexes."""
+    """A log that another process writes is shown, even with untrimmed indexes."""
     on_disk = filled(10, internal_segment_bytes=400)
     if clean:
         on_disk.log.close()
@@ -37,7 +37,7 @@ def test_a_running_log_is_shown(clean):
 
 
 def test_a_torn_tail_is_not_shown():
-    """A torn or damaged end is hidden in memory and stays on disk."""
+    """A torn or damaged end is hidden in memory, and stays on disk."""
     on_disk = filled(10, internal_segment_bytes=400)
     name = f"{8:020d}.log"
     on_disk.write(name, on_disk.content(name)[:-30])
@@ -49,7 +49,7 @@ def test_a_torn_tail_is_not_shown():
 
 
 def test_segments_after_damage_are_not_shown():
-    """Segments after damage are hidden, and the status says from where on and why."""
+    """Segments after damage are hidden, and the status has the first hidden offset and the reason."""
     on_disk = filled(10, internal_segment_bytes=400)
     name = f"{4:020d}.log"
     content = on_disk.content(name)
@@ -63,7 +63,7 @@ def test_segments_after_damage_are_not_shown():
 
 
 def test_indexes_that_do_not_fit_are_made_in_memory():
-    """Indexes that are missing, torn or of another log are made again in memory."""
+    """Indexes that are missing, torn or of another log are rebuilt in memory."""
     on_disk = filled(10, internal_segment_bytes=400)
     on_disk.log.close()
     on_disk.disk.unlink(Path(f"/data/orders-0/{0:020d}.index"))
@@ -104,7 +104,7 @@ def test_lost_epochs_are_found_in_memory():
 
 
 def test_only_what_is_replicated_is_shown():
-    """Beside a live owner readers see records up to the checkpointed high watermark."""
+    """While another process owns the directory, readers see records up to the checkpointed high watermark."""
     on_disk = filled(10, internal_segment_bytes=400)
     steps = look(on_disk, clean=False, high_watermark=6)
     log = next(steps)

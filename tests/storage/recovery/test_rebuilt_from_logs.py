@@ -1,4 +1,4 @@
-"""All files beside the `.log` files of a broker's partitions, rebuilt from the `.log` files."""
+"""Tests that all other files of a broker's partitions can be rebuilt from the `.log` files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INDEX_INTERVAL_BYTES = {
     ("broker-made", "old-times"): 100,
     ("broker-made", ""): 200,
 }
-"""The brokers' index.interval.bytes by folder and first characters of the topic; the first match counts."""
+"""The brokers' index.interval.bytes, by folder and first characters of the topic. The first match counts."""
 
 NOT_LONG_AFTER = 1_700_000_000_000
 """A time at which no producer is a day old, as when the broker wrote its snapshots."""
@@ -36,7 +36,7 @@ TELLS_OF_TRANSACTIONS = (names.SegmentFileKind.SNAPSHOT, names.SegmentFileKind.T
 def files_beside(directory: Path, first_dirty: Offset) -> dict[str, bytes]:
     """Return indexes, transaction indexes and snapshots by name.
 
-    Snapshots and transaction indexes below `first_dirty` are left out: their batches were compacted since.
+    Snapshots and transaction indexes below `first_dirty` are left out, because their batches were compacted later.
     """
     return {
         path.name: path.read_bytes()
@@ -53,7 +53,7 @@ def first_dirty_offset(directory: Path) -> Offset:
 
 
 def test_there_are_partitions_of_two_brokers():
-    """The partitions have each kind of file, with producers and aborts."""
+    """The partitions have files of each kind, with producers and aborts."""
     kinds = {path.suffix for folder in PARTITIONS for path in (VECTORS / folder).iterdir()}
     assert {".log", ".index", ".timeindex", ".txnindex", ".snapshot"} <= kinds
     assert 25 == len(PARTITIONS)
@@ -61,9 +61,9 @@ def test_there_are_partitions_of_two_brokers():
 
 @pytest.mark.parametrize("folder", PARTITIONS, ids=str)
 def test_everything_beside_the_log_comes_out_of_it(folder, tmp_path):
-    """The rebuilt files equal the broker's, and there are no others.
+    """The rebuilt files equal the broker's files, and no other files are made.
 
-    The snapshot at the log start is left out: neither topicfs nor a broker has one after recovery.
+    The snapshot at the log start is left out, because neither topicfs nor a broker has one after recovery.
     """
     written = VECTORS / folder
     directory = tmp_path / written.name

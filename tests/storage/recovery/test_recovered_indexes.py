@@ -1,4 +1,4 @@
-"""Indexes that are lost, damaged or of another log are rebuilt from the log, or removed."""
+"""Tests that indexes that are lost, damaged or of another log are rebuilt from the log, or removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_lost_indexes_are_rebuilt():
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_missing_index_is_made_from_its_log(clean):
-    """A missing `.index` or `.timeindex` is rebuilt, after a clean stop or not."""
+    """A missing `.index` or `.timeindex` is rebuilt after any stop, clean or not."""
     on_disk = filled()
     on_disk.log.close()
     before = on_disk.index_files()
@@ -42,7 +42,7 @@ def test_a_missing_index_is_made_from_its_log(clean):
 
 
 def damaged_indexes():
-    """Yield ways to damage an index: the kind of file and a function that damages its bytes."""
+    """Yield ways to damage an index: the kind of file, and a function that damages its bytes."""
     for kind, slot in (("index", 8), ("timeindex", 12)):
         yield pytest.param(kind, lambda data: data.ljust(1200, b"\0"), id=f"{kind} never trimmed")
         yield pytest.param(kind, lambda data, slot=slot: data + bytes(slot), id=f"{kind} with an unused slot")
@@ -58,7 +58,7 @@ def damaged_indexes():
 @pytest.mark.parametrize("base_offset", [3, 9])
 @pytest.mark.parametrize("way", ["clean", "below the recovery point", "read-only", "read-only and clean"])
 def test_an_index_that_cannot_be_the_logs_is_made_anew(kind, damage, base_offset, way):
-    """Such an index is rebuilt in any segment, also below the recovery point and in the last segment."""
+    """A damaged index is rebuilt in any segment, even below the recovery point and in the last segment."""
     on_disk = filled()
     on_disk.log.close()
     before = on_disk.index_files()
@@ -78,7 +78,7 @@ def test_an_index_that_cannot_be_the_logs_is_made_anew(kind, damage, base_offset
 
 
 def test_what_is_made_anew_below_the_recovery_point_is_on_disk():
-    """Indexes rebuilt below the recovery point are synced, as no later recovery checks them."""
+    """Indexes that are rebuilt below the recovery point are synced, because no later recovery checks them."""
     on_disk = filled()
     on_disk.log.close()
     before = on_disk.index_files()
@@ -109,7 +109,7 @@ def test_a_record_of_1970_has_an_entry_that_reads_as_unused():
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_an_unused_slot_is_no_entry_where_later_records_follow_one_of_1970(clean):
-    """An entry of zeros is rebuilt if later records have times, so that retention does not see 1970."""
+    """An index with an entry of zeros is rebuilt if later records have times, so that retention does not see 1970."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (0, 5, 7, 9):
         on_disk.log.append(sized_batch(100, timestamp=timestamp))
@@ -125,7 +125,7 @@ def test_an_unused_slot_is_no_entry_where_later_records_follow_one_of_1970(clean
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_an_empty_time_index_is_none_where_records_with_times_follow_one_without(clean):
-    """An empty time index is rebuilt if later records have times, as retention would use the file's time."""
+    """An empty time index is rebuilt if later records have times, because retention would use the file's time."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (-1, 5, 7, 9):
         on_disk.log.append(sized_batch(100, timestamp=timestamp))
@@ -152,7 +152,7 @@ def test_an_empty_time_index_is_right_where_no_record_has_a_time():
 
 
 def test_garbage_in_indexes_is_replaced():
-    """Rows 12 and 34: indexes of random bytes are rebuilt; all offsets and times are found."""
+    """Rows 12 and 34: indexes of random bytes are rebuilt, so that all offsets and times are found."""
     on_disk = filled()
     on_disk.log.close()
     before = on_disk.index_files()
@@ -169,7 +169,7 @@ def test_garbage_in_indexes_is_replaced():
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 def test_garbage_in_the_last_segments_index_after_a_clean_stop_is_replaced(suffix):
-    """Random bytes of any size in the last segment's index are replaced after a clean stop."""
+    """After a clean stop random bytes, of any number, in the last segment's index are replaced."""
     whole = filled(internal_segment_bytes=10_000)
     whole.log.close()
     name = f"{FIRST}.{suffix}"
@@ -185,7 +185,7 @@ def test_garbage_in_the_last_segments_index_after_a_clean_stop_is_replaced(suffi
 
 
 def test_indexes_without_a_log_are_removed():
-    """Row 35: indexes without a `.log` are removed; other files stay."""
+    """Row 35: indexes without a `.log` are removed, and other files stay."""
     on_disk = filled(2)
     on_disk.log.close()
     for name in (
@@ -205,7 +205,7 @@ def test_indexes_without_a_log_are_removed():
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_empty_active_segment_without_indexes(clean):
-    """Row 52: the missing indexes of an empty active segment are made."""
+    """Row 52: the missing indexes of an empty active segment are created."""
     on_disk = filled(3)
     on_disk.log.close()
     on_disk.write("00000000000000000003.log", b"")
@@ -216,7 +216,7 @@ def test_an_empty_active_segment_without_indexes(clean):
 
 
 def test_an_untrimmed_index_after_a_clean_start_is_made_anew():
-    """An untrimmed index is trimmed at a clean start, so that its zeros are not read as entries."""
+    """A clean start trims an untrimmed index, so that the index's zeros are not read as entries."""
     on_disk = filled(2)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.index", on_disk.content(f"{FIRST}.index").ljust(1200, b"\0"))

@@ -1,4 +1,4 @@
-"""A flipped bit in header fields without a checksum is repaired, and no record that a broker keeps is lost."""
+"""Tests that a flipped bit in header fields without a checksum is repaired, and no record is lost by it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from topicfs.storage.model import Position
 pytestmark = pytest.mark.slow
 
 RECORDS = 12
-"""The number of records, one in each batch, three batches to a segment."""
+"""The number of records. Each record is a batch, and three batches make a segment."""
 
 BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = range(64), range(64, 96), range(96, 128), range(128, 136)
-"""The bits of a header, counted from the highest bit of its first byte."""
+"""The bits of a header field, counted from the highest bit of the header's first byte."""
 
 
 def filled() -> LogOnDisk:
@@ -43,7 +43,7 @@ def flip(on_disk: LogOnDisk, record: int, bit: int) -> None:
 
 @pytest.mark.parametrize("record", range(RECORDS - 1))
 def test_a_base_offset_gets_the_value_that_its_neighbors_leave_it(record: int) -> None:
-    """A flipped bit of any base offset but the last is repaired from the neighbors."""
+    """A flipped bit of any base offset except the last one is repaired from the neighbors."""
     on_disk = filled()
     whole = logs(on_disk)
     for bit in BASE_OFFSET:
@@ -55,7 +55,7 @@ def test_a_base_offset_gets_the_value_that_its_neighbors_leave_it(record: int) -
 
 
 def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
-    """The last base offset is repaired only if it is impossible; a larger one may be a gap."""
+    """The last base offset is repaired only if it is impossible. A larger one may be the end of a gap."""
     on_disk = filled()
     whole = logs(on_disk)
     last = RECORDS - 1
@@ -72,7 +72,7 @@ def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
 
 
 def test_nothing_is_made_of_a_neighbor_that_may_be_wrong_itself() -> None:
-    """The last base offset is not repaired from a previous batch that may itself be wrong."""
+    """The last base offset is not repaired if the previous batch may be wrong."""
     on_disk = gapped(3, 5, 17, 90)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -91,7 +91,7 @@ def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
 ) -> None:
     """A magic that would end the log in a broker is repaired, with a warning.
 
-    A broker reads 0x82 as negative and 0 as an old format.
+    A broker reads 0x82 as a negative number and 0 as an old format.
     """
     on_disk = filled()
     whole = logs(on_disk)
@@ -124,7 +124,7 @@ def test_a_magic_is_told_by_the_checksum(record: int) -> None:
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
-    """A leader epoch with a flipped bit stays, because its old value is unknown; a broker keeps it too."""
+    """A leader epoch with a flipped bit stays, because its old value is unknown. A broker keeps it as well."""
     for bit in LEADER_EPOCH:
         on_disk = filled()
         flip(on_disk, record, bit)
@@ -137,7 +137,7 @@ def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_length_is_told_by_the_checksum(record: int) -> None:
-    """A length is repaired to the value one bit away with a valid checksum; a broker truncates the log there."""
+    """A length is repaired to the value one bit away that has a valid checksum. A broker truncates the log there."""
     on_disk = filled()
     whole = logs(on_disk)
     for bit in LENGTH:
@@ -157,7 +157,7 @@ def test_two_bits_of_a_length_end_the_log() -> None:
 
 
 def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zeros of a preallocated file are not searched for a length, which would take minutes for many logs."""
+    """The zeros of a preallocated file are not searched for a length, as that would take minutes for many logs."""
     on_disk = LogOnDisk(internal_segment_bytes=1 << 20, preallocate=True)
     on_disk.log.append(sized_batch(100))
     read = 0
@@ -176,7 +176,7 @@ def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pyt
 
 @pytest.mark.parametrize("bit", LENGTH)
 def test_a_log_that_was_closed_in_order_is_repaired_before_it_is_cut(bit: int) -> None:
-    """After a clean close the last batch is repaired before it would be cut off."""
+    """After a clean close the last batch is repaired, instead of being cut off."""
     on_disk = filled()
     whole = logs(on_disk)
     flip(on_disk, RECORDS - 1, bit)
@@ -188,7 +188,7 @@ def test_a_log_that_was_closed_in_order_is_repaired_before_it_is_cut(bit: int) -
 
 @pytest.mark.parametrize("number", range(5))
 def test_batches_of_many_records_may_overlap(number: int) -> None:
-    """A flipped bit that makes batches overlap is noticed by their first offsets."""
+    """A flipped bit that makes batches overlap is noticed by the batches' first offsets."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for first in range(0, 60, 10):
         on_disk.log.append(batch(*(b"%d" % at for at in range(first, first + 10)), timestamp=1))
@@ -219,7 +219,7 @@ def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_several_bits_are_no_obstacle() -> None:
-    """In a dense log several flipped bits are repaired, but not two damaged neighbors."""
+    """In a dense log several flipped bits are repaired, unless two adjacent batches are damaged."""
     on_disk = filled()
     for record in (1, 3, 6, 9):
         flip(on_disk, record, 20)
@@ -242,7 +242,7 @@ def gapped(*offsets: int) -> LogOnDisk:
 
 
 def test_a_gap_leaves_what_is_one_bit_away() -> None:
-    """A base offset in a gap is repaired if only one value that is one bit away fits the gap."""
+    """A base offset in a gap is repaired if exactly one value that is one bit away fits the gap."""
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -254,7 +254,7 @@ def test_a_gap_leaves_what_is_one_bit_away() -> None:
 
 
 def test_what_is_not_certain_is_not_written() -> None:
-    """If several values that are one bit away fit the gap, the log ends there."""
+    """If several values that are one bit away fit the gap, the log ends before the batch."""
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -264,7 +264,7 @@ def test_what_is_not_certain_is_not_written() -> None:
 
 
 def test_nothing_is_written_where_nothing_may_be() -> None:
-    """A read-only load repairs nothing on disk."""
+    """A read-only load repairs no byte on disk."""
     on_disk = filled()
     flip(on_disk, 4, 60)
     before = on_disk.disk.tree()

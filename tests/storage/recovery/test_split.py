@@ -1,4 +1,4 @@
-"""A segment whose offsets do not fit its indexes is split without loss."""
+"""Tests that a segment whose offsets do not fit its indexes is split without loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = segment_file(Offset(0), SegmentFileKind.LOG)
 
 
 def with_segment(*offsets: int, tail: bytes = b"", **settings) -> LogOnDisk:
-    """Return an unflushed log with one segment at 0 and a batch of one record at each offset."""
+    """Return an unflushed log with a single segment at 0, which has a batch of one record at each offset."""
     on_disk = LogOnDisk(**settings)
     on_disk.log.close()
     data = b"".join(
@@ -56,7 +56,7 @@ def sync_all(on_disk: LogOnDisk) -> None:
     ],
 )
 def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
-    """Row 40: a segment is split without loss, even if its first batch is out of range already."""
+    """Row 40: a segment is split without loss, even if its first batch is already out of range."""
     on_disk = with_segment(*offsets)
     if indexed:
         on_disk.write(FIRST.replace(".log", ".index"), b"")
@@ -87,7 +87,7 @@ def test_it_is_split_below_the_recovery_point_too():
 
 
 def test_after_a_clean_stop_nobody_looks():
-    """After a clean stop a segment with indexes is not split; the next append rolls."""
+    """After a clean stop a segment with indexes is not split, and the next append rolls."""
     on_disk = with_segment(0, BEYOND + 1)
     on_disk.write(FIRST.replace(".log", ".index"), b"")
     on_disk.write(FIRST.replace(".log", ".timeindex"), (10).to_bytes(8, "big") + bytes(4))
@@ -99,7 +99,7 @@ def test_after_a_clean_stop_nobody_looks():
 
 
 def test_the_segments_beside_it_stay():
-    """Splitting keeps the other segments."""
+    """Splitting a segment keeps the other segments."""
     on_disk = with_segment(0, BEYOND)
     on_disk.write(
         segment_file(Offset(BEYOND + 5), SegmentFileKind.LOG), bytes(batch(b"last", offset=BEYOND + 5))
@@ -110,7 +110,7 @@ def test_the_segments_beside_it_stay():
 
 
 def test_a_torn_tail_is_cut_from_the_last_part():
-    """A torn end is cut off the last part."""
+    """A torn end is removed from the last part of a split segment."""
     on_disk = with_segment(0, BEYOND, tail=bytes(batch(b"torn", offset=BEYOND + 1))[:-1])
     on_disk.log = on_disk.load(clean=False)
     assert [0, BEYOND] == offsets_of(on_disk.log)
@@ -118,7 +118,7 @@ def test_a_torn_tail_is_cut_from_the_last_part():
 
 
 def test_batches_below_the_base_offset_are_cut():
-    """A batch below the segment's base offset is damage and is cut off."""
+    """A batch below the segment's base offset is damage, and is removed."""
     on_disk = with_segment(7)
     on_disk.disk.rename(DIRECTORY / FIRST, DIRECTORY / segment_file(Offset(10), SegmentFileKind.LOG))
     on_disk.log = on_disk.load(clean=False)
@@ -127,7 +127,7 @@ def test_batches_below_the_base_offset_are_cut():
 
 @pytest.mark.parametrize("first", [3, BEYOND])
 def test_offsets_that_go_back_are_damage(first):
-    """A batch whose successor has a smaller offset is damage, and the segment is not split."""
+    """A batch is damaged if its successor has a smaller offset, and its segment is not split."""
     on_disk = with_segment(0, first + BEYOND, first)
     on_disk.log = on_disk.load(clean=False)
     assert [0] == on_disk.base_offsets()
@@ -135,7 +135,7 @@ def test_offsets_that_go_back_are_damage(first):
 
 
 def test_damage_behind_the_split_is_cut_from_the_last_part():
-    """Damage after the split point is cut off, and earlier batches stay."""
+    """Damage after the split point is removed, and earlier batches stay."""
     on_disk = with_segment(0, BEYOND, BEYOND + 1, BEYOND + 1, BEYOND + 2)
     on_disk.log = on_disk.load(clean=False)
     assert [0, BEYOND, BEYOND + 1] == offsets_of(on_disk.log)
@@ -159,7 +159,7 @@ def test_looking_shows_what_comes_before():
 @pytest.mark.parametrize("keep", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("operation", ["open", "pwrite", "rename", "sync", "sync_directory", "unlink"])
 def test_a_crash_at_any_step_loses_nothing(operation, keep):
-    """After a crash at any step all records are there, in the old segment or in the new ones."""
+    """After a crash at any step all records are stored, in the old segment or in the new ones."""
     offsets = (0, BEYOND, BEYOND + 1, 2 * BEYOND)
     steps = 0
     for after in range(60):
@@ -181,7 +181,7 @@ def test_a_crash_at_any_step_loses_nothing(operation, keep):
 
 
 def test_the_parts_keep_the_time_of_the_old_segment():
-    """The parts keep the old file time, which retention uses if records have no timestamps."""
+    """The parts keep the time of the old file, because retention uses it if records have no timestamps."""
     on_disk = with_segment(0, BEYOND)
     on_disk.disk.set_modified_time(Path(DIRECTORY / FIRST), 123_456)
     on_disk.log = on_disk.load(clean=False)

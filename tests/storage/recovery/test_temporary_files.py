@@ -1,4 +1,4 @@
-"""Leftovers of an interrupted compaction are rolled back while unfinished, and rolled forward once finished."""
+"""Tests that the files of an interrupted compaction are undone while unfinished, and completed if finished."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def remove_old(on_disk: LogOnDisk, *base_offsets: int) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("swapped", [(), (".log",), (".log", ".index")])
 def test_an_unfinished_compaction_is_undone(clean, swapped):
-    """Row 41: with any `.cleaned` file, it and all `.swap` files at or above it are deleted."""
+    """Row 41: if there is a `.cleaned` file, it and all `.swap` files at or above it are deleted."""
     on_disk, new = compacted()
     put(on_disk, new, ".cleaned")
     put(on_disk, new, ".swap", only=swapped)
@@ -68,7 +68,7 @@ def test_a_finished_compaction_is_completed(clean, gone):
 
 
 def test_a_compaction_with_one_file_renamed_already():
-    """Row 42: if the `.log` was renamed already, its `.swap` indexes are renamed too."""
+    """Row 42: if the `.log` has its final name already, its `.swap` indexes are renamed as well."""
     on_disk, new = compacted()
     remove_old(on_disk, 0, 3)
     put(on_disk, new, "", only=(".log",))
@@ -92,7 +92,7 @@ def test_a_finished_compaction_is_shown_without_touching_it():
 
 @pytest.mark.parametrize("recovery_point", range(10))
 def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
-    """The snapshot beside an old segment is deleted with it, and the log is loaded from an older snapshot."""
+    """The snapshot of an old segment is deleted with it, and the log is loaded from an older snapshot on."""
     on_disk, _ = compacted()
     other = LogOnDisk()
     other.log.replacer.truncate_fully_and_start_at(3)
@@ -124,7 +124,7 @@ def test_an_old_index_is_not_taken_for_a_new_segments():
 
 
 def test_sorting_by_names():
-    """A `.swap` below all `.cleaned` files is complete; those at or above the lowest are deleted."""
+    """A `.swap` file below all `.cleaned` files is complete. Those at or above the lowest one are deleted."""
     names = [
         "00000000000000000000.log.swap",
         "00000000000000000005.log.swap",
@@ -138,7 +138,7 @@ def test_sorting_by_names():
 
 
 def test_what_new_segments_replace():
-    """`replaced` returns the segment files in the range of offsets, without temporary files."""
+    """`replaced` returns the segment files within the range of offsets, except temporary files."""
     names = [f"{offset:020d}.{kind}" for offset in (0, 5, 9) for kind in ("log", "snapshot", "txnindex")]
     assert [names[3], names[4], names[5]] == replaced(
         [*names, f"{5:020d}.log.swap", "leader-epoch-checkpoint"], Offset(1), Offset(9)

@@ -1,4 +1,4 @@
-"""The decision when a segment rolls, as arithmetic."""
+"""Tests of the decision when a segment rolls, as arithmetic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOTHING_DUE = roll.RollParameters(
     ],
 )
 def test_each_reason_at_its_limit(changes, expected):
-    """A value above its limit rolls, the limit itself does not; time never rolls an empty segment."""
+    """A value above its limit rolls, but a value at the limit does not. Time never rolls an empty segment."""
     assert expected is roll.roll_reason(NOTHING_DUE._replace(**changes))
 
 
@@ -51,7 +51,7 @@ def test_each_reason_at_its_limit(changes, expected):
 @pytest.mark.parametrize("offset", [99, 100, 100 + 2**31 - 1, 100 + 2**31])
 @pytest.mark.parametrize("index_full", [False, True])
 def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: int, index_full: bool):
-    """The quick check says that no roll is due only if that is true; it may doubt only for an empty segment."""
+    """If the quick check says that no roll is due, that is true; it is unsure only for an empty segment."""
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
     )
@@ -68,13 +68,13 @@ def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: in
 
 
 def test_waiting_is_measured_in_record_time():
-    """Age is measured from the first batch's timestamp, or from the segment's creation without one."""
+    """Age counts from the first batch's timestamp, or without one from the segment's creation."""
     assert 10_000 == roll.waited_ms(NOTHING_DUE)
     assert 1_000_000 == roll.waited_ms(NOTHING_DUE._replace(first_timestamp=-1))
 
 
 def test_jitter_lies_below_both_limits():
-    """The jitter is in [0, min(jitter, segment.ms)), and 0 if either is 0."""
+    """The jitter is in [0, min(jitter, segment.ms)), and is 0 if either of these settings is 0."""
     draws = {
         roll.draw_jitter(segment_jitter_ms=5, segment_ms=1000, random=Random(seed)) for seed in range(100)
     }
@@ -85,7 +85,7 @@ def test_jitter_lies_below_both_limits():
 
 @pytest.mark.parametrize("index_bytes", [4, 7, 8, 11, 12, 23, 24, 36])
 def test_the_smallest_indexes_that_kafka_accepts_hold_entries(index_bytes):
-    """With the smallest index sizes appends, rolls, compaction, kills and closes lose no record."""
+    """With the smallest index sizes no append, roll, compaction, kill or close loses a record."""
     log = CompactedLog(segment_index_bytes=index_bytes, index_interval_bytes=0)
     for number in range(6):
         log.put((b"k%d" % (number % 4), b"%d" % number))

@@ -1,4 +1,4 @@
-"""Searching a log file forward by offset or timestamp, up to a torn end (FileRecordsTest)."""
+"""Tests of searching a log file forward by offset or timestamp, up to a torn end (FileRecordsTest)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.segment.trace import BatchPassed, LookupTrace
 @pytest.mark.parametrize("window_bytes", [64, 100, 1000])
 @pytest.mark.parametrize("tail_bytes", [0, 1, 17, 18, 60, 68])
 def test_a_partial_batch_at_the_end_is_not_there(tail_bytes, window_bytes):
-    """Row 140: reading stops before a partial batch of any length, and loading cuts it off."""
+    """Row 140: reading stops before a partial batch of any length, and loading removes this batch."""
     on_disk = LogOnDisk()
     whole = batch(b"a") + batch(b"b", b"c")
     on_disk.log.append(bytearray(whole))
@@ -40,7 +40,7 @@ def test_a_partial_batch_at_the_end_is_not_there(tail_bytes, window_bytes):
     ("target", "number"), [(0, 0), (1, 1), (2, 1), (3, 2), (5, 2), (6, 3), (7, 3), (10, 3), (11, None)]
 )
 def test_the_batch_of_an_offset_is_the_first_that_does_not_end_before_it(target, number):
-    """Row 140: an offset is found in the first batch that does not end before it, even from a gap."""
+    """Row 140: an offset, even in a gap, is found in the first batch that does not end before it."""
     on_disk = LogOnDisk()
     sizes = []
     for first, count in ((0, 1), (1, 2), (3, 3), (7, 4)):
@@ -62,7 +62,7 @@ def test_the_batch_of_an_offset_is_the_first_that_does_not_end_before_it(target,
     ],
 )
 def test_the_first_record_at_or_after_a_timestamp(timestamp, expected):
-    """Row 140: a lookup by time returns the record's offset, its time and its leader epoch."""
+    """Row 140: a lookup by time returns the record's offset, time and leader epoch."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(5)
     on_disk.log.appender.append_as_follower(batch(b"a", offset=5, timestamp=10, epoch=0))
@@ -72,7 +72,7 @@ def test_the_first_record_at_or_after_a_timestamp(timestamp, expected):
 
 
 def test_a_reader_begins_at_a_record_found_by_its_time_without_a_search(monkeypatch):
-    """A read at a record found by time needs no search, unless the log was truncated."""
+    """A read at a record that was found by time needs no search, unless the log was truncated."""
     on_disk = LogOnDisk()
     for number in range(4):
         on_disk.log.append(batch(b"a", b"b", timestamp=[10 * number, 10 * number + 1]))
@@ -101,12 +101,12 @@ def test_a_record_before_the_start_is_not_found_by_time(start, offset):
 
 
 def claiming(size: int, *, codec: Codec = Codec.ZSTD) -> bytearray:
-    """Return a batch whose header claims time 9 for a record of time 1."""
+    """Return a batch whose header claims time 9 although its record has time 1."""
     return sealed(record(bytes(size)), codec=codec, timestamps=(1, 9))
 
 
 def test_a_search_among_batches_that_claim_too_much_ends(monkeypatch):
-    """A search that inflates too many bytes in vain raises an error with the position."""
+    """A search that inflates too many bytes without finding a record raises an error with the position."""
     monkeypatch.setattr(times, "MAX_WASTED_BYTES", 100_000)
     on_disk = LogOnDisk()
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_a_search_among_batches_that_claim_too_much_ends(monkeypatch):
 
 
 def test_windows_in_which_all_is_earlier_are_passed(monkeypatch):
-    """A search by time skips many earlier batches without an index entry between them."""
+    """A search by time skips many earlier batches even if no index entry lies between them."""
     monkeypatch.setattr(times, "LOOKUP_WINDOW_BYTES", 500)
     on_disk = LogOnDisk(index_interval_bytes=10**6)
     for _ in range(50):

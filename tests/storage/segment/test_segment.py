@@ -1,4 +1,4 @@
-"""One segment: appends, lookups, truncation and recovery."""
+"""Tests of one segment: appends, lookups, truncation and recovery."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DIRECTORY = Path("/")
 
 
 class OneSegment:
-    """A segment on its own disk, with appends of single batches."""
+    """A segment on its own disk, to which single batches are appended."""
 
     def __init__(
         self, base_offset: int = 40, *, interval: int = 10, index_bytes: int = 1200, **settings
@@ -55,12 +55,12 @@ class OneSegment:
         return self.segment
 
     def state(self) -> LogState:
-        """Return the state of a log with only this segment."""
+        """Return the state of a log that has only this segment."""
         chain = Chain.of([self.segment])
         return LogState(chain, Offset(10**6), self.segment.size, Offset(0), None, None, (), {})
 
     def read(self, offset: int, max_bytes: int = 1000) -> tuple[int, int] | None:
-        """Return the first offset and the size of what a read returns; None for nothing."""
+        """Return the first offset and the size of the data that a read returns, or None."""
         fetched = fetch(self.state(), self.state().end, Offset(offset), max_bytes)
         if not fetched.data:
             return None
@@ -78,7 +78,7 @@ class OneSegment:
     ("base_offset", "last_offset"), [(0, -(2**31)), (0, 2**31), (1, 0), (100, 10), (2**31, 0), (2**31, 2**32)]
 )
 def test_offsets_outside_the_segments_range_are_refused(base_offset, last_offset):
-    """Row 1: an offset below the base or more than 2^31-1 above it raises, and nothing is written."""
+    """Row 1: an offset below the base or more than 2^31-1 above it raises an error, and nothing is written."""
     one = OneSegment(base_offset)
     with pytest.raises(ValueError, match="does not fit"):
         one.segment.append(batch(b"x"), [PlacedBatch(80, last_offset, 1)])
@@ -113,14 +113,14 @@ def test_reading_from_a_gap():
 
 
 def test_reading_from_the_middle_of_a_batch():
-    """Row 4: reading 52 of a batch from 50 returns the whole batch."""
+    """Row 4: reading offset 52, inside a batch that begins at 50, returns the whole batch."""
     one = OneSegment()
     size = one.append(50, b"a", b"b", b"c", b"d")
     assert (50, size) == one.read(52)
 
 
 def test_a_small_limit_still_gives_a_whole_batch():
-    """Row 58: a read returns at least one batch, and no partial one."""
+    """Row 58: a read returns at least one batch, and never a part of a batch."""
     one = OneSegment()
     first = one.append(40, b"v" * 100)
     second = one.append(41, b"w")
@@ -141,7 +141,7 @@ def test_truncation_removes_from_the_offset_on():
 
 
 def test_truncation_in_a_gap():
-    """Row 6: truncating at an offset in a gap removes what follows the gap."""
+    """Row 6: truncating at an offset in a gap removes the batches after the gap."""
     one = OneSegment()
     size = one.append(40, b"a")
     one.append(100, b"b")
@@ -197,7 +197,7 @@ def test_largest_timestamp_and_end_after_truncation():
     [(420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40), (490, 49)],
 )
 def test_finding_an_offset_by_timestamp(timestamp, expected):
-    """Row 10: the first record at or after the time is found; after the last there is none."""
+    """Row 10: the first record at or after the time is found. After the last record none is found."""
     one = OneSegment()
     for offset in range(40, 50):
         one.append(offset, timestamp=offset * 10)
@@ -205,7 +205,7 @@ def test_finding_an_offset_by_timestamp(timestamp, expected):
 
 
 def test_renaming_moves_the_files_that_exist():
-    """Row 11: index files that do not exist yet are created at the new place."""
+    """Row 11: index files that do not exist yet are later created under the new name."""
     one = OneSegment()
     one.disk.make_directory(Path("/new"))
     one.disk.rename(DIRECTORY / "00000000000000000040.log", Path("/new/00000000000000000040.log"))
@@ -220,7 +220,7 @@ def test_renaming_moves_the_files_that_exist():
 
 
 def test_preallocation_keeps_the_logical_size_apart():
-    """Row 16: a preallocated file has its full size, and the segment counts only appended bytes."""
+    """Row 16: a preallocated file has its full size, but the segment counts only appended bytes."""
     one = OneSegment(preallocated_bytes=512 * 1024)
     size = one.append(50, b"hello", b"there")
     assert 512 * 1024 == one.disk.size(one.segment.log.path)
@@ -241,7 +241,7 @@ def test_closing_trims_a_preallocated_file():
 
 
 def test_every_batch_of_an_append_is_indexed_when_it_is_due():
-    """Row 17: one append of three batches adds index entries at offsets 1 and 2."""
+    """Row 17: a single append of three batches adds index entries at offsets 1 and 2."""
     one = OneSegment(0, interval=1)
     data = bytearray()
     placed = []
@@ -267,7 +267,7 @@ def test_the_time_index_takes_only_higher_maxima():
 
 
 def test_the_sparse_rule_on_batches_of_1071_bytes():
-    """An index entry is due after more than 4096 bytes: 4@4284, 8@8568."""
+    """An index entry is due after more than 4096 bytes: at 4@4284 and 8@8568."""
     one = OneSegment(0, interval=4096)
     for offset in range(10):
         data = batch(b"v" * 1000, offset=offset, timestamp=offset)
@@ -284,7 +284,7 @@ def test_the_sparse_rule_on_batches_of_1071_bytes():
     st.integers(1, 20),
 )
 def test_a_rebuild_makes_the_entries_that_appending_made(batches, interval, window):
-    """Rebuilding an index gives the entries that appending made, for any windows."""
+    """Rebuilding an index gives the same entries as appending, for any windows."""
     appended, rebuilt = OneSegment(0, interval=interval), OneSegment(0, interval=interval)
     found, position = [], 0
     for offset, (size, timestamp) in enumerate(batches):
@@ -302,7 +302,7 @@ def test_a_rebuild_makes_the_entries_that_appending_made(batches, interval, wind
 
 
 def test_a_failed_write_leaves_the_segment_as_it_was():
-    """A failed write of log or index leaves no byte, entry or timestamp."""
+    """A failed write to the log or an index leaves no byte, entry or timestamp."""
     for suffix in (".log", ".index", ".timeindex"):
         one = OneSegment(0, interval=1)
         one.append(0, timestamp=5)
@@ -338,7 +338,7 @@ def test_timestamps_of_log_append_time_are_found():
 
 
 def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch):
-    """If a reader creates indexes while the files are listed, the list has them, so that a removal misses none."""
+    """If a reader creates indexes while files are listed, the list includes them, so a removal misses none."""
     one = OneSegment()
     segment, exists = one.segment, one.disk.exists
     (made,) = makers = [Thread(target=segment.create_indexes)]
@@ -346,7 +346,7 @@ def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.M
     def exists_then_more(path: Path) -> bool:
         found = exists(path)
         if path.suffix == ".index" and makers:
-            makers.clear()  # Only once, because the maker calls it too.
+            makers.clear()  # Only once, because the maker itself calls this function.
             made.start()
             wait_until(
                 lambda: segment._opening.locked() or not made.is_alive(),

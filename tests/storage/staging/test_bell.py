@@ -1,4 +1,4 @@
-"""The bell of a data directory: a Spark job rings, the owner works, and the job learns when it is done."""
+"""Tests of a data directory's bell: a Spark job rings, the owner works, and the job learns when that is done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 250.0
 
 
 def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> None:
-    """`ring` returns after the owner has worked, even if the job names the directory by a link."""
+    """`ring` returns after the owner has worked, even if the job names the directory by a symbolic link."""
     worked = []
     bell = Bell(tmp_path, lambda: worked.append(1))
     (tmp_path.parent / "link").symlink_to(tmp_path)
@@ -30,7 +30,7 @@ def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> N
 
 
 def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
-    """A round that begins after a ring answers it, so that no write is missed."""
+    """A round that begins after a ring answers this ring, so that no write is missed."""
     begun, go_on, looks = Event(), Event(), []
 
     def work() -> None:
@@ -53,7 +53,7 @@ def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
 
 
 def test_without_an_owner_a_job_waits_as_long_as_it_says(tmp_path: Path) -> None:
-    """Without an owner or a directory `ring` waits for the given time instead of looping."""
+    """If there is no owner or directory, `ring` waits for the given time, and does not return early."""
     Bell(tmp_path, lambda: None).close()
     for directory in (tmp_path, tmp_path / "gone"):
         begun = time.monotonic()
@@ -62,7 +62,7 @@ def test_without_an_owner_a_job_waits_as_long_as_it_says(tmp_path: Path) -> None
 
 
 def test_a_name_that_is_taken_is_an_error_for_the_owner_alone(tmp_path: Path) -> None:
-    """A second bell for a directory raises OSError; closing the first one frees the name."""
+    """A second bell for a directory raises OSError. Closing the first bell frees the name."""
     first = Bell(tmp_path, lambda: None)
     with pytest.raises(OSError, match="in use"):
         Bell(tmp_path, lambda: None)
@@ -71,7 +71,7 @@ def test_a_name_that_is_taken_is_an_error_for_the_owner_alone(tmp_path: Path) ->
 
 
 def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None:
-    """Callers without an address, or that never read answers, do not block the owner."""
+    """Callers that have no address or never read answers do not block the owner."""
     looks = []
     bell = Bell(tmp_path, lambda: looks.append(1))
     address = address_of(tmp_path)
@@ -80,7 +80,7 @@ def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf,
     ):
         deaf.bind(f"\0topicfs-test-{os.getpid()}")
-        for _ in range(700):  # More than a socket's queue holds.
+        for _ in range(700):  # More answers than a socket's queue can store.
             nameless.sendto(b"x" * 100, address)
             deaf.sendto(b"x", address)
         ring(tmp_path, TIMEOUT_SECONDS)
@@ -105,7 +105,7 @@ def test_a_close_does_not_wait_for_callers_who_read_no_answers(tmp_path: Path) -
 
 
 def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
-    """One round answers all rings before it, followed by a pause as long as the round."""
+    """One round answers all rings before it, and is followed by a pause of the same length."""
     begun, looks = time.monotonic(), []
     bell = Bell(tmp_path, lambda: looks.append(1))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless:
@@ -116,7 +116,7 @@ def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_name_that_another_user_has_taken_answers_nobody(tmp_path: Path) -> None:
-    """If another user holds the name, a job waits for the given time."""
+    """If another user has taken the bell's name, a job waits for the given time."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(address_of(tmp_path))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller, suppress(BlockingIOError):

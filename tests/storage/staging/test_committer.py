@@ -1,4 +1,4 @@
-"""Staged writes of Spark jobs are appended whole and once."""
+"""Tests that staged writes of Spark jobs are appended completely and once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("write", [BATCH, ONCE], ids=["micro-batch", "once"])
 def test_a_write_is_appended_in_task_order(write):
-    """A write is appended in the order of its tasks to each partition, and its files are removed."""
+    """The batches of a write are appended to each partition in the order of its tasks, and its files are removed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, write)
@@ -54,7 +54,7 @@ def test_a_replayed_micro_batch_is_no_write():
 
 
 def test_other_micro_batches_and_queries_are_writes_of_their_own():
-    """The next micro-batch, and the same number in another query, are writes of their own."""
+    """The next micro-batch is a separate write, and so is the same number in another query."""
     disk = SimulatedDisk()
     engine = populated(disk)
     for write in (BATCH, BATCH._replace(batch=4), WriteId("other", 3), ONCE, WriteId("twice")):
@@ -79,7 +79,7 @@ def test_a_withdrawn_write_is_gone():
 
 
 def test_batches_carry_one_producer_a_query():
-    """A query has one producer ID, each micro-batch an epoch, and sequences begin at 0."""
+    """A query has one producer ID. Each micro-batch has its own epoch, and its sequences begin at 0."""
     disk = SimulatedDisk()
     engine = populated(disk)
     for batch in (3, 4):
@@ -106,7 +106,7 @@ def test_abandoned_staged_files_go_after_a_week():
 
 
 def test_staged_files_of_a_later_micro_batch_stay():
-    """A commit removes its own staged files and those of earlier micro-batches, but not of later ones."""
+    """A commit removes staged files of its own and earlier micro-batches, but none of later ones."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = StagingArea(DATA, disk)
@@ -122,7 +122,7 @@ def test_staged_files_of_a_later_micro_batch_stay():
 
 @pytest.mark.parametrize("query", ["", "a b", "a/b", "a@b", "a\nb", "ä", "x" * 65])
 def test_a_query_id_that_makes_no_file_name_is_refused(query):
-    """A query ID that is not a valid file name is refused, as it could lead to another path."""
+    """A query ID that is not a valid file name is refused, because it could lead to another path."""
     with pytest.raises(ValueError, match="is not the name of a write"):
         write_file(WriteId(query, 0), WriteFileKind.REQUESTED)
 
@@ -138,7 +138,7 @@ def test_a_query_id_that_makes_no_file_name_is_refused(query):
     ],
 )
 def test_other_names_are_none_of_ours(name):
-    """Names of temporary or malformed files are not parsed as writes."""
+    """Names of temporary or malformed files are not parsed as names of writes."""
     assert parse_write_file(name) is None
 
 

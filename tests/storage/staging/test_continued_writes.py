@@ -1,4 +1,4 @@
-"""A write that was begun is continued after changes of its topics and records."""
+"""Tests that a write that was begun is continued after changes of its topics and records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def put(engine: LogManager, key: bytes, value: bytes, clock: ManualClock) -> Non
 
 
 def test_a_topic_created_again_in_between_gets_nothing_of_the_write():
-    """A topic that was created again gets no records of the write; the other topics get theirs."""
+    """A topic that was created again gets no records of the write. All other topics get their records."""
     engine = engine_on(disk := half_appended())
     engine.delete_topic("orders")
     engine.create_topic("orders", partitions=2)
@@ -51,7 +51,7 @@ def test_a_topic_created_again_in_between_gets_nothing_of_the_write():
 
 
 def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused():
-    """A micro-batch for a deleted topic's ID is refused, as the restarted query writes it to the new topic."""
+    """A micro-batch for a deleted topic's ID is refused. The restarted query writes it to the new topic."""
     disk = SimulatedDisk()
     engine = populated(disk)
     write = WriteId("b1946ac9-2d3f", 3, engine.topic("orders").topic_id)
@@ -79,7 +79,7 @@ def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused():
     ids=lambda one: next(iter(one)),
 )
 def test_settings_that_would_refuse_a_write_that_has_begun_do_not_stop_it(settings):
-    """Changed settings do not stop a write that has begun, as half of it is visible."""
+    """A write that has begun ignores settings that were changed to refuse it, as half of it is visible."""
     disk, clock = half_appended(), ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.alter_config("orders", settings)
@@ -91,7 +91,7 @@ def test_settings_that_would_refuse_a_write_that_has_begun_do_not_stop_it(settin
 
 @pytest.mark.parametrize("expired", [False, True])
 def test_records_deleted_in_between_are_not_appended_again(expired):
-    """Deleted records are not appended again; if the producer has expired, the owner stops with a warning."""
+    """Deleted records are not appended again. If the producer has expired, the owner stops with a warning."""
     disk, clock = half_appended(), ManualClock()
     engine = engine_on(disk, clock=clock)
     end = end_of(engine)
@@ -110,7 +110,7 @@ def test_records_deleted_in_between_are_not_appended_again(expired):
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_in_between_has_nothing_appended_again(expired, others):
-    """Compacted records are not appended again; the write's last batch shows its progress, or the owner stops."""
+    """Compacted records are not appended again. The write's last batch shows the progress, or the owner stops."""
     disk, clock = half_appended(), ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.alter_config("orders", {"cleanup.policy": "compact"})
@@ -132,7 +132,7 @@ def test_compaction_in_between_has_nothing_appended_again(expired, others):
 
 
 def test_a_write_that_was_given_up_half_appended_does_not_hide_the_next_one():
-    """After a half-appended write was removed, another write with the same number is appended whole."""
+    """If a half-appended write is removed, another write with the same number is appended completely."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)

@@ -1,4 +1,4 @@
-"""A micro-batch in replicated logs is there once, whenever the disk with its staged files dies."""
+"""Tests that replicated logs have a micro-batch once, whenever the disk with its staged files fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = ["a\nb\n", "c\n", "d\ne\n"]
 
 
 class DyingDisk(SimulatedDisk):
-    """A disk on which all calls fail after `steps_left` changes; with `kills` the process dies too."""
+    """A disk on which all calls fail after `steps_left` changes. With `kills` the process is killed as well."""
 
     steps_left: int | None = None
     kills = False
@@ -45,7 +45,7 @@ class Dying(Replicated):
             disk.sync_directory(Path("/"))
 
     def submit(self, number: int, *tasks: list[str]) -> None:
-        """Submit the micro-batch in a directory, with the batches of each task."""
+        """Submit micro-batch `number` with the batches of each task, in one of the directories."""
         area, staged = StagingArea(DISKS[number - 1], self.disks), []
         for task, texts in enumerate(tasks):
             writer = area.stage(BATCH, task)
@@ -66,7 +66,7 @@ class Dying(Replicated):
 
 
 def died(number: int, steps: int, *, kills: bool) -> Dying | None:
-    """Return replicas whose disk died during the append; None if the append was done before."""
+    """Return replicas whose disk failed during the append, or None if the append was completed before."""
     two = Dying()
     two.engine.create_topic("orders", partitions=1)
     two.submit(1, TEXTS[:2], TEXTS[2:])
@@ -84,7 +84,7 @@ def died(number: int, steps: int, *, kills: bool) -> Dying | None:
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("kills", [False, True])
 def test_a_repeated_micro_batch_is_there_once_wherever_a_disk_died(number: int, kills: bool) -> None:
-    """The remaining directory continues from its copy, even if the repeated micro-batch has other tasks."""
+    """The remaining directory continues from its copy, even if other tasks repeat the micro-batch."""
     found, steps = set(), 0
     while (two := died(number, steps, kills=kills)) is not None:
         other = 3 - number
@@ -104,7 +104,7 @@ def test_a_repeated_micro_batch_is_there_once_wherever_a_disk_died(number: int, 
 
 
 def test_the_owner_that_goes_on_completes_the_micro_batch() -> None:
-    """After its disk died, the owner completes the micro-batch from the copy in the other directory."""
+    """After its disk failed, the owner completes the micro-batch from the copy in the other directory."""
     found, steps = set(), 0
     while (two := died(1, steps, kills=False)) is not None:
         found.add(tuple(two.lines()))
@@ -113,7 +113,7 @@ def test_the_owner_that_goes_on_completes_the_micro_batch() -> None:
 
 
 def test_a_directory_that_takes_no_copy_fails_alone() -> None:
-    """If one directory cannot store a copy, the micro-batch is committed in the others."""
+    """If one directory cannot store a copy, the micro-batch is committed in the other directories."""
     two = Replicated()
     two.engine.create_topic("orders", partitions=1)
     Dying.submit(two, 1, TEXTS)  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def test_a_directory_that_takes_no_copy_fails_alone() -> None:
 
 
 def test_a_directory_that_comes_back_does_not_begin_again_what_another_continued() -> None:
-    """A returning directory does not start again a micro-batch that another directory has continued."""
+    """A returning directory does not begin again a micro-batch that another directory has continued."""
     found, first, second = set(), 0, 0
     while (two := died(1, first, kills=True)) is not None:
         two.open(DISKS[1], left_out=DISKS[:1])

@@ -1,4 +1,4 @@
-"""A write is appended whole and once after a crash between any two steps."""
+"""Tests that a write is appended completely and once after a crash between any two steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_replayed_write_is_there_once_wherever_it_died(end):
-    """If staging, submitting or appending dies at any step, the repeated write is there once."""
+    """If staging, submitting or appending is killed at any step and repeated, the log has the write once."""
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
         submit(disk, BATCH)
@@ -51,7 +51,7 @@ def test_a_replayed_write_is_there_once_wherever_it_died(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
-    """A write that `submit` returned for is appended; an earlier crash leaves all of it or nothing."""
+    """A write is appended if `submit` returned. After an earlier crash the log has all of the write or none."""
     handed_in = []
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
@@ -96,7 +96,7 @@ def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
 
 
 def test_two_crashes_in_a_row_do_not_double():
-    """A second crash during the continuation does not duplicate records."""
+    """A second crash, while the write is continued, duplicates no record."""
     for first in range(8, MAX_STEPS, 5):
         disk = MortalDisk(seed=first)
         engine = populated(disk)
@@ -115,7 +115,7 @@ def test_two_crashes_in_a_row_do_not_double():
 
 
 def test_others_may_append_between_a_crash_and_the_end():
-    """After a crash the write continues although others appended, because it finds its own producer's batches."""
+    """A write continues after a crash even if others appended, because it finds its own producer's batches."""
     disk = MortalDisk()
     engine = populated(disk)
     append_lines(engine.partition("orders", 0), "old\n")
@@ -136,7 +136,7 @@ def test_others_may_append_between_a_crash_and_the_end():
 
 
 def test_what_a_log_has_forgotten_is_not_appended_again():
-    """If the producer has expired, records already appended are recognized in the log."""
+    """If the producer has expired, the records already appended are recognized in the log."""
     disk = half_appended()
     engine_on(disk).close()
     engine = engine_on(disk, clock=ManualClock(ManualClock().now + 30 * DAY_MS))
@@ -160,7 +160,7 @@ def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
 
 
 def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
-    """The removal of a manifest is synced before its staged files are removed."""
+    """The removal of a manifest is synced before the manifest's staged files are removed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     submit(disk, ONCE)
@@ -175,7 +175,7 @@ def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
 
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING], ids=str)
 def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
-    """Records of others are synced before a write begins, so that its recorded log ends stay valid."""
+    """Records of others are synced before a write begins, so that the log ends that it records stay valid."""
     begun = 0
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
@@ -199,7 +199,7 @@ def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
 
 
 def test_a_topic_deleted_in_between_takes_its_records_with_it():
-    """If a topic is deleted after a crash, the rest of the write is appended."""
+    """If one of a write's topics is deleted after a crash, the records for all other topics are appended."""
     disk = MortalDisk()
     engine = populated(disk)
     submit(disk, BATCH)

@@ -1,4 +1,4 @@
-"""Writes with given offsets: each batch is stored once at its offset, after crashes and appends by others."""
+"""Tests of writes with given offsets: each batch is stored once at its offset, even after crashes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(*offsets: int) -> bytearray:
 
 
 def populated(disk: SimulatedDisk) -> LogManager:
-    """Return an engine with one record in `orders` and without `clicks`."""
+    """Return an engine with one record in `orders`; the topic `clicks` does not exist."""
     engine = engine_on(disk)
     append_lines(engine.create_topic("orders").partitions()[0], "old\n")
     engine.close()
@@ -80,7 +80,7 @@ def test_batches_stand_where_they_say():
 
 
 def test_they_are_as_the_log_s_leader_would_write_them():
-    """The batches get the log's leader epoch, so that epochs do not go back."""
+    """The batches get the leader epoch of the log, so that epochs do not go back."""
     disk = SimulatedDisk()
     engine = populated(disk)
     submit(disk)
@@ -91,7 +91,7 @@ def test_they_are_as_the_log_s_leader_would_write_them():
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_each_stands_there_once_wherever_it_died(end):
-    """If the owner dies at any step, the next owner completes the write."""
+    """If the owner is killed at any step, the next owner completes the write."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
@@ -110,7 +110,7 @@ def test_each_stands_there_once_wherever_it_died(end):
 
 
 def half_done() -> tuple[MortalDisk, LogManager]:
-    """Return a disk and the engine after an owner died with only the first batch of `orders` appended."""
+    """Return the disk and the engine of an owner that was killed after it appended the first batch of `orders`."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
@@ -122,7 +122,7 @@ def half_done() -> tuple[MortalDisk, LogManager]:
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
-    """If somebody else used the offsets, the write is refused with the reason, and placed batches stay."""
+    """If somebody else has used the offsets, the write is refused with the reason, and placed batches stay."""
     disk, engine = half_done()
     area = StagingArea(DATA, disk)
     append_lines(engine.partition(*ORDERS), "a\nb\nc\nd\ne\nf\ng\n")
@@ -135,7 +135,7 @@ def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
 
 
 def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
-    """Another record at the next offset is not taken for the write's, and the write ends there."""
+    """Another record at the next offset does not count as the write's record, and ends the write."""
     disk, engine = half_done()
     area = StagingArea(DATA, disk)
     append_lines(engine.partition(*ORDERS), "".join(f"{number}\n" for number in range(4, 9)))
@@ -148,7 +148,7 @@ def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
 
 
 def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
-    """A continued write does not truncate again an empty log that already begins at its offset."""
+    """If an empty log already begins at the write's offset, a continued write does not truncate the log again."""
     caplog.set_level(logging.INFO)
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
@@ -229,7 +229,7 @@ def test_a_write_that_does_not_fit_is_refused_whole(placement, batches, reason):
 
 
 def test_a_topic_deleted_in_between_takes_its_records_with_it():
-    """If a topic was deleted, the rest of the write is appended."""
+    """If a topic was deleted, the records for all other topics are appended."""
     disk, engine = half_done()
     engine.delete_topic("orders")
     engine.commit_staged_writes()
@@ -239,7 +239,7 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
 
 
 def test_a_topic_created_again_in_between_gets_nothing():
-    """A topic that was created again gets none of the write."""
+    """A topic that was created again gets no records of the write."""
     disk, engine = half_done()
     engine.delete_topic("orders")
     append_lines(engine.create_topic("orders").partitions()[0], "old\n")
@@ -252,7 +252,7 @@ def test_a_topic_created_again_in_between_gets_nothing():
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_between_a_crash_and_the_end_does_not_stop_the_write(expired, others):
-    """Compacted batches of the write are recognized; another record after them ends it."""
+    """Compacted batches of the write are recognized. Another record after them ends the write."""
     disk, engine = half_done()
     clock = ManualClock()
     engine.alter_config("orders", {"cleanup.policy": "compact"})
@@ -275,7 +275,7 @@ def test_compaction_between_a_crash_and_the_end_does_not_stop_the_write(expired,
 
 
 def test_a_log_from_which_all_was_removed_does_not_begin_again():
-    """A log whose records were all deleted is not begun again, because its offsets are used up."""
+    """A log whose records were all deleted does not begin again, because its offsets are used up."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
@@ -302,7 +302,7 @@ def test_a_log_from_which_all_was_removed_does_not_begin_again():
     ],
 )
 def test_a_damaged_placement_is_told_and_stays(damage):
-    """A write with a damaged placement stays claimed, and none of it is appended."""
+    """A write with a damaged placement stays claimed, and no record of it is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk)
@@ -320,7 +320,7 @@ def test_a_damaged_placement_is_told_and_stays(damage):
 
 
 def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
-    """A write larger than the free disk space is refused with the sizes, before a record is visible."""
+    """A write that is larger than the free disk space is refused with the sizes, before any record is visible."""
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.create_topic("clicks", partitions=2)
@@ -333,7 +333,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
 
 
 def test_writes_without_a_placement_are_what_they_were():
-    """A write without a placement has a manifest of version 1 and is appended as before."""
+    """A write without a placement has a manifest of version 1, and is appended as in earlier versions."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = StagingArea(DATA, disk)

@@ -1,4 +1,4 @@
-"""The record of committed micro-batches, copied to several directories."""
+"""Tests of the record of committed micro-batches, which is copied to several directories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def committed(batch: int) -> CommittedQuery:
 
 
 class Copies:
-    """Two disks with the record on them."""
+    """Two disks, each with a copy of the record."""
 
     def __init__(self) -> None:
         self.disks = SeveralDisks({A: MortalDisk(), B: MortalDisk()})
@@ -65,7 +65,7 @@ def test_power_loss_keeps_a_noted_micro_batch_in_every_copy(lost: Path) -> None:
 
 @pytest.mark.parametrize("broken", [A, B])
 def test_a_disk_that_fails_in_between_leaves_the_others_whole(broken: Path) -> None:
-    """A directory whose copy cannot be written is dropped, and the micro-batch counts in the other."""
+    """A directory whose copy cannot be written is dropped. The micro-batch counts in the other directory."""
     copies = Copies()
     copies.note(0)
     break_disk(copies.disks.of(broken))
@@ -75,7 +75,7 @@ def test_a_disk_that_fails_in_between_leaves_the_others_whole(broken: Path) -> N
 
 
 def test_no_disk_that_takes_a_copy_is_an_error() -> None:
-    """If no directory can record a micro-batch, it is not committed."""
+    """If no directory can record a micro-batch, the micro-batch is not committed."""
     copies = Copies()
     copies.note(0)
     for disk in copies.disks.disks.values():
@@ -86,7 +86,7 @@ def test_no_disk_that_takes_a_copy_is_an_error() -> None:
 
 
 def test_a_kill_between_the_copies_leaves_the_newer_one_counting() -> None:
-    """After a kill between two copies the newer copy counts and is written to the other directory."""
+    """After a kill between the writes of two copies the newer copy counts, and replaces the older one."""
     copies = Copies()
     copies.note(0)
     other = copies.disks.of(B)
@@ -100,7 +100,7 @@ def test_a_kill_between_the_copies_leaves_the_newer_one_counting() -> None:
 
 
 def test_an_old_copy_that_comes_back_is_replaced() -> None:
-    """When an old copy returns, the highest micro-batch of each query counts, and all entries are kept."""
+    """When an old copy returns, each query's highest micro-batch counts, and all entries are kept."""
     copies = Copies()
     copies.serving = [A]
     copies.record.note(WriteId("elsewhere", 4), committed(4), set)
@@ -116,7 +116,7 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
 
 @pytest.mark.parametrize("damaged", [A, B])
 def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
-    """With both directories serving, one valid copy is enough to read, to record and to repair the damaged copy."""
+    """While both directories serve, one valid copy is enough to read, to record and to repair the damaged copy."""
     copies = Copies()
     copies.note(0)
     copies.damage(damaged)
@@ -130,7 +130,7 @@ def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
 
 @pytest.mark.parametrize("other", ["old", "missing"])
 def test_an_old_copy_does_not_stand_for_a_damaged_newer_one(other: str) -> None:
-    """Nothing is committed beside an old copy until the damaged one, which may be newer, is removed."""
+    """While a damaged copy exists, nothing is committed to an old copy, because the damaged one may be newer."""
     copies = Copies()
     if other == "old":
         copies.note(0)

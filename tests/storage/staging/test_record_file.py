@@ -1,4 +1,4 @@
-"""The file of the record of commits: a line for each commit, its state after crashes, and what it forgets."""
+"""Tests of the commit record's file: a line per commit, its state after crashes, and dropped entries."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def note(disk: SimulatedDisk, batch: int, query: str = "query", target: str = TO
 
 
 def entries(disk: SimulatedDisk) -> dict[str, int]:
-    """Return the last number of each series, as a new process reads them."""
+    """Return the last number of each series, as a new process would read it."""
     return {series: one.batch for series, one in record_on(disk).read().items()}
 
 
 def test_what_was_noted_is_read() -> None:
-    """All fields are read, for all queries or one; `q` and `q.2` are different queries."""
+    """All fields are read, for all queries or one query. `q` and `q.2` are different queries."""
     disk = SimulatedDisk()
     for query, target in (("q", TOPIC), ("q", OTHER), ("q", ""), ("q.2", TOPIC), ("r", TOPIC)):
         for batch in (3, 4):
@@ -56,7 +56,7 @@ def test_what_was_noted_is_read() -> None:
 
 
 def test_a_commit_writes_its_line_alone() -> None:
-    """A commit appends one line and syncs; the file is not rewritten."""
+    """A commit appends and syncs one line; it does not rewrite the file."""
     disk = SimulatedDisk()
     for number in range(300):
         note(disk, 0, f"query-{number}")
@@ -69,7 +69,7 @@ def test_a_commit_writes_its_line_alone() -> None:
 
 
 def test_the_file_stays_as_small_as_what_it_holds() -> None:
-    """The file is rewritten when it has doubled, so that it has few lines for each query."""
+    """The file is rewritten when its size has doubled, so that it has few lines per query."""
     disk = SimulatedDisk()
     for batch in range(1000):
         note(disk, batch)
@@ -82,7 +82,7 @@ def test_the_file_stays_as_small_as_what_it_holds() -> None:
 def test_a_crash_leaves_the_entry_before_or_the_one_noted(
     monkeypatch: pytest.MonkeyPatch, end: End, spare: int
 ) -> None:
-    """After a crash at any step the old entry or the new one is there, and the next commit works."""
+    """After a crash at any step the file has the old or the new entry, and the next commit works."""
     monkeypatch.setattr(record, "_SPARE_LINES", spare)
     steps, died = 0, True
     while died:
@@ -105,7 +105,7 @@ def test_a_crash_leaves_the_entry_before_or_the_one_noted(
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 @pytest.mark.parametrize("filler", [b"", b"\0"])
 def test_a_line_that_a_crash_cut_short_is_no_commit(cut: int, filler: bytes) -> None:
-    """A line without a newline or with zeros is ignored, and the next commit replaces it."""
+    """A line without a newline, or with zeros, is ignored, and the next commit replaces it."""
     disk = SimulatedDisk()
     note(disk, 0)
     whole = disk.read_bytes(FILE)
@@ -122,7 +122,7 @@ def test_a_line_that_a_crash_cut_short_is_no_commit(cut: int, filler: bytes) -> 
 
 
 def test_any_other_damage_is_an_error() -> None:
-    """Any other damage is an error, so that no committed write is appended again."""
+    """Any other damage is an error; otherwise a committed write could be appended again."""
     disk = SimulatedDisk()
     for batch in range(2):
         note(disk, batch)
@@ -143,7 +143,7 @@ def test_any_other_damage_is_an_error() -> None:
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])
 def test_a_commit_that_is_not_on_disk_is_not_read(operation: str) -> None:
-    """A commit that could not be written or synced is not read, so that its write is continued."""
+    """A commit that could not be written or synced is not read, so its write is continued."""
     disk = SimulatedDisk()
     note(disk, 0)
     disk.fail(operation)
@@ -172,7 +172,7 @@ def test_a_full_disk_loses_no_commit() -> None:
 
 
 def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries of a deleted topic's ID are dropped; queries whose rows name their topics are kept."""
+    """Entries of a deleted topic's ID are dropped, but not queries whose rows name their topics."""
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()
     for query, target in (("a", TOPIC), ("b", OTHER), ("c", "")):
@@ -183,9 +183,10 @@ def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries older than a year are dropped and leave a mark for their topic.
+    """Entries older than a year are dropped, and leave a mark for their topic.
 
-    One millisecond less is kept, and so are entries in the future after the clock was set back.
+    An entry that is one millisecond younger is kept. Entries in the future, after the clock was set back, are kept as
+    well.
     """
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()
@@ -205,7 +206,7 @@ def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pyt
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_record_of_an_earlier_version_is_taken_over_whole(end: End) -> None:
-    """A record of version 1 is read, and replaced whole by the first commit, even after a crash."""
+    """A record of version 1 is read, and completely replaced by the first commit, even after a crash."""
     old = {
         f"a@{TOPIC}": {"batch": 41, "producer_id": 2**62 + 1, "epoch": 41, "records": {"orders": 50}},
         "gone@gone": {"batch": 2, "producer_id": 2**62 + 2, "epoch": 2, "records": {}},

@@ -1,4 +1,4 @@
-"""Writes that may not be appended are refused whole, and damaged files are reported."""
+"""Tests that a write that may not be appended is refused as a whole, and damaged files are reported."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def vanished(area: StagingArea) -> StagedFile:
 def test_a_write_that_may_not_be_appended_is_refused_whole(
     prepare: Callable[[StagingArea], StagedFile], reason: str
 ):
-    """Nothing of a refused write is appended, its submitter gets the reason, and its files are removed."""
+    """No record of a refused write is appended, its submitter gets the reason, and its files are removed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.create_topic("__consumer_offsets")
@@ -105,7 +105,7 @@ def test_a_write_that_may_not_be_appended_is_refused_whole(
 
 @pytest.mark.parametrize("free_bytes", [0, 512, OVERHEAD_BYTES])
 def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
-    """A write larger than the free space is refused with the sizes; repeated with room, it is appended."""
+    """A write larger than the free space is refused with the sizes. It is appended if repeated with room."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, BATCH)
@@ -123,7 +123,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
 
 
 def test_a_refused_micro_batch_may_come_again():
-    """Once the cause is gone, a repeated micro-batch is appended."""
+    """After the cause of the refusal is gone, a repeated micro-batch is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.delete_topic("clicks")
@@ -138,7 +138,7 @@ def test_a_refused_micro_batch_may_come_again():
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync", "rename", "write_bytes", "sync_directory", "unlink"])
 def test_a_disk_that_fails_once_costs_nothing(operation):
-    """After a disk error at any call the write is refused whole or continued, never duplicated."""
+    """After a disk error in any call the write is refused as a whole or continued, and never duplicated."""
     for after in range(40):
         disk = SimulatedDisk()
         engine = populated(disk)
@@ -155,7 +155,7 @@ def test_a_disk_that_fails_once_costs_nothing(operation):
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2}', b'{"version": 1, "queries": {"q": 1}}'])
 def test_a_damaged_record_is_told(content):
-    """A damaged record raises an error with its name, and nothing is appended."""
+    """A damaged record raises an error with the record's path, and nothing is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     disk.write_bytes(DATA / "topicfs.writes", content)
@@ -169,7 +169,7 @@ def test_a_damaged_record_is_told(content):
     [b"{", b'{"version": 2}', b'{"version": 1, "files": [{"name": "../x", "size": 1, "checksum": 1}]}'],
 )
 def test_a_damaged_manifest_is_told_and_stays(content):
-    """A damaged manifest stays with a warning, and other writes go on."""
+    """A damaged manifest stays, with a warning, and other writes continue."""
     disk = SimulatedDisk()
     engine = populated(disk)
     path = DATA / write_file(ONCE, WriteFileKind.REQUESTED)

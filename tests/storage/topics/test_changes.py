@@ -1,4 +1,4 @@
-"""Creating, extending, altering and deleting topics: all of a change is made, or nothing."""
+"""Tests of creating, extending, altering and deleting topics: a change is made completely or not at all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_topic_is_made_with_its_partitions(disk: SimulatedDisk) -> None:
 
 
 def test_kafkas_own_topics_are_made_as_kafka_makes_them(disk: SimulatedDisk) -> None:
-    """Kafka's internal topics are compacted; given overrides win."""
+    """Kafka's internal topics are compacted, unless the given overrides set another policy."""
     engine = engine_on(disk)
     topic = engine.create_topic("__consumer_offsets", partitions=2, overrides={"segment.bytes": "2000000"})
     assert topic.internal
@@ -49,7 +49,7 @@ def test_kafkas_own_topics_are_made_as_kafka_makes_them(disk: SimulatedDisk) -> 
 
 
 def test_topic_is_made_with_a_given_id(disk: SimulatedDisk) -> None:
-    """A topic can be created with a given ID, which a restart keeps."""
+    """A topic can be created with a given ID, which stays after a restart."""
     engine = engine_on(disk)
     topic = engine.create_topic("copy", topic_id="1EvPSKI_SvihSIy3lMKMvg")
     assert "1EvPSKI_SvihSIy3lMKMvg" == topic.topic_id
@@ -67,7 +67,7 @@ def test_topic_is_made_with_a_given_id(disk: SimulatedDisk) -> None:
     ],
 )
 def test_ids_that_no_new_topic_can_have(disk: SimulatedDisk, topic_id: str, reason: str) -> None:
-    """A malformed, reserved or used ID is refused, and nothing is made."""
+    """A malformed, reserved or used ID is refused, and nothing is created."""
     engine = engine_on(disk)
     engine.create_topic("first", topic_id="1EvPSKI_SvihSIy3lMKMvg")
     before = listing(disk)
@@ -78,7 +78,7 @@ def test_ids_that_no_new_topic_can_have(disk: SimulatedDisk, topic_id: str, reas
 
 
 def test_the_id_of_an_unfinished_attempt_is_not_replaced(disk: SimulatedDisk) -> None:
-    """A topic whose creation is unfinished can only be created with the same ID."""
+    """A topic whose creation is unfinished can be created only with the same ID."""
     engine = engine_on(disk)
     registry = engine._registry
     registry.put({"orders": TopicEntry("1EvPSKI_SvihSIy3lMKMvg", {}, PendingChange.CREATE)})
@@ -90,7 +90,7 @@ def test_the_id_of_an_unfinished_attempt_is_not_replaced(disk: SimulatedDisk) ->
 
 
 def test_number_of_partitions_defaults_to_the_settings(disk: SimulatedDisk) -> None:
-    """Without a number, a topic gets num.partitions partitions."""
+    """A topic that is created without a number of partitions gets num.partitions partitions."""
     engine = engine_on(disk, config=EngineConfig(num_partitions=3))
     assert 3 == len(engine.create_topic("t").partitions())
 
@@ -113,7 +113,7 @@ def test_bad_names_change_nothing(disk: SimulatedDisk, name: str, error: type[Ex
     ("partitions", "overrides"), [(0, {}), (10_001, {}), (1, {"nonsense": "1"}), (1, {"segment.bytes": "1"})]
 )
 def test_bad_settings_change_nothing(disk: SimulatedDisk, partitions: int, overrides: dict[str, str]) -> None:
-    """Invalid counts, unknown names and bad values are refused before the disk is changed."""
+    """Invalid counts, unknown names and invalid values are refused before the disk is changed."""
     engine = engine_on(disk)
     before = disk.tree()
     with pytest.raises(InvalidConfigError):
@@ -123,7 +123,7 @@ def test_bad_settings_change_nothing(disk: SimulatedDisk, partitions: int, overr
 
 
 def test_partitions_are_added(disk: SimulatedDisk) -> None:
-    """Partitions are added up to the total, with the topic's ID and settings; a smaller total changes nothing."""
+    """Partitions are added up to the total, with the topic's ID and settings. A smaller total changes nothing."""
     engine = engine_on(disk)
     topic = engine.create_topic("t", overrides={"max.message.bytes": "99"})
     append_lines(engine.partition("t", 0), "x\n")
@@ -137,7 +137,7 @@ def test_partitions_are_added(disk: SimulatedDisk) -> None:
 
 
 def test_holes_among_partitions_are_filled(disk: SimulatedDisk) -> None:
-    """Adding partitions also creates missing numbers."""
+    """Adding partitions also creates partitions whose numbers are missing."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=3)
     engine.close()
@@ -149,7 +149,7 @@ def test_holes_among_partitions_are_filled(disk: SimulatedDisk) -> None:
 
 
 def test_settings_are_altered_all_or_nothing(disk: SimulatedDisk) -> None:
-    """Valid changes take effect in all partitions and on disk; one invalid change refuses all."""
+    """Valid changes take effect in all partitions and on disk. One invalid change refuses all changes."""
     engine = engine_on(disk)
     topic = engine.create_topic("t", partitions=2)
     engine.alter_config("t", {"retention.ms": None, "max.message.bytes": "77"})
@@ -176,7 +176,7 @@ def test_setting_that_cannot_be_written_has_no_effect(disk: SimulatedDisk) -> No
 
 
 def test_deleted_topic_is_gone_at_once_and_its_files_later(disk: SimulatedDisk) -> None:
-    """A deleted topic's directories are renamed, and removed after file.delete.delay.ms."""
+    """A deleted topic's directories are renamed at once, and removed after file.delete.delay.ms."""
     clock = ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", partitions=2, overrides={"file.delete.delay.ms": "5000"})
@@ -200,7 +200,7 @@ def test_deleted_topic_is_gone_at_once_and_its_files_later(disk: SimulatedDisk) 
 
 
 def test_deleted_topic_leaves_no_lines_in_checkpoints(disk: SimulatedDisk) -> None:
-    """A deleted topic's checkpoint lines are removed, so that a new topic does not start at its offsets."""
+    """A deleted topic's checkpoint lines are removed, so that a new topic does not start at the old offsets."""
     engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "1\n2\n3\n")
@@ -216,7 +216,7 @@ def test_deleted_topic_leaves_no_lines_in_checkpoints(disk: SimulatedDisk) -> No
 
 
 def test_delete_left_overs_are_removed_after_a_restart(disk: SimulatedDisk) -> None:
-    """The next owner removes directories that were waiting for their deletion."""
+    """The next owner removes directories that were waiting to be deleted."""
     clock = ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t")
@@ -230,7 +230,7 @@ def test_delete_left_overs_are_removed_after_a_restart(disk: SimulatedDisk) -> N
 
 
 def test_directory_that_cannot_be_removed_is_tried_again(disk: SimulatedDisk) -> None:
-    """A directory that cannot be removed gets a warning and is tried again."""
+    """A directory that cannot be removed causes a warning, and the removal is retried."""
     clock = ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={"file.delete.delay.ms": "0"})

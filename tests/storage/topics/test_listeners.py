@@ -1,4 +1,4 @@
-"""Listeners of an engine or a partition are called after each change."""
+"""Tests that listeners of an engine or partition are called after each change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicfs.storage.errors import PartitionGoneError
 
 
 def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
-    """A listener is called after topics or partitions changed, not for settings, and not after cancellation."""
+    """A listener is called when topics or partitions change. It is not called for settings or after cancelling."""
     engine = engine_on(disk)
     heard: list[list[str]] = []
     cancel = engine.listen(
@@ -30,7 +30,7 @@ def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
 def test_whoever_waits_for_a_deleted_partition_is_woken(
     disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When a deleted partition's listener is called, the topic is gone; nothing is logged as an error."""
+    """When a deleted partition's listener is called, the topic is gone. No error is logged."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     heard: list[list[str]] = []
@@ -53,7 +53,7 @@ def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) ->
 
 
 def test_a_listener_that_was_added_twice_is_ended_once():
-    """A callable that was added twice is called until both are cancelled."""
+    """A callable that was added twice is called until both registrations are cancelled."""
     engine = engine_on(SimulatedDisk())
     told = []
 
@@ -71,7 +71,7 @@ def test_a_listener_that_was_added_twice_is_ended_once():
 
 
 def test_a_deletion_that_fails_half_way_ends_every_partition(disk: SimulatedDisk) -> None:
-    """If renaming a directory fails, the topic is gone nevertheless: listeners are called, appends refused."""
+    """If renaming a directory fails, the topic is gone nevertheless: listeners are called, appends are refused."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     partitions = list(engine.topic("t").partitions().values())

@@ -1,4 +1,4 @@
-"""Which logs are loaded by the opening thread and which by a pool, and that all are loaded."""
+"""Tests of which logs the opening thread loads and which a pool loads, and that all are loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = list(range(6))
 
 @pytest.fixture
 def data(tmp_path):
-    """A cleanly closed data directory whose partitions each hold their own number."""
+    """A cleanly closed data directory, in which each partition has its own number as a record."""
     with_topic = open_engine(tmp_path)
     for number, partition in with_topic.create_topic("orders", partitions=len(NUMBERS)).partitions().items():
         append_lines(partition, f"{number}\n")
@@ -29,7 +29,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def loaded_here(monkeypatch, data) -> Callable[[], list[int]]:
-    """Return a function that opens the directory and returns the partitions loaded by the main thread."""
+    """Return a function that opens the directory and returns the partitions that the main thread loaded."""
     here: list[int] = []
     load = loader.load
 
@@ -51,14 +51,14 @@ def loaded_here(monkeypatch, data) -> Callable[[], list[int]]:
 
 
 def test_logs_that_no_disk_is_asked_for_are_loaded_one_after_the_other(monkeypatch, loaded_here):
-    """Logs in the page cache are loaded by one thread, as threads would only wait for each other."""
+    """Logs in the page cache are loaded by one thread, because several threads would only wait for each other."""
     monkeypatch.setattr(loader, "_blocks_read", lambda: 7)
     assert NUMBERS == loaded_here()
 
 
 @pytest.mark.parametrize("near", [1, 3, 6])
 def test_behind_the_first_that_a_disk_was_asked_for_threads_load(monkeypatch, loaded_here, near):
-    """After the first log that had to be read from disk, threads load the others."""
+    """After the first log that had to be read from the disk, a pool of threads loads the others."""
     blocks = itertools.chain([0] * near, itertools.repeat(8))
     monkeypatch.setattr(loader, "_blocks_read", lambda: next(blocks))
     assert NUMBERS[:near] == loaded_here()
@@ -72,7 +72,7 @@ def test_logs_to_be_recovered_are_loaded_by_threads(data, loaded_here):
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_garbage_is_looked_for_afterwards_as_it_was_before(loaded_here, collects):
-    """The garbage collector is on or off afterwards as it was before."""
+    """Loading leaves the garbage collector on or off as it was before."""
     assert gc.isenabled()
     try:
         if not collects:
@@ -84,7 +84,7 @@ def test_garbage_is_looked_for_afterwards_as_it_was_before(loaded_here, collects
 
 
 def test_garbage_is_looked_for_again_after_a_failure(monkeypatch, data):
-    """After an error the garbage collector is on again."""
+    """If loading fails, the garbage collector is on again."""
 
     def failing(*_):
         raise MemoryError

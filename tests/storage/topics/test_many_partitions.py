@@ -1,4 +1,4 @@
-"""Thousands of partitions in one change: the disk is synced for all together, and progress is visible."""
+"""Tests of thousands of partitions in one change: the disk is synced for all together; progress is visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = MAX_SEQUENTIAL_ITEMS + 24
 
 
 class WatchedDisk(SimulatedDisk):
-    """Records at each call what the engine says it is doing."""
+    """A disk that records, at each call, what the engine says that it is doing."""
 
     engine: LogManager | None = None
 
@@ -58,7 +58,7 @@ def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
 
 
 def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
-    """More than SYNC_DISK_ABOVE new partitions cost two syncs, of the whole disk: for contents and for names."""
+    """More than SYNC_DISK_ABOVE new partitions need two syncs of the whole disk: for contents and for names."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t")
@@ -75,7 +75,7 @@ def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
 
 @pytest.mark.slow
 def test_very_many_survive_a_loss_of_power() -> None:
-    """Partitions above SYNC_DISK_ABOVE survive a power loss with their topic's ID."""
+    """More than SYNC_DISK_ABOVE partitions survive a power loss with their topic's ID."""
     disk = SimulatedDisk()
     topic = engine_on(disk).create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
     disk.crash(keep=0.0)
@@ -91,7 +91,7 @@ def test_very_many_survive_a_loss_of_power() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("works", [0, 1])
 def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
-    """If the disk cannot be synced, no partition is left; once it works, they can be created."""
+    """If the disk cannot be synced, no partition is left. When it works, the partitions can be created."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     disk.fail("sync_all", after=works)
@@ -102,7 +102,7 @@ def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
 
 
 def test_very_many_just_made_are_closed_without_the_disk() -> None:
-    """Closing new partitions writes nothing, because they are stored as a close leaves an empty log."""
+    """Closing new partitions writes nothing, because they are stored as a close would leave an empty log."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
@@ -117,7 +117,7 @@ def test_very_many_just_made_are_closed_without_the_disk() -> None:
 
 
 def test_a_segment_of_a_new_partition_is_preallocated_where_that_is_set() -> None:
-    """With `preallocate` a new partition's segment has its full size."""
+    """With `preallocate` the segment of a new partition has its full size."""
     disk = SimulatedDisk()
     topic = engine_on(disk).create_topic("t", overrides={"preallocate": "true", "segment.bytes": "1048576"})
     assert 1048576 == disk.size(DATA / "t-0" / "00000000000000000000.log")
@@ -125,7 +125,7 @@ def test_a_segment_of_a_new_partition_is_preallocated_where_that_is_set() -> Non
 
 
 def test_what_is_being_done_can_be_seen() -> None:
-    """`doing` shows the progress of a long change, and None afterwards."""
+    """`doing` shows the progress of a long change, and is None afterwards."""
     disk = WatchedDisk()
     engine = disk.engine = engine_on(disk)
     engine.create_topic("t", partitions=COUNT)
@@ -140,7 +140,7 @@ def test_what_is_being_done_can_be_seen() -> None:
 
 
 def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
-    """If one of many partitions cannot be made, none is left; once the disk works, they can be created."""
+    """If one of many partitions cannot be created, none is left. When the disk works, all can be created."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     disk.fail("sync", after=COUNT // 2, suffix="partition.metadata.tmp")
@@ -152,7 +152,7 @@ def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
 
 @pytest.mark.parametrize("failing", [0, COUNT // 2, COUNT - 1])
 def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
-    """If one of many partitions cannot be closed, the others are, and the clean marker is not written."""
+    """If one of many partitions cannot be closed, the others are closed, and no clean marker is written."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=COUNT)
@@ -167,7 +167,7 @@ def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
 
 
 def test_many_are_done_by_several_and_given_in_order() -> None:
-    """`for_each` uses threads above MAX_SEQUENTIAL_ITEMS and returns results in order."""
+    """For more than MAX_SEQUENTIAL_ITEMS items `for_each` uses threads, and returns the results in order."""
     here = threading.get_ident()
     assert {here} == set(for_each(range(MAX_SEQUENTIAL_ITEMS), lambda _: threading.get_ident()))
     assert here not in for_each(range(MAX_SEQUENTIAL_ITEMS + 1), lambda _: threading.get_ident())

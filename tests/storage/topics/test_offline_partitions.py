@@ -1,4 +1,4 @@
-"""A partition that cannot be served is offline alone, with the reason, and can be reopened."""
+"""Tests that only the partition that cannot be served is offline, with the reason, and can be reopened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.model import Offset, Timestamp
 
 
 def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
-    """Row 64: a partition with another topic's ID is offline; the others are served."""
+    """Row 64: a partition with another topic's ID is offline, and the other partitions are served."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     engine.close()
@@ -32,7 +32,7 @@ def test_partition_of_another_topic_is_offline(disk: SimulatedDisk) -> None:
 
 
 def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk) -> None:
-    """Row 32: a damaged partition is offline until reopened; its checkpoint lines stay, the close is unclean."""
+    """Row 32: a damaged partition is offline until reopened. Its checkpoint lines stay, and the close is unclean."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     for number in (0, 1):
@@ -65,7 +65,7 @@ def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk
 
 
 def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> None:
-    """After a failed flush a partition refuses writes until reopened, and then continues at its recovery point."""
+    """A partition whose flush failed refuses writes until reopened, and then continues at its recovery point."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)
@@ -94,7 +94,7 @@ def test_a_partition_that_is_opened_again_keeps_its_log_start(disk: SimulatedDis
 
 
 def test_a_log_in_whose_place_another_one_serves_writes_no_file(disk: SimulatedDisk) -> None:
-    """A replaced log's waiting background work writes nothing, as its files may belong to a new topic."""
+    """A replaced log's waiting background work writes nothing, because its files may belong to a new topic."""
     engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")
@@ -113,7 +113,7 @@ def test_a_log_in_whose_place_another_one_serves_writes_no_file(disk: SimulatedD
 
 
 def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: SimulatedDisk) -> None:
-    """A replaced log cannot be read, as its files may belong to another log; if the replacement failed, it can."""
+    """A replaced log cannot be read, as its files may be another log's. If the replacement failed, it can."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)

@@ -1,4 +1,4 @@
-"""Partitions of a large, cleanly closed data directory are opened when they are first used."""
+"""Tests that partitions of a large, cleanly closed data directory are opened when they are first used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPICS = ("a", "b")
 
 @pytest.fixture
 def disk(clock: ManualClock) -> SimulatedDisk:
-    """A cleanly closed disk with two topics of three partitions, each with one line."""
+    """A cleanly closed disk with two topics of three partitions; each partition has one line."""
     disk = SimulatedDisk()
     engine = opened(disk, clock)
     for name in TOPICS:
@@ -65,7 +65,7 @@ WHOLE = {f"{name}-{number}": [f"{name}{number}"] for name in TOPICS for number i
 
 
 def calls_in_partitions(disk: SimulatedDisk) -> set[tuple[str, str]]:
-    """Return the calls on files in the partitions' directories, with their paths."""
+    """Return the calls on files in the partitions' directories, with the files' paths."""
     paths = ((call, Path(path)) for call, path in disk.calls)
     return {(call, str(path.relative_to(DATA))) for call, path in paths if path.parent.parent == DATA}
 
@@ -76,7 +76,7 @@ def checkpoints(disk: SimulatedDisk) -> dict[str, bytes]:
 
 
 def test_one_file_a_topic_is_read_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A start reads one ID file for each topic, and a close keeps checkpoints and the clean marker."""
+    """A start reads one ID file per topic, and a close keeps checkpoints and the clean marker."""
     before = checkpoints(disk)
     disk.calls.clear()
     engine = opened(disk, clock)
@@ -97,7 +97,7 @@ def test_few_are_all_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock
 
 
 def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Only a requested partition is opened, once; records and appends survive a restart."""
+    """Only a requested partition is opened, and only once. Records and appends survive a restart."""
     engine = opened(disk, clock)
     one = engine.partition("b", 1)
     assert ["b-1"] == open_now(engine)
@@ -110,7 +110,7 @@ def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: 
 
 
 def test_what_holds_names_and_numbers_opens_nothing(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Length, membership and numbers of partitions are known without opening any."""
+    """Length, membership and numbers of partitions are known without opening any partition."""
     engine = opened(disk, clock)
     partitions = engine.topic("a").partitions()
     assert (3, True, False, [0, 1, 2]) == (
@@ -125,7 +125,7 @@ def test_what_holds_names_and_numbers_opens_nothing(disk: SimulatedDisk, clock: 
 
 
 def test_many_who_ask_at_once_get_the_same(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Concurrent requests get the same log, as two would overwrite each other."""
+    """Concurrent requests for a partition get the same log, because two logs would overwrite each other."""
     engine = opened(disk, clock)
     with ThreadPoolExecutor(8) as threads:
         asked = list(threads.map(lambda _: engine.partition("a", 0), range(64)))
@@ -133,7 +133,7 @@ def test_many_who_ask_at_once_get_the_same(disk: SimulatedDisk, clock: ManualClo
 
 
 def test_lines_of_the_others_stay_in_the_checkpoints(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Checkpoint lines of unopened partitions stay, and recovery after a kill uses them."""
+    """Checkpoint lines of unopened partitions stay, and recovery after a kill uses these lines."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 1)
     append_lines(partition, "more\n")
@@ -152,7 +152,7 @@ def test_lines_of_the_others_stay_in_the_checkpoints(disk: SimulatedDisk, clock:
 
 
 def test_what_no_checkpoint_names_is_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A partition without a checkpoint line is opened at the start, so that it gets a recovery point."""
+    """A partition without a checkpoint line is opened at the start, so that the partition gets a recovery point."""
     path = DATA / RECOVERY_POINTS
     kept = [line for line in disk.read_bytes(path).split(b"\n") if line != b"a 2 1"]
     disk.write_bytes(path, b"\n".join([kept[0], b"5", *kept[2:]]))
@@ -179,7 +179,7 @@ def test_after_an_unclean_stop_all_are_recovered_at_the_start(
 def test_a_damaged_one_is_offline_alone(
     disk: SimulatedDisk, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged partition is offline once it is requested, and the close is unclean."""
+    """A damaged partition is offline when it is requested, and then the close is unclean."""
     disk.write_bytes(DATA / "a-1" / "leader-epoch-checkpoint", b"rubbish")
     engine = opened(disk, clock)
     assert () == engine.warnings
@@ -195,7 +195,7 @@ def test_a_damaged_one_is_offline_alone(
 
 
 def test_a_directory_of_another_topic_is_refused(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """The topic ID is checked first when a partition is opened; a missing ID is written."""
+    """Opening a partition first checks its topic ID. A missing ID is written."""
     other = disk.read_bytes(DATA / "b-0" / "partition.metadata")
     own = disk.read_bytes(DATA / "a-1" / "partition.metadata")
     disk.write_bytes(DATA / "a-1" / "partition.metadata", other)
@@ -210,7 +210,7 @@ def test_a_directory_of_another_topic_is_refused(disk: SimulatedDisk, clock: Man
 def test_a_topic_that_someone_else_made_anew_is_found_at_the_start(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """If the first partition has a new ID, all are opened and the old settings are dropped."""
+    """If a topic's first partition has a new ID, all its partitions are opened and the old settings are dropped."""
     other = disk.read_bytes(DATA / "b-0" / "partition.metadata")
     for number in range(PARTITIONS):
         disk.write_bytes(DATA / f"a-{number}" / "partition.metadata", other)
@@ -222,7 +222,7 @@ def test_a_topic_that_someone_else_made_anew_is_found_at_the_start(
 def test_settings_that_were_altered_before_hold_for_what_is_opened_later(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """Altered settings also apply to partitions that are opened later."""
+    """Altered settings apply even to partitions that are opened later."""
     engine = opened(disk, clock)
     first = engine.partition("a", 0)
     engine.alter_config("a", {"max.message.bytes": "5000"})
@@ -230,7 +230,7 @@ def test_settings_that_were_altered_before_hold_for_what_is_opened_later(
 
 
 def test_topics_change_around_what_is_not_open(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Adding partitions and deleting topics works without opening the others."""
+    """Adding partitions and deleting topics works without opening the other partitions."""
     engine = opened(disk, clock)
     engine.add_partitions("a", total=5)
     engine.delete_topic("b")
@@ -243,7 +243,7 @@ def test_topics_change_around_what_is_not_open(disk: SimulatedDisk, clock: Manua
 
 
 def test_after_the_close_none_is_opened(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """After the close no partition is opened, as the directory belongs to the next owner."""
+    """After the close no partition is opened, because the directory belongs to the next owner."""
     engine = opened(disk, clock)
     topic = engine.topic("a")
     engine.close()
@@ -261,7 +261,7 @@ def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk,
 
 
 def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
-    """When a failed directory returns, all its partitions are recovered; the other directory's stay unopened."""
+    """When a failed directory returns, all its partitions are recovered. The other directory's stay unopened."""
     a, b = Path("/a"), Path("/b")
     disks = SeveralDisks({a: SimulatedDisk(), b: SimulatedDisk()})
 
@@ -296,7 +296,7 @@ def duties(engine: LogManager, clock: ManualClock, after_ms: int) -> None:
 
 
 def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A partition is opened for retention only once its first record is due."""
+    """Retention opens a partition only when the partition's first record is due."""
     engine = opened(disk, clock)
     engine.alter_config("a", {"retention.ms": str(DAY_MS)})
     for _ in range(3):
@@ -312,7 +312,7 @@ def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: Manual
 
 
 def test_a_look_is_not_taken_twice(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """An unchanged directory is listed once, and again after its topic was altered."""
+    """An unchanged directory is listed once, and again after its topic is altered."""
     engine = opened(disk, clock)
     duties(engine, clock, HOUR_MS)
     disk.calls.clear()
@@ -326,7 +326,7 @@ def test_a_look_is_not_taken_twice(disk: SimulatedDisk, clock: ManualClock) -> N
 
 
 def test_partitions_are_looked_at_a_few_at_a_time(clock: ManualClock) -> None:
-    """Each round of the duty lists at most AT_A_TIME directories, so that other duties go on."""
+    """Each round of the duty lists at most AT_A_TIME directories, so that other duties can run."""
     disk = SimulatedDisk()
     engine = opened(disk, clock)
     engine.create_topic("t", partitions=AT_A_TIME + 1)
@@ -341,7 +341,7 @@ def test_partitions_are_looked_at_a_few_at_a_time(clock: ManualClock) -> None:
 
 
 def test_a_deletion_that_waits_for_its_time_is_done(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A partition with `.deleted` files is opened, and the files are unlinked."""
+    """If a partition has `.deleted` files, it is opened and the files are unlinked."""
     left = DATA / "b-1" / "00000000000000000000.log.deleted"
     disk.write_bytes(left, b"gone")
     engine = opened(disk, clock)
@@ -351,7 +351,7 @@ def test_a_deletion_that_waits_for_its_time_is_done(disk: SimulatedDisk, clock: 
 
 
 def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
-    """Return an engine with topic s, whose second partition has several segments; both are unopened."""
+    """Return an engine with topic s of two unopened partitions, of which the second has several segments."""
     engine = opened(disk, clock)
     first, second = engine.create_topic("s", partitions=2, overrides=TINY_SEGMENTS).partitions().values()
     append_lines(first, "x\n", timestamp=clock())
@@ -363,7 +363,7 @@ def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
 
 @pytest.mark.parametrize("settings", [{"cleanup.policy": "compact"}, {"retention.bytes": "500"}])
 def test_what_has_more_than_it_should_is_opened(clock: ManualClock, settings: dict[str, str]) -> None:
-    """A partition with segments to compact or too many bytes is opened; its small neighbor is not."""
+    """A partition with segments to compact or too many bytes is opened, but its small neighbor is not."""
     engine = several_segments(SimulatedDisk(), clock)
     duties(engine, clock, HOUR_MS)
     assert [] == open_now(engine)
@@ -394,7 +394,7 @@ def test_maintenance_that_a_person_asks_for_opens_all(disk: SimulatedDisk, clock
 
 
 def test_what_is_open_has_its_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Open partitions have their duties beside unopened ones."""
+    """Open partitions have their duties while other partitions are unopened."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 0)
     append_lines(partition, "more\n", timestamp=clock())

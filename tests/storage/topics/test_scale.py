@@ -1,4 +1,4 @@
-"""Many partitions under the usual limit of descriptors, and the owner of a directory."""
+"""Tests of many partitions under the usual limit of descriptors, and of the owner of a directory."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def open_descriptors() -> int:
 def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand partitions are written, read, closed and opened again below the usual limit of descriptors.
 
-    Syncs are skipped, as thousands would take a slow disk a minute. Descriptors that other tests left open do not
-    count.
+    Syncs are skipped, because thousands of syncs would take a slow disk a minute. Descriptors that other tests left
+    open do not count.
     """
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr("topicfs.storage.disk.native._SYNC", lambda _: None)
@@ -62,7 +62,7 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
 def test_a_look_beside_the_owner_reads_no_preallocated_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read-only opening maps no preallocated index; a thousand of 10 MB took a minute."""
+    """A read-only opening maps no preallocated index, because a thousand indexes of 10 MB took a minute."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t", partitions=3)
     for partition in engine.topic("t").partitions().values():
@@ -81,7 +81,7 @@ def test_a_look_beside_the_owner_reads_no_preallocated_index(
 
 
 def test_directory_has_one_owner(tmp_path: Path) -> None:
-    """A second engine gets the owner's process ID in the error, and does not remove the lock."""
+    """The error for a second engine has the owner's process ID, and the lock stays."""
     engine = open_engine(tmp_path / "data")
     for _ in range(2):
         with pytest.raises(DirectoryLockedError, match=f"process {os.getpid()}"):
@@ -96,7 +96,7 @@ def test_directory_has_one_owner(tmp_path: Path) -> None:
 
 
 def test_failed_opening_gives_the_lock_back(tmp_path: Path) -> None:
-    """After a failed opening the lock is free; a foreign directory gets no lock file."""
+    """After a failed opening the lock is free. A foreign directory gets no lock file."""
     open_engine(tmp_path / "data").close()
     (tmp_path / "data" / "topicfs.topics").write_text("rubbish")
     with pytest.raises(Exception, match=r"topicfs\.topics"):

@@ -1,4 +1,4 @@
-"""A broker's topics opened for writing get the settings of its metadata log."""
+"""Tests that a broker's topics opened for writing get the settings in its metadata log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def metadata(topic_id: str, settings: Mapping[str, str]) -> bytes:
 
 
 def overrides(disk: SimulatedDisk, *, max_opened_at_start: int = 1000, **changes: str) -> dict[str, str]:
-    """Return the topic's overrides in a writing engine, then apply `changes`."""
+    """Open the disk for writing and apply `changes`; return the overrides that the topic had before."""
     with closing(
         open_engine([ONE, OTHER], machine=Machine(files=disk), max_opened_at_start=max_opened_at_start)
     ) as engine:
@@ -52,7 +52,7 @@ def overrides(disk: SimulatedDisk, *, max_opened_at_start: int = 1000, **changes
 
 @pytest.fixture
 def disk() -> SimulatedDisk:
-    """Two directories as a broker leaves them, one with the metadata log, without topicfs's settings."""
+    """Two directories as a broker leaves them; one has the metadata log, neither has settings of topicfs."""
     disk = SimulatedDisk()
     with closing(open_engine([ONE, OTHER], machine=Machine(files=disk))) as engine:
         engine.create_topic("orders", partitions=2)
@@ -68,7 +68,7 @@ def topic_id(disk: SimulatedDisk) -> str:
 
 
 def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk) -> None:
-    """The cluster's settings are added to a new topic's defaults, so that a broker can open its indexes again."""
+    """A new topic gets the cluster's settings in addition to its defaults, so that a broker can open its indexes."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.index.bytes": "800"}))
     assert {**KEPT, "segment.index.bytes": "800"} == overrides(disk)
     with closing(open_engine([ONE, OTHER], machine=Machine(files=disk))) as engine:
@@ -77,7 +77,7 @@ def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk)
 
 @pytest.mark.parametrize("max_opened_at_start", [0, 1000])
 def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_opened_at_start: int) -> None:
-    """Settings that the cluster changed or removed are followed at the next start, even with unopened partitions."""
+    """A start follows settings that the cluster changed or removed, even for unopened partitions."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000", "retention.ms": "5"}))
     assert {"segment.ms": "1000", "retention.ms": "5"} == overrides(disk)
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "2000"}))
@@ -87,7 +87,7 @@ def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_op
 
 
 def test_what_was_set_here_stays_until_the_cluster_changes_the_topic(disk: SimulatedDisk) -> None:
-    """Settings made with topicfs stay until the cluster changes the topic."""
+    """Settings that were made with topicfs stay until the cluster changes the topic."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000"}))
     overrides(disk, segment_ms="3000", max_message_bytes="7000")
     ours = {**KEPT, "segment.ms": "3000", "max.message.bytes": "7000"}
@@ -103,7 +103,7 @@ def test_settings_of_another_topic_of_that_name_are_left(disk: SimulatedDisk) ->
 
 
 def test_a_metadata_log_that_cannot_be_read_is_an_error(disk: SimulatedDisk) -> None:
-    """With an unreadable metadata log only a read-only engine opens the directories."""
+    """If the metadata log cannot be read, only a read-only engine opens the directories."""
     disk.write_bytes(LOG, bytes(batch(b"\xff" * 8)))
     before = disk.tree()
     with pytest.raises(CorruptionError, match="a metadata record that cannot be read"):

@@ -1,4 +1,4 @@
-"""A topic's id is on disk before its first record."""
+"""Tests that a topic's id is on disk before the topic's first record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ METADATA = DATA / "t-0" / "partition.metadata"
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_record_that_survives_has_its_topics_id(seed: int) -> None:
-    """Row 64: after a crash a new topic's record always has the topic's ID."""
+    """Row 64: if a record of a new topic survives a crash, the topic's ID survives as well."""
     disk = SimulatedDisk(seed=seed)
     engine = engine_on(disk)
     partition = engine.create_topic("t").partitions()[0]

@@ -1,4 +1,4 @@
-"""What happens to a client's batches before they enter a log (LogValidatorTest)."""
+"""Tests of how a client's batches are checked and changed before they enter a log (LogValidatorTest)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def records(*times, key=b"k"):
 
 
 def appended(batch, origin=Origin.CLIENT, **settings):
-    """Append `batch` to a new log and return the header and the records that the log then holds."""
+    """Append `batch` to a new log; return the stored header and records."""
     log = LogOnDisk(**settings).log
     log.append(batch, origin=origin)
     data = log.read(Offset(0), max_bytes=10_000).data
@@ -38,7 +38,7 @@ def appended(batch, origin=Origin.CLIENT, **settings):
     [(2, 3, True), (0, 3, False), (15, 3, False), (-3, 3, False), (5, 6, False), (1, 2, False)],
 )
 def test_counts_and_offsets_must_agree(delta, count, taken):
-    """Row 122: a batch whose count, last offset delta and records disagree is refused."""
+    """Row 122: a batch is refused if its count, its last offset delta and its records disagree."""
     batch = encode(records(NOW, NOW, NOW))
     struct.pack_into(">i", batch, 23, delta)
     struct.pack_into(">i", batch, 57, count)
@@ -51,13 +51,13 @@ def test_counts_and_offsets_must_agree(delta, count, taken):
 
 
 def test_a_batch_without_records_is_refused():
-    """Row 128: a client's batch without records is refused; only compaction leaves such batches."""
+    """Row 128: a client's batch without records is refused, because only compaction leaves such batches."""
     with pytest.raises(InvalidRecordError):
         appended(encode([], base_offset=0, last_offset=0, max_timestamp=NOW))
 
 
 def test_a_batch_that_counts_no_records_is_refused():
-    """A count of 0 with a delta of -1 is refused: the next batch would get the same offset."""
+    """A count of 0 with a delta of -1 is refused, because the next batch would get the same offset."""
     batch = encode(records(NOW))[:61]
     struct.pack_into(">i", batch, 8, 61 - 12)
     struct.pack_into(">i", batch, 23, -1)
@@ -69,7 +69,7 @@ def test_a_batch_that_counts_no_records_is_refused():
 
 @pytest.mark.parametrize("declared", [5, NOW - 7, NOW + 9])
 def test_a_batch_is_found_by_the_times_of_its_records(declared):
-    """A wrong largest timestamp in a header is corrected from the records, in the log and in its segment."""
+    """A wrong largest timestamp in a header is corrected from the records, both in the log and for its segment."""
     batch = encode(records(NOW, NOW + 2))
     set_max_timestamp(batch, 0, Timestamp(declared), TimestampType.CREATE_TIME)
     on_disk = LogOnDisk()
@@ -111,7 +111,7 @@ def test_another_level_causes_none():
 
 
 def test_the_size_is_checked_again_after_recompression():
-    """A batch that fits compressed may be too large for an uncompressed topic."""
+    """A batch that fits when it is compressed may be too large for an uncompressed topic."""
     big = [Record(Offset(0), Timestamp(NOW), None, b"a" * 5000)]
     batch = encode(big, BatchStamp(codec=Codec.GZIP))
     assert 1 == len(appended(bytearray(batch), max_message_bytes=1000)[1])
@@ -144,7 +144,7 @@ def test_append_time_is_stamped_in_place(codec):
 
 
 def test_append_time_with_recompression():
-    """Row 126: recompression also stamps the append time."""
+    """Row 126: recompression sets the append time as well."""
     header, read = appended(
         encode(records(5, 6)),
         message_timestamp_type=TimestampType.LOG_APPEND_TIME,
@@ -155,7 +155,7 @@ def test_append_time_with_recompression():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_records_too_old_or_too_new_refuse_the_batch(codec):
-    """Row 127: the error names all records at fault; times are checked before keys."""
+    """Row 127: the error names all wrong records, and times are checked before keys."""
     settings = {
         "message_timestamp_before_max_ms": 1000,
         "message_timestamp_after_max_ms": 1000,
@@ -170,7 +170,7 @@ def test_records_too_old_or_too_new_refuse_the_batch(codec):
 
 
 def test_an_hour_ahead_is_the_default_limit():
-    """By default a record may be at most an hour in the future, and of any age."""
+    """By default a record may be at most an hour in the future, and have any age."""
     with pytest.raises(InvalidTimestampError, match=r"after\.max\.ms=3600000"):
         appended(encode(records(NOW + 3_600_001)))
     assert 2 == len(appended(encode(records(0, NOW + 3_600_000)))[1])
@@ -186,7 +186,7 @@ def test_compacted_topics_want_a_key_of_every_record(codec):
 
 
 def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
-    """The largest timestamp and the checksum are computed again from the records."""
+    """A wrong largest timestamp is replaced, computed from the records, and so is the checksum."""
     batch = encode(records(NOW, NOW + 7))
     struct.pack_into(">q", batch, 35, 12345)
     seal(batch, 0, len(batch))
@@ -201,7 +201,7 @@ def test_markers_of_coordinators_are_never_compressed():
 
 
 def test_records_that_do_not_parse_refuse_the_batch():
-    """Malformed records under a right checksum are refused."""
+    """Malformed records are refused even if the checksum is valid."""
     batch = encode(records(NOW))
     batch[61] = 1
     seal(batch, 0, len(batch))
@@ -210,7 +210,7 @@ def test_records_that_do_not_parse_refuse_the_batch():
 
 
 def test_batches_made_here_are_believed():
-    """Batches that the mount encoded are not decoded again; the limit on future timestamps still holds."""
+    """Batches that the mount encoded are not decoded again, but the limit on future timestamps applies to them."""
     log = LogOnDisk().log
     log.append(encode(records(NOW)), encoded_here=True)
     with pytest.raises(InvalidTimestampError):
