@@ -19,13 +19,13 @@ from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.storage.errors import StorageError
 
 SHARED = {"kafka.group.id": "readers"}
-"""Lets the connector keep its consumers from one query to the next; `format("topicfs")` ignores it."""
+"""An option with which the connector keeps its consumers for the next query; topicfs ignores the option."""
 IMPATIENT = {
     "kafkaConsumer.pollTimeoutMs": "1500",
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
 }
-"""Makes the connector give up soon; only for queries that must fail, because a busy machine could make others fail."""
+"""Options that make the connector give up soon, for queries that must fail: others could fail on a busy machine."""
 
 OFFSETS_ALONE = pa.schema([pa.field("offset", pa.int64())])
 

@@ -1,4 +1,4 @@
-"""A streaming query in its own driver, and optionally a mount's daemon; tests kill them and check the topic."""
+"""A streaming query in its own driver, with or without a mount's daemon; tests kill both and check the topic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINES = 200
 AHEAD = 3
 """Number of input files beyond the committed ones, so that the query always has input."""
 DEADLINE_SECONDS = 600
-"""Time limit, in seconds, for steps that take seconds on an idle machine."""
+"""Time limit for a step in seconds. On an idle machine a step takes only seconds."""
 
 
 class Moment(Enum):
@@ -53,7 +53,7 @@ KINDS = {
 
 
 class KilledQuery:
-    """The driver of a streaming query, and optionally a mount's daemon: both are killed and started again."""
+    """The driver of a streaming query and, if there is one, a mount's daemon; tests kill and restart both."""
 
     def __init__(self, folder: Path, directories: Sequence[Path]) -> None:
         """Make the folder; `directories` are the data directories with the topics."""

@@ -102,7 +102,7 @@ def test_windows_may_overlap_and_records_be_left_out(spark, data):
 
 
 def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data, tmp_path, caplog):
-    """A window is written once a later record passes its end and delay, or by `close`; late records are dropped."""
+    """A window is written when a later record passes its end and delay, or by `close`. Late records are dropped."""
     options = {"group": "key", "delay": "1 minute", "checkpoint": str(tmp_path / "progress")}
     over = [(0, b"a", 2), (0, b"b", 1), (5, None, 1)]
     assert [("orders", "counts", 3)] == aggregate(spark, data, **options)

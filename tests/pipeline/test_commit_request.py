@@ -32,7 +32,7 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 ONCE = WriteId("0d9ec173")
 TIMEOUT_SECONDS = 250
-"""Time limit, in seconds, for steps that take a moment on an idle machine."""
+"""Time limit for a step in seconds. On an idle machine a step takes only a moment."""
 OWNER = """
 import fcntl, sys, time
 from pathlib import Path

@@ -32,7 +32,7 @@ NEW_YEAR = 1_767_225_600
 
 
 class Sinks(NamedTuple):
-    """The same topics in a broker and in a directory."""
+    """A broker and a directory with the same topics."""
 
     spark: Any
     where: dict[str, dict[str, str]]

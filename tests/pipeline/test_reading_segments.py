@@ -164,7 +164,7 @@ def test_a_large_partition_makes_several_tasks(monkeypatch):
 
 
 def test_only_what_is_asked_for():
-    """A projection has the requested columns, in the requested order."""
+    """A projection returns the requested columns, in the requested order."""
     schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
     table, _ = read(options_of(BROKER / "log-dirs", "codecs"), schema)
     assert schema == table.schema

@@ -178,7 +178,7 @@ def test_a_schema_has_bounds():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_bytes_are_a_value_or_refused(seed):
-    """A message with random changed bytes is refused or shown as JSON; no other exception is raised."""
+    """A message with random changed bytes is refused or shown as JSON. No other exception is raised."""
     chance = random.Random(seed)
     schema = record(
         a="long", b=["null", "string"], c={"type": "array", "items": {"type": "map", "values": "double"}},

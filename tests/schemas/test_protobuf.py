@@ -127,7 +127,7 @@ def test_messages_within_messages_have_a_bound():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_bytes_are_a_message_or_refused(codec, seed):
-    """A message with random changed bytes is refused or shown as JSON; no other exception is raised."""
+    """A message with random changed bytes is refused or shown as JSON. No other exception is raised."""
     chance = random.Random(seed)
     for _ in range(1000):
         message = bytearray(b"\x00" + MESSAGE)

@@ -337,7 +337,7 @@ def test_scan_refuses_bounds_outside_the_buffer(start, end):
 
 
 def test_headers_index_like_a_sequence():
-    """Negative indexes count from the end; indexes out of range raise IndexError."""
+    """Negative indexes count from the end. Indexes out of range raise IndexError."""
     batches = scan(GOLDEN * 2)
 
     assert batches[1] == batches[-1]
@@ -458,7 +458,7 @@ def test_the_end_of_batches_is_found_without_reading_them_all():
 
 
 def test_the_batch_of_an_offset_is_found_by_headers_alone():
-    """`find_offset` needs only headers; it stops at a bad header or at the end of the data."""
+    """`find_offset` needs only headers, and stops at a bad header or at the end of the data."""
     batches = [bytes(encode([Record(offset, 0, None, b"v" * 99)])) for offset in (3, 5, 9)]
     size, data = len(batches[0]), b"".join(batches)
     impossible = b"\xff" + batches[1][1:]

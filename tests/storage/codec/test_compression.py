@@ -162,7 +162,7 @@ def test_lz4_is_written_with_kafkas_frame_header():
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_a_bomb_is_stopped_at_the_limit(codec):
-    """A small input that inflates beyond the limit is refused; content of exactly the limit is accepted."""
+    """A small input that inflates beyond the limit is refused. Content of exactly the limit is accepted."""
     bomb = deflate(codec, bytes(1_000_000))
 
     with pytest.raises(CorruptBatchError, match=r"1000 bytes|too long"):

@@ -35,7 +35,7 @@ def records_of(data):
 
 @pytest.mark.parametrize(("data", "timestamp"), [(V1, 1), (V0, -1)])
 def test_golden_entries(data, timestamp):
-    """The golden entries have offset 10, key k and value v; v0 has no time."""
+    """The golden entries have offset 10, key k and value v. The v0 entry has no time."""
     assert [Record(10, timestamp, b"k", b"v")] == records_of(data)
 
 

@@ -291,7 +291,7 @@ def test_columns_index_and_find():
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
 def test_any_buffer_is_decoded(kind):
-    """Bytes, bytearrays and views, also of signed bytes, are decoded."""
+    """Bytes, bytearrays and views, even views of signed bytes, are decoded."""
     records = [Record(0, 1, b"\xff", b"\x80", (Header(b"\xfe", b"\xff"),))]
 
     assert records == list(decode(kind(bytes(encode(records))))[0])
@@ -361,7 +361,7 @@ def test_any_bytes_for_records_stay_inside(records):
 
 @given(st.binary(max_size=300))
 def test_any_bytes_at_all_stay_inside(data):
-    """Random bytes, also with a valid magic, never make a reader leave the buffer."""
+    """Random bytes, even with a valid magic, never make a reader leave the buffer."""
     mutable = bytearray(data)
     if len(mutable) > 16:
         mutable[16] = 2

@@ -22,7 +22,7 @@ def put_at(log: CompactedLog, offset: int, key: bytes, value: bytes | None = b"v
 
 
 def test_deleted_keys_go_with_their_older_records():
-    """Row 103: deleted keys are removed with their older records, and in the end their tombstones."""
+    """Row 103: the older records of deleted keys are removed, and in the end the keys' tombstones."""
     log = CompactedLog(delete_retention_ms=0)
     for number in range(10):
         log.put((b"%d" % number, b"v"))
@@ -173,7 +173,7 @@ STEPS = {
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
 @pytest.mark.parametrize("step", STEPS.values(), ids=[step.replace(" ", "-") for step in STEPS])
 def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
-    """Row 115: after a crash the log has the offsets from before or after the pass; a second pass completes it."""
+    """Row 115: after a crash the log has the offsets from before or after the pass. A second pass completes it."""
     disk = CrashingDisk()
     log = CompactedLog(disk=disk)
     log.fill(keys=2, rounds=5)

@@ -96,7 +96,7 @@ def cases(which: str) -> list[tuple[Row, str]]:
 
 
 def test_the_table_is_whole() -> None:
-    """The settings are those of Kafka's table, in its order."""
+    """topicfs has the settings of Kafka's table, in the same order."""
     assert [row.name for row in TABLE] == list(SETTINGS)
 
 

@@ -25,7 +25,7 @@ def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) ->
 
 
 def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
-    """Records, places and settings survive; each directory has its own marker and checkpoints."""
+    """Records, places and settings survive a restart. Each directory has its own marker and checkpoints."""
     engine = filled(disks)
     before = places(engine)
     engine.close()

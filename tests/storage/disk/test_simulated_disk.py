@@ -43,7 +43,7 @@ def test_an_unsynced_name_may_be_lost():
 
 
 def test_a_crash_that_keeps_nothing_keeps_no_unsynced_name():
-    """With `keep=0` unsynced names vanish, and renamed and removed files are back."""
+    """With `keep=0` a crash removes unsynced names, and undoes renames and removals of files."""
     kept, renamed, removed = Path("/kept"), Path("/renamed"), Path("/removed")
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
@@ -61,7 +61,7 @@ def test_a_crash_that_keeps_nothing_keeps_no_unsynced_name():
 
 
 def test_a_crash_that_keeps_everything_keeps_every_name():
-    """With `keep=1` all changes of names survive, as after a kill."""
+    """With `keep=1` all changes of names survive a crash, as they survive a kill."""
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
         disk.write_bytes(Path("/old"), b"old")

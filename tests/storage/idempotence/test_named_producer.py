@@ -23,7 +23,7 @@ DATA = Path("/data")
 
 
 class Lines:
-    """Encodes lines as values, round-robin over the partitions."""
+    """Encodes each line as a value, round-robin over the partitions."""
 
     def encode(self, lines, partition):
         return encode_lines(lines, timestamp=partition.clock.now, max_batch_bytes=300)

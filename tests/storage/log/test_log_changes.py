@@ -358,7 +358,7 @@ def test_indexes_get_their_full_size_with_the_first_entry_after_a_clean_start():
 
 @pytest.mark.parametrize("end", ["append", "roll", "delete"])
 def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
-    """If anything was changed after a clean start, the close syncs it."""
+    """The close syncs whatever was changed after a clean start."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(sized_batch(100, timestamp=1))
     if end == "roll":

@@ -81,7 +81,7 @@ def test_an_unknown_producer_may_begin_anywhere():
 
 
 def test_a_producer_without_sequences_is_refused():
-    """Row 128: a client's batch with a producer ID needs sequences."""
+    """Row 128: a client's batch that has a producer ID but no sequence is refused."""
     with pytest.raises(InvalidRecordError, match="numbers its records from 0"):
         LogOnDisk().log.append(produced(sequence=-1))
 

@@ -12,7 +12,7 @@ from topicfs.storage.model import TimestampType
 
 
 def test_timestamps_too_far_from_now():
-    """A batch beyond either limit is refused; a batch without timestamps is accepted."""
+    """A batch beyond either limit is refused. A batch without timestamps is accepted."""
     on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     now = on_disk.clock.now
     on_disk.log.append(batch(b"a", timestamp=now - 1000))

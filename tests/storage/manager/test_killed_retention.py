@@ -121,7 +121,7 @@ class Case:
     overrides: dict[str, str]
     prepare: Callable[[Topic], None]
     start: int
-    """The log start after the round."""
+    """The log start after a round of retention."""
 
     def topic(self, seed: int) -> Topic:
         topic = Topic(seed, self.overrides)

@@ -45,7 +45,7 @@ class Topic:
         return self.engine.partition("orders", 0)
 
     def append(self) -> None:
-        """Append one record with the clock's time."""
+        """Append one record whose timestamp is the clock's time."""
         self.clock.advance(1000)
         value = f"record {len(self.written)}"
         self.written.append((self.clock.now, value))
