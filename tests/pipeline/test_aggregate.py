@@ -134,7 +134,7 @@ def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data,
     ],
 )
 def test_bad_options_are_told(spark, data, options, reason):
-    """An invalid option is an error of the job or of Spark, and then nothing is written."""
+    """An invalid option raises an error of the job or of Spark, and nothing is written."""
     from pyspark.errors import PySparkException
 
     from topicfs.pipeline.errors import InvalidOptionError

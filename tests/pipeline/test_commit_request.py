@@ -258,7 +258,7 @@ def test_a_withdrawal_that_comes_after_the_claim_is_none(data, owner, monkeypatc
 
 
 def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch):
-    """A claimed write is an error if this process owns the directory and fails, as nobody else could complete it."""
+    """A job fails if its process owns the directory and cannot append a claimed write, as nobody else could."""
     file = staged(data)
     area = staging_area([data])
     area.submit(ONCE, [file])
@@ -346,7 +346,7 @@ def test_another_topic_of_the_targets_name_is_an_error(data):
 
 
 def test_a_micro_batch_behind_the_last_one_is_an_error(data):
-    """A micro-batch before the last committed one is an error, because its rows may already be in the topic."""
+    """A micro-batch before the last committed one fails, because its rows may already be in the topic."""
     for batch in (0, 1):
         commit(data, WriteId("query", batch))
     said = "micro-batch 0 of query query is repeated with 2 records, but micro-batch 1 is committed"
@@ -358,7 +358,7 @@ def test_a_micro_batch_behind_the_last_one_is_an_error(data):
 
 @pytest.mark.parametrize("text", ["x\ny\nz\n", "a\nx\n", "a\na\n"])
 def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
-    """The last micro-batch with other rows is an error, even if it has as many rows as were committed."""
+    """The last micro-batch fails if it has other rows, even if it has as many rows as were committed."""
     commit(data, WriteId("query", 0))
     said = (
         rf"is repeated with other rows \({len(text) // 2} records; committed: 2 records\): .*new checkpoint"

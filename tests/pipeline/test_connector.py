@@ -78,7 +78,7 @@ def test_a_fetch_that_fails_leaves_nothing(tmp_path, cache, script, said):
 
 
 def test_a_fetch_that_takes_too_long_is_given_up(tmp_path, cache, monkeypatch):
-    """A fetch that takes too long is an error, so that the command does not seem to hang."""
+    """A fetch that takes too long fails, so that the command does not seem to hang."""
     install_maven(tmp_path, "exec sleep 60")
     monkeypatch.setattr(maven, "DOWNLOAD_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(JarsMissingError, match="did not fetch the jars of spark-kafka in 0.2 s"):
@@ -169,7 +169,7 @@ def test_a_connector_among_sparks_own_jars_is_enough(home):
 
 
 def test_settings_that_cannot_be_joined_are_told(home):
-    """PYSPARK_SUBMIT_ARGS with jars but no connector is an error, and so is a line that a shell cannot parse."""
+    """PYSPARK_SUBMIT_ARGS is refused with jars but no connector, and if a shell cannot parse it."""
     with pytest.raises(PipelineError, match=f"add its jars there: {home.fetched}"):
         home.settings(PYSPARK_SUBMIT_ARGS="--jars /a.jar pyspark-shell")
     with pytest.raises(PipelineError, match="PYSPARK_SUBMIT_ARGS: No closing quotation"):

@@ -92,7 +92,7 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
 
 @pytest.mark.parametrize(("topics", "kind"), [("nosuch", "parquet"), ("orders", "iceberg")])
 def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monkeypatch, topics, kind):
-    """An unknown topic or a missing package is an error that is raised before the archive's directory is made."""
+    """An unknown topic or a missing package raises an error before the archive's directory is made."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.storage.errors import StorageError
 

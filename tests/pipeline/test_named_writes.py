@@ -1,4 +1,4 @@
-"""Tests that a write named by application and version happens once, and that a forgotten query is an error."""
+"""Tests that a write named by application and version happens once, and that a forgotten query raises an error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_topic_has_versions_of_its_own(data):
 
 
 def test_the_last_version_with_other_rows_is_an_error(data):
-    """The last version with other rows is an error. The rows of earlier versions are no longer known."""
+    """The last version fails if it has other rows. The rows of earlier versions are no longer known."""
     write(data, 5, "a")
     said = rf"version 5 of application {APPLICATION} is repeated with other rows .* write them under another txnAppId"
     with pytest.raises(CommittedBeforeError, match=said) as caught:
@@ -135,7 +135,7 @@ def test_jobs_that_write_the_same_versions_at_once_write_each_once(data, same):
 
 
 def test_a_version_without_a_row_is_a_version(data):
-    """A version without rows is recorded: repeating it with rows is an error, and earlier versions append nothing."""
+    """A version without rows is recorded: repeating it with rows fails, and earlier versions append nothing."""
     write(data, 5, "")
     write(data, 5, "")
     write(data, 4, "a")
@@ -152,7 +152,7 @@ def forget(data):
 
 
 def test_a_query_that_may_have_been_forgotten_is_told(data):
-    """A query that may be forgotten is an error, as its micro-batch may be in the topic. An application is not."""
+    """A query that may be forgotten fails, as its micro-batch may be in the topic. An application does not fail."""
     forget(data)
     with pytest.raises(
         CommittedBeforeError, match="micro-batch 3 of query .* has committed nothing here for a year"

@@ -124,7 +124,7 @@ def test_a_record_that_no_batch_takes_is_named():
 
 @pytest.mark.parametrize("batches", [([row(5), row(5)],), ([row(5)], [row(5)]), ([row(5), row(4)],)])
 def test_offsets_ascend(batches):
-    """A repeated offset is an error, even if the two rows are in different Arrow batches."""
+    """A repeated offset raises an error, even if the two rows are in different Arrow batches."""
     with pytest.raises(InvalidRecordError, match="orders-0: offset [45] occurs twice"):
         encode(*batches)
 

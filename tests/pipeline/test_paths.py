@@ -36,7 +36,7 @@ def test_a_uri_may_be_escaped(tmp_path):
     "path", ["hdfs://name/topics", "s3a://bucket/topics", "file://elsewhere/topics", "dbfs:/x"]
 )
 def test_places_of_other_kinds_are_told(path):
-    """A place of another kind is a one-line error that says what a path may name."""
+    """A place of another kind gives a one-line error that says what a path may name."""
     with pytest.raises(
         PipelineError, match=f"^{path}: not a directory of this machine; path names local data directories"
     ):
@@ -87,6 +87,6 @@ def test_names_of_a_table_are_absolute_and_never_the_working_directory(tmp_path,
 
 @pytest.mark.parametrize("text", ["", " ", ","])
 def test_an_empty_path_is_not_the_working_directory(text):
-    """An empty path is an error, because it names no directory."""
+    """An empty path is refused, because it names no directory."""
     with pytest.raises(PipelineError, match="the option path names no data directory"):
         data_directories(text)

@@ -126,7 +126,7 @@ def test_frames_may_stand_in_headers(spark, data):
 
 
 def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
-    """A missing library is an error in the driver, before any task runs."""
+    """If a library is missing, the query fails in the driver, before any task runs."""
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(MissingLibraryError, match="fastavro"):
         pipeline.from_topicfs_avro("value", str(data))

@@ -1,4 +1,4 @@
-"""Tests that an unreachable cluster is an immediate error."""
+"""Tests that an unreachable cluster gives an error immediately."""
 
 from __future__ import annotations
 

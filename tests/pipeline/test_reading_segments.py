@@ -192,7 +192,7 @@ def test_narrowing_skips(tmp_path):
 
 
 def test_offsets_that_are_not_there(tmp_path):
-    """An offset outside of the log is an error with the bounds. failOnDataLoss=false reads existing records."""
+    """An offset outside of the log gives an error with the bounds. failOnDataLoss=false reads existing records."""
     make_topic(tmp_path, "a\nb\n")
     given = {"endingOffsets": '{"orders":{"0":9}}'}
     with pytest.raises(DataLossError, match="orders-0: ending offset 9 is beyond 2"):
@@ -245,7 +245,7 @@ def test_large_records_make_small_batches(tmp_path):
 
 
 def test_what_no_column_can_hold():
-    """A time that Spark cannot represent becomes the nearest one. An invalid range is an error."""
+    """A time that Spark cannot represent becomes the nearest one. An invalid range raises an error."""
     max_ms = (2**63 - 1) // 1000
     for time, shown in ((2**62, max_ms), (max_ms + 1, max_ms), (max_ms, max_ms), (-(2**63), -max_ms)):
         (columns,) = decode(encode([Record(Offset(0), Timestamp(time), None, b"")]))
@@ -275,7 +275,7 @@ def damage(path):
 
 
 def test_a_corrupt_batch(tmp_path, caplog):
-    """A corrupt batch is an error with its file and position, or is skipped with a warning."""
+    """A corrupt batch gives an error with its file and position, or is skipped with a warning."""
     log = damage(make_topic(tmp_path, "a\n", "ruined\n", "c\n"))
     with pytest.raises(CorruptionError) as caught:
         read(options_of(tmp_path))
@@ -320,7 +320,7 @@ def test_replicas_are_read_once(tmp_path):
 
 
 def test_segments_that_go_away_while_reading(tmp_path):
-    """Records that retention removed during a read are an error or are skipped. All other records are found again."""
+    """A read fails if retention removed its records, or skips them. All other records are found again."""
     engine = open_engine(tmp_path)
     topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
     for number in range(6):

@@ -131,7 +131,7 @@ def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
 
 
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
-    """An unknown topic, or a page in a missing directory, is an error, and leaves the old page unchanged."""
+    """An unknown topic, or a page in a missing directory, raises an error and leaves the old page unchanged."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     output = tmp_path / "report.html"

@@ -277,7 +277,7 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
     ],
 )
 def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch):
-    """Invalid options are an error before anything is created or staged."""
+    """Invalid options raise an error before anything is created or staged."""
     from topicfs.pipeline.jobs.restore import restore as module
     from topicfs.storage.errors import StorageError
 

@@ -40,7 +40,7 @@ def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, 
     ids=["offsets given", "nothing in front"],
 )
 def test_what_cannot_stand_together_is_told(bounds, reason):
-    """A conflict is an error with a remedy, and is raised before anything is changed."""
+    """A conflict raises an error with a remedy before anything is changed."""
     with pytest.raises(plan.ConflictError, match=reason) as caught:
         plan.plan_partition(ORDERS, EXTENT, bounds)
     assert "restore into another topic" in str(caught.value)

@@ -52,7 +52,7 @@ def test_options_in_any_case(tmp_path):
     ],
 )
 def test_bad_options_are_told(tmp_path, given, said):
-    """An invalid option is a one-line error, before anything is written."""
+    """An invalid option gives a one-line error before anything is written."""
     if "path" not in given and given:
         given = {**given, "path": str(tmp_path)}
     with pytest.raises(PipelineError, match=said) as caught:

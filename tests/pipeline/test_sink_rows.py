@@ -26,7 +26,7 @@ UTC = dt.UTC
 
 
 def arrow():
-    """Import pyarrow, or skip the test if the extra is not installed."""
+    """Import pyarrow, which only installations with the extra have."""
     import pyarrow as pa
 
     return pa
@@ -164,7 +164,7 @@ def test_no_rows_are_no_batches():
     ],
 )
 def test_rows_that_cannot_be_written_are_told(columns, topic, error, said):
-    """A row with an invalid topic, partition or time, or of too many bytes, is an error."""
+    """A row with an invalid topic, partition or time, or of too many bytes, raises an error."""
     pa = arrow()
     kinds = {
         "value": pa.string(),

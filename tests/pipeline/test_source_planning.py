@@ -167,7 +167,7 @@ def test_ends_become_offsets():
 
 
 def test_beginning_after_the_last_record_is_an_error():
-    """A starting time after the last record is an error, unless the strategy is latest."""
+    """A starting time after the last record raises an error, unless the strategy is latest."""
     with pytest.raises(PipelineError, match="startingOffsetsByTimestampStrategy=latest"):
         offsets_at(AtTimestamp(10**9), [A], Ends(), option="startingOffsets", latest_after_last_record=False)
 
@@ -208,7 +208,7 @@ def test_a_pattern_finds_parts_of_names():
 
 
 def test_a_range_that_ends_before_it_begins():
-    """A range that ends before it begins is an error, even with failOnDataLoss=false."""
+    """A range that ends before it begins raises an error, even with failOnDataLoss=false."""
     assert OffsetRange(A, 5, 5) == in_order(A, 5, 5)
     with pytest.raises(PipelineError, match="orders-0: it would begin at 6, after its end, 5"):
         in_order(A, 6, 5)
@@ -222,7 +222,7 @@ def test_a_range_at_the_end_is_there():
 
 @pytest.mark.parametrize(("start", "end"), [(5, 15), (21, 22), (15, 30)])
 def test_ranges_that_are_not_there(start, end):
-    """A range outside of the log is an error by default. failOnDataLoss=false cuts the range to the log."""
+    """A range outside of the log raises an error by default. failOnDataLoss=false cuts the range to the log."""
     with pytest.raises(DataLossError, match="failOnDataLoss=false"):
         within(A, start, end, earliest=10, latest=20)
     low, high = clamp(start, end, earliest=10, latest=20)

@@ -104,7 +104,7 @@ LATE = '{"orders":{"0":7}}'
     ],
 )
 def test_an_offset_that_is_not_there(spark, folder, read, changed, line):
-    """A missing offset is an error with a remedy. failOnDataLoss=false reads the existing records."""
+    """A missing offset gives an error with a remedy. failOnDataLoss=false reads the existing records."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
     assert told(caught.value, "TOPICFS_DATA_LOSS") == f"{line}; failOnDataLoss=false reads what exists"
@@ -141,7 +141,7 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
     ],
 )
 def test_a_write_that_cannot_be(spark, folder, changed, condition, line):
-    """An invalid write is an error before any task runs."""
+    """An invalid write fails before any task runs."""
     given = {"path": "data", "topic": "orders"} | changed
     given["path"] = str(folder / given["path"])
     rows = spark.range(1).selectExpr("'v' AS value")

@@ -117,7 +117,7 @@ def test_what_the_topic_refuses_is_refused_whole(spark, data):
 
 
 def test_a_write_without_a_topic_is_told_in_the_driver(spark, data):
-    """A write without a topic is an error in the driver, before any task runs."""
+    """A write without a topic fails in the driver, before any task runs."""
     with pytest.raises(Exception, match="option topic, or a column"):
         write(spark.range(1).selectExpr("'v' AS value"), data)
 
@@ -197,7 +197,7 @@ def test_a_target_made_anew_takes_what_is_brought_again(spark, data, tmp_path):
 
 
 def test_a_checkpoint_that_was_put_back_fails_loudly(spark, data, tmp_path):
-    """After a checkpoint is restored, the next micro-batch, with a committed number and other rows, is an error."""
+    """After a checkpoint is restored, the next micro-batch, with a committed number and other rows, fails."""
     for first in (0, 1, 2):
         clicks(spark, data, first, first + 1)
         stream(spark, data, tmp_path / "checkpoint", target="orders")

@@ -131,7 +131,7 @@ def test_told_to_stop_it_stops_there(data, follow):
 
 
 def test_partitions_that_vanish(data, follow):
-    """A lost partition is an error. With failOnDataLoss=false others go on, and it counts as new if it returns."""
+    """A lost partition makes the query fail. With failOnDataLoss=false it counts as new if it returns."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     end = stream.advance(start, most=None, now_ms=0)
@@ -149,7 +149,7 @@ def test_partitions_that_vanish(data, follow):
 
 
 def test_a_topic_that_is_gone_as_a_whole(data, follow):
-    """The loss of a whole topic is an error, even if it leaves no partition to read."""
+    """The loss of a whole topic makes the query fail, even if no other partition is left to read."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     engine = open_engine(data)
@@ -161,7 +161,7 @@ def test_a_topic_that_is_gone_as_a_whole(data, follow):
 
 
 def test_a_log_that_became_shorter(data, follow, caplog):
-    """A log that ends before the stream's offset is an error, or a warning, before a batch is planned."""
+    """A log that ends before the stream's offset gives an error or a warning before a batch is planned."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     ahead = at(9, 0, orders=id_of(data))
     with pytest.raises(DataLossError, match="orders-0: the stream was at 9, now the log ends at 3"):
@@ -181,7 +181,7 @@ def test_a_log_that_became_shorter(data, follow, caplog):
 
 
 def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
-    """A log that ends before the stream's offset is an error even after `stop_at_latest`."""
+    """A log that ends before the stream's offset gives an error even after `stop_at_latest`."""
     stream = follow()
     stream.stop_at_latest()
     with pytest.raises(DataLossError, match="orders-0: the stream was at 9"):
@@ -191,7 +191,7 @@ def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
 @pytest.mark.parametrize("text", ["", "x\n", "x\ny\nz\n", "v\nw\nx\ny\nz\n"], ids=len)
 @pytest.mark.parametrize("ending", [False, True], ids=["goes on", "is to end"])
 def test_a_topic_made_anew(data, follow, caplog, text, ending):
-    """A topic created again, known by its id, is an error. failOnDataLoss=false reads it from its start."""
+    """A query fails if its topic has a new id. failOnDataLoss=false reads the new topic from its start."""
     before, stream, lenient = id_of(data), follow(), follow(failOnDataLoss="false")
     known = stream.advance(stream.begin(), most=None, now_ms=0)
     make_anew(data)
@@ -217,7 +217,7 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
 
 
 def test_a_topic_made_anew_while_a_query_ends(data, follow):
-    """A topic created again after `stop_at_latest` is an error; with failOnDataLoss=false the new topic is read."""
+    """A query fails if its topic is created again after `stop_at_latest`. failOnDataLoss=false reads the new one."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     for one in (stream, lenient):
         one.stop_at_latest()
@@ -230,7 +230,7 @@ def test_a_topic_made_anew_while_a_query_ends(data, follow):
 
 
 def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
-    """A batch that was planned before the topic was created again is an error, since the batch's records are gone."""
+    """A batch fails if its topic was created again after the batch was planned, since its records are gone."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     end = stream.advance(start, most=None, now_ms=0)

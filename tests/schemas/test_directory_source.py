@@ -55,7 +55,7 @@ def test_a_link_says_which_schema_of_a_subject_is_the_newest(folder):
 
 
 def test_a_file_that_cannot_be_read_is_an_error_and_not_a_missing_one(folder):
-    """A schema file that is too large or is a directory is an error, and does not count as a missing schema."""
+    """A schema file that is too large or is a directory raises an error, and does not count as missing."""
     (folder / "15.avsc").write_bytes(b" " * (2**20 + 1))
     (folder / "16.avsc").mkdir()
     for number in (15, 16):

@@ -193,7 +193,7 @@ def test_the_copy_of_a_directory_that_was_away_is_replaced(
 
 
 def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
-    """If one directory fails, the other has the record. If all directories fail, it is an error and nothing changes."""
+    """If one directory fails, the other has the record. If all fail, an error is raised and nothing changes."""
     journal = QueueJournal(disk, two)
     journal.reject({key(1): record()})
     disk.fail("pwrite", suffix="/a/topicfs.queues")

@@ -234,7 +234,7 @@ def test_a_batch_whose_offset_is_damaged_fills_no_gap(number):
 @pytest.mark.parametrize("lost", [(0, 0), (1, 1)], ids=["its start", "a gap"])
 @pytest.mark.parametrize(("at", "mask"), [(70, 1), (8, 128)], ids=["value", "length"])
 def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(others, lost, at, mask):
-    """A damaged batch in a gap of all other replicas is an error, and no batch after it is returned."""
+    """A damaged batch in a gap of all other replicas raises an error, and no batch after it is returned."""
     made = filled(1 + others)
     for number in range(2, 2 + others):
         for which in lost:

@@ -205,7 +205,7 @@ def test_a_returning_copy_gives_all_others_what_they_lost():
 
 
 def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
-    """The loss stays named on a newly filled disk, even if the other directory is lost later."""
+    """A newly filled disk's status names the loss, even if the other directory is lost later."""
     made = filled()
     remove(made, 1, 0)
     made.disks.disks[DISKS[1]] = made.disks.disks[DISKS[1]].__class__(seed=9)
@@ -223,7 +223,7 @@ def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
     ("begin", "more"), [(filled, []), (went_on_alone, MORE)], ids=["alike", "older copy"]
 )
 def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_both_lost(begin, more, number):
-    """The loss stays named even if the other directory is lost later, or if one replica was an older copy."""
+    """The status names the loss even if the other directory is lost later, or if one replica was an older copy."""
     made = begin()
     for one in (1, 2):
         remove(made, one, 0)

@@ -251,7 +251,7 @@ def test_after_a_restart_everything_is_there():
 
 
 def test_what_only_one_of_two_kept_after_a_power_loss_is_in_both():
-    """The in-sync replica with most records leads, so no record that any of them kept is lost."""
+    """The in-sync replica with most records leads, so no record that an in-sync replica kept is lost."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -251,7 +251,7 @@ def test_every_truncation_is_torn():
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 48])
 def test_length_that_no_batch_has_is_corrupt(length):
-    """Row 138: a declared length below the smallest batch is corruption, not a torn write."""
+    """Row 138: a declared length below the smallest batch counts as corruption, not as a torn write."""
     batch = bytearray(GOLDEN)
     struct.pack_into(">i", batch, 8, length)
 
@@ -263,7 +263,7 @@ def test_length_that_no_batch_has_is_corrupt(length):
 
 @pytest.mark.parametrize("magic", [3, 127, 255])
 def test_unknown_magic_is_corrupt(magic):
-    """Row 138: a magic above 2 is corruption."""
+    """Row 138: a batch with a magic above 2 is corrupt."""
     batch = bytearray(GOLDEN)
     batch[16] = magic
 

@@ -96,7 +96,7 @@ def test_a_batch_has_a_bounded_number_of_records(codec):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_record_has_a_bounded_number_of_headers(codec):
-    """A record may have MAX_HEADERS headers. One more is oversize, and a count that does not fit is corruption."""
+    """A record may have MAX_HEADERS headers. One more is refused as oversize, an impossible count as corrupt."""
     (columns,) = decode(sealed(record(headers=empty_headers(MAX_HEADERS)), codec=codec))
     assert 4 * MAX_HEADERS == len(columns.header_spans(0))
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_HEADERS} headers"):

@@ -209,7 +209,7 @@ def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("count", [0, 2, 4, 2**31 - 1, -1])
 def test_record_count_of_a_compressed_batch_must_fit(codec, count):
-    """Row 131: a record count that differs from the number of records in the content is corruption."""
+    """Row 131: a batch is corrupt if its record count differs from the number of records in its content."""
     batch = encode([Record(n, 0, None, b"v") for n in range(3)], BatchStamp(codec=codec))
     struct.pack_into(">i", batch, 57, count)
     seal(batch, 0, len(batch))

@@ -71,7 +71,7 @@ def test_other_names_and_values_are_refused(name: str, text: str):
 
 
 def test_changes_are_merged_and_none_removes_one():
-    """Changes are merged, and None removes an override. Even removing an unknown name is an error."""
+    """Changes are merged, and None removes an override. Even removing an unknown name raises an error."""
     assert {"assignor": "range"} == merge_group_overrides(
         {"commit": "manual"}, {"commit": None, "assignor": "range"}
     )

@@ -59,7 +59,7 @@ def test_truncation_drops_what_ends_at_or_after_the_offset(index, path):
 
 
 def test_an_entry_below_the_segment_is_corruption(path):
-    """Row 28: an entry whose last offset is below the base offset is corruption."""
+    """Row 28: an entry whose last offset is below the base offset raises CorruptionError."""
     path.write_bytes(encode(SPANS[0]))
     with pytest.raises(CorruptionError, match="below the base offset 100"):
         TransactionIndex(NativeFileSystem(), path, 100).check()
@@ -69,7 +69,7 @@ def test_an_entry_below_the_segment_is_corruption(path):
     ("data", "cause"), [(b"\0" * 35, "trailing bytes; an entry has"), (b"\0\1" + b"\0" * 32, "version 1")]
 )
 def test_bytes_that_are_no_entries_are_corruption(path, data, cause):
-    """A part of an entry or an unknown version is corruption."""
+    """A part of an entry, or an unknown version, raises CorruptionError."""
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match=cause):
         TransactionIndex(NativeFileSystem(), path, 0)

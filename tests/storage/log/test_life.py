@@ -191,7 +191,7 @@ def test_a_read_only_log_takes_nothing_in_any_role():
 
 
 def test_the_first_reason_stays():
-    """A log that is offline keeps the first reason for that."""
+    """A log keeps the first reason for which it went offline."""
     on_disk = LogOnDisk()
     on_disk.log.parts.mark_offline("the disk failed")
     happen(on_disk.log, Event.DELETE)

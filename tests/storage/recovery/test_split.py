@@ -118,7 +118,7 @@ def test_a_torn_tail_is_cut_from_the_last_part():
 
 
 def test_batches_below_the_base_offset_are_cut():
-    """A batch below the segment's base offset is damage, and is removed."""
+    """A batch below the segment's base offset counts as damaged, and is removed."""
     on_disk = with_segment(7)
     on_disk.disk.rename(DIRECTORY / FIRST, DIRECTORY / segment_file(Offset(10), SegmentFileKind.LOG))
     on_disk.log = on_disk.load(clean=False)
@@ -142,7 +142,7 @@ def test_damage_behind_the_split_is_cut_from_the_last_part():
 
 
 def test_a_dense_log_has_no_offsets_far_apart():
-    """In a dense log a distant offset is damage."""
+    """In a dense log a batch with a distant offset counts as damaged."""
     on_disk = with_segment(0, BEYOND)
     assert [0] == offsets_of(on_disk.load(clean=False, dense=True))
 

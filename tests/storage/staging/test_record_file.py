@@ -122,7 +122,7 @@ def test_a_line_that_a_crash_cut_short_is_no_commit(cut: int, filler: bytes) -> 
 
 
 def test_any_other_damage_is_an_error() -> None:
-    """Any other damage is an error; otherwise a committed write could be appended again."""
+    """Any other damage raises an error; otherwise a committed write could be appended again."""
     disk = SimulatedDisk()
     for batch in range(2):
         note(disk, batch)

@@ -226,7 +226,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
 
 
 def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEngine):
-    """A member of a missing topic holds nothing until the topic exists."""
+    """A member that subscribes to a missing topic holds no partition until the topic exists."""
     reader = Reader(engine, "g", "later")
     wait_until(lambda: reader.held.generation == 1, "the reader has joined")
     engine.create_topic("later", partitions=2)

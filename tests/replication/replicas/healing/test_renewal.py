@@ -204,7 +204,7 @@ def test_a_follower_alone_in_sync_has_no_source(both):
 
 
 def test_a_full_disk_keeps_what_it_has(both):
-    """On a full disk the copy is deleted, the replica stays and the finding gives the reason. Later it is copied."""
+    """On a full disk the copy is deleted and the finding says why. With free space the replica is copied again."""
     damage(both, 2)
     before = logs(both, 2)
     both.disk(2).fail("pwrite", number=errno.ENOSPC, times=1, suffix=f"{0:020}.log")
