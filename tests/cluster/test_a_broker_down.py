@@ -1,4 +1,4 @@
-"""A mount that starts while the broker with the only replica of a partition is down."""
+"""A mount that starts while the broker that has the only replica of a partition is down."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHILE_DOWN = f"""
 
 @pytest.fixture
 def client(three_brokers: Mapping[int, Broker]) -> Iterator[Client]:
-    """A client of a topic with three partitions, each with one replica and one record on a different broker."""
+    """A client of a topic with three partitions; each broker has the only replica of one, with one record."""
     client = Client(three_brokers[1].bootstrap_server)
     topic = NewTopic(TOPIC, 3, replica_assignment=[[1], [2], [3]], config={"retention.ms": "-1"})
     client.admin.create_topics([topic])[TOPIC].result(60)
@@ -48,7 +48,7 @@ def client(three_brokers: Mapping[int, Broker]) -> Iterator[Client]:
 def test_the_partition_is_offline_and_not_absent(
     client: Client, three_brokers: Mapping[int, Broker], tmp_path: Path
 ) -> None:
-    """Reads of the whole topic and rmdir fail, keys keep their partitions, and no record is missing afterwards."""
+    """Reads of the whole topic and rmdir fail and keys keep their partitions; later no record is missing."""
     keyed = {
         number: [key for key in KEYS if number == partition_of_key(key.encode(), 3)] for number in range(3)
     }
@@ -91,7 +91,7 @@ def test_the_partition_is_offline_and_not_absent(
 def test_a_job_does_not_take_an_offline_partition_for_a_deleted_one(
     client: Client, three_brokers: Mapping[int, Broker]
 ) -> None:
-    """An archive or a report fails and names the offline partition; it does not report lost records."""
+    """An archive or report job fails with the offline partition's name, and does not report lost records."""
     pytest.importorskip("pyspark")
     from topicfs.pipeline.archiving.plan import plan, source_options
     from topicfs.pipeline.places.place import place_of

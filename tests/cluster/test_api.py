@@ -1,4 +1,4 @@
-"""The API for programs over a cluster: the calls are those of a data directory, and brokers answer."""
+"""The Python API over a cluster: brokers answer the same calls as a data directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def topics(address):
 
 
 def test_what_is_appended_is_what_consumers_get(topics, client):
-    """A consumer gets the appended value, key, headers and time at the offset and in a producer's partition."""
+    """A consumer gets the appended value, key, headers and time, at the returned offset, in the key's partition."""
     orders = topics.create("api-orders", partitions=4, config={"retention.ms": "-1"})
     now = time.time_ns() // 1_000_000
     appended = orders.append(b"one", key=b"abc", headers=[("h", b"v")], timestamp=now, durable=True)
@@ -70,7 +70,7 @@ def test_positions_are_the_brokers(topics, client):
 
 
 def test_topics_are_deleted_with_their_records_only_if_asked(topics):
-    """Deleting a topic with records needs a flag; an object of the old topic does not use a new topic of its name."""
+    """Deleting a topic with records needs a flag; after the deletion the old topic object raises an error."""
     orders = topics.create("api-deleted")
     orders.append(b"one")
     with pytest.raises(errors.TopicNotEmptyError):

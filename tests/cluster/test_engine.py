@@ -1,4 +1,4 @@
-"""A cluster as an engine: known topics, requests, and refused calls."""
+"""A cluster as an engine: the known topics, the requests that are sent, and the calls that are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def engine(address: ClusterAddress, client: Client) -> Iterator[ClusterEngine]:
 
 
 def test_topics_show_with_their_ids_and_bounds(address, client):
-    """Topics with ids and bounds are listed in order of names as soon as the engine is open."""
+    """When the engine is open, topics are listed in order of names, with their ids and bounds."""
     topic_id = client.create_topic("known-b", partitions=2)
     client.create_topic("known-a")
     client.produce("known-b", [Outgoing(b"a"), Outgoing(b"b")], partition=1)
@@ -70,7 +70,7 @@ def test_settings_are_those_of_the_cluster(address, client):
 
 
 def test_batches_are_read_up_to_the_end(address, client):
-    """Reads return whole batches, and nothing after the last one."""
+    """Reads return whole batches, and nothing after the last batch."""
     client.create_topic("read")
     client.produce("read", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=2)
     with closing(open_engine(address)) as engine:
@@ -128,7 +128,7 @@ def test_closing_ends_what_waits(broker, address, client):
 
 
 def test_what_may_not_be_read_is_shown_and_refused(broker, client):
-    """A describable topic has bounds, but its records are refused; a topic without that right is not listed."""
+    """A describable topic has bounds, but reads of its records fail; a topic that is not describable is not listed."""
     for name in ("may-describe", "may-nothing"):
         client.create_topic(name)
         client.produce(name, [Outgoing(b"a")])
@@ -152,7 +152,7 @@ def test_what_may_not_be_read_is_shown_and_refused(broker, client):
 
 
 def test_sizes_are_those_on_the_brokers_disk(broker, address, client):
-    """A partition's size is that of its log on the broker's disk."""
+    """A partition's size is the size of its log on the broker's disk."""
     client.create_topic("sized")
     client.produce("sized", [Outgoing(bytes(1000)) for _ in range(10)])
     with closing(open_engine(address)) as engine:

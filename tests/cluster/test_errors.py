@@ -16,12 +16,12 @@ RENAMED = {
     "NOT_LEADER_OR_FOLLOWER": "NOT_LEADER_FOR_PARTITION",
     "INVALID_TOPIC_EXCEPTION": "TOPIC_EXCEPTION",
 }
-"""librdkafka's names of Kafka's errors, by Kafka's names."""
+"""librdkafka's name of each Kafka error whose name differs, by Kafka's name."""
 UNKNOWN_THERE = {"INCONSISTENT_TOPIC_ID"}
 
 
 def test_the_codes_are_kafkas():
-    """The error codes have the numbers that librdkafka has for them."""
+    """Each error code has the same number as in librdkafka."""
     others = {
         getattr(KafkaError, name): name
         for name in dir(KafkaError)
@@ -37,7 +37,7 @@ def test_the_codes_are_kafkas():
 
 @pytest.mark.parametrize("code", [*ERRORS, 9999])
 def test_every_code_is_an_error_with_its_thing_and_name(code):
-    """Every code, also an unknown one, becomes an error with the thing and the code's name."""
+    """Every code, even an unknown one, becomes an error that names the subject and the code."""
     error = error_of(code, "orders-0", "in the broker's words")
     assert isinstance(error, StorageError)
     name = ERRORS[code].name if code in ERRORS else "error 9999"
@@ -45,7 +45,7 @@ def test_every_code_is_an_error_with_its_thing_and_name(code):
 
 
 def test_types_tell_what_to_do():
-    """The type of an error tells an unknown topic, a missing right (with its remedy) and others apart."""
+    """The error's type distinguishes an unknown topic, a missing right (with its remedy) and other errors."""
     assert UnknownTopicError is type(error_of(3, "orders"))
     denied = error_of(29, "orders")
     assert isinstance(denied, NotAuthorizedError)

@@ -62,7 +62,7 @@ def produce(client: Client, topic: str, first: int, last: int) -> None:
 def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
     address: ClusterAddress, client: Client, java: Java, topic: str, tmp_path: Path
 ) -> None:
-    """Each reader has a partition, each record is read once, and the last remaining reader gets all partitions."""
+    """Each reader has a partition, each record is read by one reader, and the last reader left gets all partitions."""
     outputs = {name: tmp_path / name for name in ("shell", "kcat", "java")}
     server = client.bootstrap_server
     kcat = ["kcat", "-b", server, "-G", topic, "-q", "-u", "-X", "auto.offset.reset=earliest", topic]
@@ -113,7 +113,7 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
         *("--bootstrap-server", server, "--describe", "--group", topic),
     ).stdout
     rows = [line.split() for line in described.splitlines() if line.startswith(topic)]
-    # A read commits the one before it, so the records of the very last read are not committed.
+    # A read commits the records of the read before it, so the records of the last read are not committed.
     assert ["0", "1", "2"] == [row[2] for row in rows]
     assert all(int(row[3]) <= 200 for row in rows)
 
@@ -121,7 +121,7 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
 def test_files_and_commands_show_and_set_positions(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """A mount's `drain`, `position`, `lag` and `status` agree with `topicfs cat --group` and `topicfs groups`."""
+    """The files `drain`, `position`, `lag` and `status` agree with `topicfs cat --group` and `topicfs groups`."""
     produce(client, topic, 0, 9)
     with mounted_cluster(address, tmp_path) as mountpoint:
         group = mountpoint / "@groups" / topic
@@ -156,7 +156,7 @@ def test_files_and_commands_show_and_set_positions(
 def test_aborted_records_that_a_group_passed_are_no_lag(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """After aborted records `lag`, `status` and the commands agree, at the position Kafka's consumer commits."""
+    """After aborted records the files and commands show no lag, and the position that Kafka's consumer commits."""
     producer = client.producer(**{"transactional.id": topic})
     producer.init_transactions()
     with client.transaction(producer, commit=False):
@@ -201,7 +201,7 @@ def test_a_read_only_mount_shows_and_changes_nothing(
 def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """A partition may be assigned before its position is decided; a reader waits for it before it ends."""
+    """A reader waits before its end for an assigned partition whose position a transaction has not decided yet."""
     produce(client, topic, 0, 6)
     producer = client.producer(transactional_id=topic)
     producer.init_transactions(TIMEOUT_SECONDS)
@@ -246,7 +246,7 @@ def test_runs_pass_what_was_aborted(
 def test_a_broker_that_stands_still_fails_the_list_of_groups_and_nothing_else(
     java: Java, tmp_path: Path
 ) -> None:
-    """Listing groups fails with EIO and the reason; meanwhile everything that needs no broker works."""
+    """If the broker hangs, listing groups fails with EIO and the reason; what needs no broker still works."""
     with running_broker(tmp_path / "node", java) as broker:
         Client(broker.bootstrap_server).create_topic("orders")
         address = cluster_address(f"kafka://{broker.bootstrap_server}")

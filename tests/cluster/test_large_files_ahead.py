@@ -1,4 +1,4 @@
-"""Large files appended to a cluster with --max-in-flight are whole and in order, or the writer gets an error."""
+"""A large file appended to a cluster with --max-in-flight is whole and in order, or the writer gets an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def written(directory: Path, count: int) -> tuple[Path, list[bytes]]:
 
 @pytest.mark.parametrize("acks", ["all", "1"])
 def test_a_file_is_whole_and_in_order(address, client, tmp_path, acks):
-    """Files appended in parallel to a partition and to a topic's `log` are whole, and readable once `cat` has ended."""
+    """Files appended in parallel to a partition and to a topic's `log` are whole, and readable when `cat` ends."""
     source, lines = written(tmp_path, 200_000)
     client.create_topic(f"ahead-{acks}")
     client.create_topic(f"ahead-spread-{acks}", partitions=3)
@@ -80,7 +80,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
 
 
 def test_what_fails_is_told_by_close_at_the_latest(address, client, tmp_path):
-    """If the topic is deleted during a write, the writer gets the error at the latest from close."""
+    """If the topic is deleted during a write, the writer gets the error from a write or at the latest from close."""
     client.create_topic("vanishing")
     block = b"x" * 99 + b"\n"
     with mounted_cluster(address, tmp_path, "--max-in-flight", "2") as mountpoint:
@@ -98,7 +98,7 @@ def test_what_fails_is_told_by_close_at_the_latest(address, client, tmp_path):
 
 
 def test_it_is_for_a_cluster(tmp_path):
-    """A data directory refuses --max-in-flight, because it appends each write as a whole."""
+    """--max-in-flight is refused for a data directory, which appends each write as a whole."""
     command = ("topicfs", "mount", "--max-in-flight", "2", str(tmp_path / "data"), str(tmp_path))
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 2 == ran.returncode

@@ -1,4 +1,4 @@
-"""Appends over a relay that breaks connections or changes answers at the worst moment store each record once."""
+"""Each record is stored once although a relay breaks connections or changes answers at the worst moments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def opened(address, relay):
 
 
 def known(engine, client, name, **how):
-    """Create a topic and return its partitions once the engine knows them."""
+    """Create a topic, wait until the engine knows its partitions, and return them."""
     client.create_topic(name, **how)
 
     def listed():
@@ -59,7 +59,7 @@ def values(client, name, partition=0):
 
 
 def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
-    """Four threads append batches to two partitions while requests and answers are lost; each record is stored once."""
+    """While requests and answers are lost, four threads append to two partitions, and each record is stored once."""
     chance = random.Random(14)
     ways = [_as_it_is if chance.random() < 0.5 else chance.choice(tuple(Lost)) for _ in range(200)]
     appended = {(number, part): [] for number in range(4) for part in range(2)}
@@ -89,7 +89,7 @@ def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
 
 
 def test_no_producer_has_an_id_that_there_is_not(opened, relay, client):
-    """A loading coordinator may answer producer id -1; no batch carries it, because retries would not be recognized."""
+    """A loading coordinator may assign producer id -1, which no batch may carry: retries would not be recognized."""
     loading = lambda said: {**said, "errorCode": 14, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     silent = lambda said: {**said, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     with opened() as engine:
@@ -102,7 +102,7 @@ def test_no_producer_has_an_id_that_there_is_not(opened, relay, client):
 
 
 def test_a_cluster_that_gives_no_id_is_told(opened, relay, client):
-    """Without a producer id nothing is appended, and the missing right is named."""
+    """If the cluster assigns no producer id, nothing is appended, and the error names the missing right."""
     refused = lambda said: {**said, "errorCode": 31, "producerId": -1}  # noqa: E731
     with opened() as engine:
         [partition] = known(engine, client, "no-id")
@@ -115,7 +115,7 @@ def test_a_cluster_that_gives_no_id_is_told(opened, relay, client):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_after_an_unknown_end_nothing_is_swallowed(opened, relay, client, durable):
-    """After appends with an unknown result, each append reported as done is stored once, even if several waited."""
+    """After appends with an unknown result, each acknowledged append is stored once, even if several waited."""
     told, doubtful = [], []
 
     def append(partition, value):
@@ -159,7 +159,7 @@ def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay,
 
 
 def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
-    """After the timeout the error says that replicas are missing, and whether the record may be in the log."""
+    """After the time limit the error says that replicas are missing, and whether the record may be in the log."""
     with opened() as engine:
         [partition] = known(engine, client, "stay-away")
         relay.always(PRODUCE, _erring(20))
@@ -174,7 +174,7 @@ def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
 
 
 def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client):
-    """If the ListOffsets answer beside an append is lost, the append succeeds and its record is visible."""
+    """If the answer to ListOffsets is lost but the append's answer arrives, the append succeeds and is visible."""
     nonsense = lambda said: {**said, "topics": []}  # noqa: E731
     with opened() as engine:
         [partition] = known(engine, client, "bounds-lost")
@@ -188,7 +188,7 @@ def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client)
 
 
 def test_a_senseless_answer_leaves_it_unknown(opened, relay, client):
-    """After a malformed answer the append's result is unknown, and the next append is stored once."""
+    """After a malformed answer the result of the append is unknown, and the next append is stored once."""
     nothing = lambda said: {**said, "responses": []}  # noqa: E731
     with opened() as engine:
         [partition] = known(engine, client, "senseless")
@@ -200,7 +200,7 @@ def test_a_senseless_answer_leaves_it_unknown(opened, relay, client):
 
 
 def test_batches_made_here_can_be_copied_to_where_one_appends(opened, client):
-    """Batches copied from another partition get the target's producer, so none is refused or taken for a repeat."""
+    """Copied batches get the target partition's producer, so none is refused or taken for a repetition."""
     with opened() as engine:
         source, copy = known(engine, client, "copied-here", partitions=2)
         for value in (b"a", b"b"):
@@ -214,7 +214,7 @@ def test_batches_made_here_can_be_copied_to_where_one_appends(opened, client):
 
 
 def test_records_deleted_meanwhile_change_nothing(opened, client):
-    """Appends work after the leader forgot its producers with their deleted records."""
+    """Appends succeed even after the leader forgot a producer because all its records were deleted."""
     with opened() as engine:
         [partition] = known(engine, client, "deleted-below")
         for number in range(3):
@@ -227,7 +227,7 @@ def test_records_deleted_meanwhile_change_nothing(opened, client):
 
 
 def _erring(code):
-    """Return a function that puts an error code into an answer to Produce."""
+    """Return a function that puts the error `code` into an answer to Produce."""
 
     def change(said):
         parts = [

@@ -1,4 +1,4 @@
-"""Which texts are addresses of a cluster."""
+"""Which texts are valid addresses of a cluster."""
 
 from __future__ import annotations
 

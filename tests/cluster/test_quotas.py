@@ -40,7 +40,7 @@ def quota_of_everybody(java, broker, setting):
 
 
 def test_appends_take_as_long_as_their_bytes_at_the_quota(java, broker, client, address):
-    """Appends of many bytes take at least the time that the quota allows, less the broker's averaging window."""
+    """An append of many bytes takes at least the time that the quota demands, minus the broker's averaging window."""
     data, count = batch(bytes(900_000)), 18
     with closing(open_engine(address)) as engine:
         partition = opened(engine, client, "slowed-appends")
@@ -100,7 +100,7 @@ def test_an_append_over_the_quota_ends_well_and_the_next_waits(engine, client, r
 
 
 def test_appends_that_take_turns_wait_for_the_quota_one_behind_the_other(engine, client, relay):
-    """Queued appends wait for the quota however long it takes; none fails as if the leader were away."""
+    """Queued appends wait for the quota however long that takes; none fails as if the leader were unreachable."""
     partition = opened(engine, client, "take-turns")
     partition.append(batch(b"0"), durable=True)
     relay.do(PRODUCE, lambda said: {**said, "throttleTimeMs": 2000})
@@ -111,7 +111,7 @@ def test_appends_that_take_turns_wait_for_the_quota_one_behind_the_other(engine,
 
 
 def test_an_append_goes_on_after_the_pause(engine, client, relay):
-    """After the pause appends, reads and the partition's follower continue."""
+    """After the pause, appends, reads and following of the partition continue."""
     partition = opened(engine, client, "goes-on")
     relay.do(PRODUCE, *[lambda said: {**said, "throttleTimeMs": 20}] * 3)
     for number in range(6):

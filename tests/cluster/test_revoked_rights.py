@@ -1,4 +1,4 @@
-"""Rights revoked while a cluster is mounted give EACCES with a reason; all works again once they are granted."""
+"""Rights revoked while a cluster is mounted give EACCES with a reason; once granted again, everything works again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def is_denied(mount, script):
 
 
 def wait_until_denied(mount, *scripts):
-    """Wait until each script fails: the mount answers from memory until its next request meets the revoked right."""
+    """Wait until each script fails, as the mount answers from memory until its next request meets the revoked right."""
     for script in scripts:
         wait_until(lambda script=script: is_denied(mount, script), f"the right is revoked: {script}")
 
@@ -67,7 +67,7 @@ def wait_for_status(mount, text):
 
 
 def test_a_topic_that_may_no_longer_be_described(mount, client, topic, threads):
-    """Open files and paths get EACCES, with the missing right in @status, and work once it is granted again."""
+    """Open files and paths fail with EACCES, with the missing right in @status, until the right is granted again."""
     partition = mount / topic / "0"
     with (partition / "log").open("rb", buffering=0) as log, (partition / "follow").open("rb") as follow:
         waiting = threads.submit(follow.read1)
@@ -88,7 +88,7 @@ def test_a_topic_that_may_no_longer_be_described(mount, client, topic, threads):
 
 
 def test_a_topic_that_is_deleted_while_it_may_not_be_described(mount, client, topic):
-    """A deleted topic is gone even if its name may not be described: the cluster answers by id."""
+    """A deletion is noticed even if the topic may not be described, because the cluster answers requests by id."""
     with (mount / topic / "0" / "log").open("rb", buffering=0) as log:
         client.allow(topic, "bob", AclOperation.READ)
         wait_until_denied(mount, f"cat {topic}/0/log")
@@ -101,7 +101,7 @@ def test_a_topic_that_is_deleted_while_it_may_not_be_described(mount, client, to
 
 
 def test_a_topic_that_may_no_longer_be_read_or_written(mount, client, topic, threads):
-    """A waiting reader gets EACCES at the next record, a writer at once; the topic is still listed."""
+    """A waiting reader gets EACCES at the next record, and a writer at the next write; the topic is still listed."""
     partition = mount / topic / "0"
     with (partition / "follow").open("rb") as follow, (partition / "log").open("ab", buffering=0) as log:
         log.write(b"two\n")
@@ -120,7 +120,7 @@ def test_a_topic_that_may_no_longer_be_read_or_written(mount, client, topic, thr
 
 
 def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
-    """A waiting member and a program that opens a file of the group get EACCES."""
+    """A waiting member gets EACCES, as does a program that opens a file of the group."""
     group = mount / "@groups" / f"group-{topic}"
     group.mkdir()
     with (group / topic / "log").open("rb") as log:
@@ -135,7 +135,7 @@ def test_a_group_that_may_no_longer_be_read(mount, client, topic, threads):
 
 
 def test_a_groups_topic_that_may_no_longer_be_described(mount, client, topic, threads):
-    """A member waiting for records of the topic gets EACCES."""
+    """A member that waits for records of the topic gets EACCES."""
     group = mount / "@groups" / f"group-{topic}"
     group.mkdir()
     with (group / topic / "log").open("rb") as log:

@@ -1,4 +1,4 @@
-"""Shell commands over a distant cluster wait for few round trips; the requests that they wait for are counted."""
+"""Shell commands over a distant cluster wait for few round trips; the tests count the requests waited for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.fusefs.mounted.conftest import Mount
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
 
 BEHIND = {"Fetch in a session", "Metadata", "ApiVersions", "ListOffsets"}
-"""Requests that nobody waits for: those of the background threads and of their new connections.
+"""Requests that no command waits for: those of the background threads and of their new connections.
 
-ListOffsets also comes with an append, in the same round trip.
+ListOffsets is also sent together with an append, in the same round trip.
 """
 
 
@@ -28,7 +28,7 @@ def mount(tmp_path, address):
 
 @pytest.fixture
 def asked(mount):
-    """Run a script in the mount, and return the requests that it waited for."""
+    """Run a script in the mount, and return the requests that the script waited for."""
     requests = mount.base / "requests"
 
     def run(script):
@@ -49,9 +49,9 @@ def test_a_listing_of_many_partitions_asks_nothing(mount, asked, client):
 
 
 def test_an_append_takes_one_round_trip(mount, asked, client):
-    """An append takes one round trip; the first needs two more, for the topic's settings and a producer id."""
+    """An append takes one round trip; the first append needs two more, for settings and a producer id."""
     client.create_topic("near", partitions=2)
-    # A broker that never assigned a producer id answers first that it is not ready.
+    # A broker that has never assigned a producer id first answers that it is not ready.
     idempotent = client.producer(enable_idempotence=True)
     idempotent.produce("near", b"", partition=1)
     idempotent.flush(30)
@@ -68,7 +68,7 @@ def test_an_append_takes_one_round_trip(mount, asked, client):
 
 
 def test_one_record_takes_few_round_trips(mount, asked, client):
-    """Reading one record by its offset takes at most two round trips; often its neighbor's fetch has brought it."""
+    """Reading one record by its offset takes at most two round trips, or none if an earlier fetch brought it."""
     client.create_topic("found")
     wait_until((mount.path / "found/0/log").exists, "the topic shows")
     asked("seq 0 99 >> found/0/log")

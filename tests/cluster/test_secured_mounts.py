@@ -1,4 +1,4 @@
-"""Mounts of a secured cluster: the command's error if it is refused, and errors of files."""
+"""Mounts of a secured cluster: the command's error if the cluster refuses the mount, and errors of files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSWORD = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
 
 @pytest.fixture
 def mount(tmp_path):
-    """Returns a function that runs `topicfs mount` on a listener with client settings; unmounts at the end."""
+    """Returns a function that runs `topicfs mount` on a listener with client settings, and unmounts at the end."""
     path = tmp_path / "mnt"
     path.mkdir()
 
@@ -45,7 +45,7 @@ def said_by(done):
 
 
 def test_a_wrong_password_is_told(mount, broker):
-    """A wrong password gives the user's name and the remedy, not the password, and nothing is mounted."""
+    """The error for a wrong password has the user's name and the remedy but not the password; nothing is mounted."""
     port = broker.ports["SASL_PLAINTEXT"]
     line = said_by(mount(port, **PASSWORD, **{"sasl.jaas.config": ALICE % "hunter2"}))
     assert f"localhost:{port}: PLAIN as alice: the cluster answers SASL_AUTHENTICATION_FAILED" in line
@@ -55,7 +55,7 @@ def test_a_wrong_password_is_told(mount, broker):
 
 
 def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, certificates):
-    """An unknown authority, a missing client certificate and an expired one name the setting to change."""
+    """An unknown authority, a missing and an expired client certificate each give an error naming the setting."""
     port = broker.ports["SSL"]
     tls = {"security.protocol": "SSL", "ssl.truststore.location": certificates.authority}
     line = said_by(mount(port, **{**tls, "ssl.truststore.location": certificates.stranger}))
@@ -69,7 +69,7 @@ def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, cer
 
 
 def test_what_a_listener_wants_is_told(mount, broker):
-    """Without settings, the error says what the listener wants."""
+    """Without settings, the error says which settings the listener requires."""
     assert "where it wants SASL, say who you are: --client-config FILE" in said_by(
         mount(broker.ports["SASL_PLAINTEXT"])
     )
@@ -77,7 +77,7 @@ def test_what_a_listener_wants_is_told(mount, broker):
 
 
 def test_topics_that_are_refused_are_refused_alone(mount, broker, client):
-    """A refused topic gives EACCES and the missing ACL in @status; other topics work meanwhile."""
+    """A forbidden topic gives EACCES, with the missing ACL in @status, while other topics work."""
     topics = ("mounted-free", "mounted-described", "mounted-hidden")
     for topic in topics:
         client.create_topic(topic)

@@ -34,7 +34,7 @@ APPEND = """
 
 @contextmanager
 def programs(mountpoint: Path, topic: str) -> Iterator[None]:
-    """Run four appending shells and two followers; after the block the shells have ended."""
+    """Run four appending shells and two followers; after the block all shells have ended."""
     with ExitStack() as stack:
         for name, command in {
             "followed": f"exec cat {topic}/0/follow",
@@ -72,7 +72,7 @@ def lines(mountpoint: Path, name: str) -> list[bytes]:
 
 
 def wait_for_more(mountpoint: Path) -> None:
-    """Wait until each shell has five more successful lines and both followers got new ones."""
+    """Wait until each shell has five more successful lines and both followers have printed new ones."""
     files = [*(f"acknowledged-{name}" for name in WRITERS), "followed", "tailed"]
     before = [len(lines(mountpoint, name)) for name in files]
     wait_until(
@@ -84,7 +84,7 @@ def wait_for_more(mountpoint: Path) -> None:
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "standing still", "cut off"])
 def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_path: Path, how: str):
-    """Each acknowledged line is stored and followed once and in order; other requests are answered meanwhile."""
+    """Each acknowledged line is stored and followed once and in order, and other requests are answered meanwhile."""
     client = Client(three_brokers[1].bootstrap_server)
     topic = f"shells-{how.replace(' ', '-')}"
     client.create_topic(topic, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})
@@ -99,7 +99,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                     if how in (
                         "standing still",
                         "cut off",
-                    ):  # Otherwise there might be a successor before that.
+                    ):  # Otherwise a new leader might be elected before that.
                         wait_until(
                             lambda: (
                                 f"warning {topic}-0: no answer for" in (mountpoint / "@status").read_text()

@@ -1,4 +1,4 @@
-"""A cluster's topics as files of the real command: shell tools read what a consumer gets."""
+"""A cluster's topics as files of a real mount: shell tools read the records that a consumer gets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shown(client: Client) -> Iterator[str]:
 
 @pytest.mark.parametrize("template", [r"%o %k %s\n", r"%t/%p@%T %S %K|", r"%h;", r"%s\x41%%\t\r\\\n", "%o,"])
 def test_a_text_of_tokens_is_what_kcat_prints(topicfs, shown, broker, template):
-    """`--format` prints what kcat prints, with nulls, headers and escapes."""
+    """`--format` prints the same text as kcat, including nulls, headers and escapes."""
     of_topic = ("-t", shown, "-p", "0", "-o", "beginning", "-e", "-q")
     command = ["kcat", "-C", "-b", broker.bootstrap_server, *of_topic, "-f", template]
     expected = subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
@@ -58,7 +58,7 @@ def test_a_text_of_tokens_is_what_kcat_prints(topicfs, shown, broker, template):
 
 
 def test_columns_of_a_cluster_are_written(topicfs, shown, tmp_path):
-    """Columns of a cluster's topic are written like those of a directory."""
+    """Columns of a cluster's topic are written like those of a directory's topic."""
     rows = topicfs("cat", f"{shown}/log", "--format", "csv").output.splitlines()
     assert [
         f"{shown},0,0,2023-11-14T22:13:20.000Z,k,one,",
@@ -67,7 +67,7 @@ def test_columns_of_a_cluster_are_written(topicfs, shown, tmp_path):
 
 
 def test_commands_read_a_cluster_as_a_directory(topicfs, shown):
-    """Commands print a cluster's topics, records, ranges, whole topics and settings like a directory's."""
+    """Commands print a cluster's topics, records, ranges, whole topics and settings like those of a directory."""
     assert "shown" in topicfs("topics", "list").output.splitlines()
     described = topicfs("topics", "describe", shown).output
     assert "max.message.bytes=500000" in described
@@ -88,7 +88,7 @@ def test_commands_read_a_cluster_as_a_directory(topicfs, shown):
 
 
 def test_what_is_not_there_is_told(topicfs, shown):
-    """A missing thing gives one line and a failing status."""
+    """A missing topic or partition gives a one-line error and a failing exit status."""
     for path, told in {
         "nowhere/0/1": "no such topic",
         "shown/7/1": "shown/7: no such partition; shown has 2 partitions",
@@ -102,7 +102,7 @@ def test_what_is_not_there_is_told(topicfs, shown):
 
 
 def test_a_lookup_is_explained(topicfs, broker, shown):
-    """`explain` prints the broker, requests and bytes of a lookup, with `--json` for programs."""
+    """`topicfs explain` prints the broker, requests and bytes of a lookup, and with `--json` a form for programs."""
     ran = topicfs("explain", f"{shown}/0/1")
     assert 0 == ran.status, ran.errors
     lines = ran.output.splitlines()
@@ -119,7 +119,7 @@ def test_a_lookup_is_explained(topicfs, broker, shown):
     names = [step.get("request", step["step"]) for step in lookup["steps"]]
     connected = [
         name for name in names if name != "ApiVersions"
-    ]  # A new connection, if the others are in use.
+    ]  # A new connection is opened if all others are in use.
     assert ["leader_known", "ListOffsets", "Fetch", "batch_found", "record_found"] == connected
     assert (1, None, None) == tuple(
         lookup["record"][name] for name in ("offset", "segment", "batch_position")
@@ -177,7 +177,7 @@ def mounted(address: ClusterAddress, tmp_path: Path, shown: str) -> Iterator[Pat
 
 @pytest.mark.fuse
 def test_a_mount_shows_what_a_directory_would(mounted, shown):
-    """A mount lists, prints, searches and measures a cluster's topics, without segments or brokers' disks."""
+    """A mount lists, prints, searches and measures a cluster's topics, but does not show segments or brokers' disks."""
     ran = bash(
         mounted / shown,
         """
@@ -208,7 +208,7 @@ def test_it_is_only_read_for_now(mounted, shown):
 
 @pytest.mark.fuse
 def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
-    """New records reach `tail -f` and `follow`; new and deleted topics and a raised log start show."""
+    """New records reach `tail -f` and `follow`; new and deleted topics and a raised log start become visible."""
     client.create_topic("coming")
     wait_until((mounted / "coming").exists, "the topic is there")
     with (
@@ -238,7 +238,7 @@ def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
 
 @pytest.mark.fuse
 def test_records_are_those_of_a_consumer(mounted, client):
-    """Records of every codec, and committed ones of transactions, are those that a consumer gets."""
+    """Records of every codec and committed records of transactions equal those that a consumer gets."""
     client.create_topic("codecs")
     expected: list[Any] = []
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):

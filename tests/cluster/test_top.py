@@ -1,4 +1,4 @@
-"""`topicfs top` over a cluster: ends, sizes, lags and the newest record, from its brokers."""
+"""`topicfs top` shows ends, sizes, lags and the newest record of a cluster, as the brokers report them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.java
 
 
 def test_what_others_append_is_seen_at_the_next_look(client: Client, address: ClusterAddress):
-    """Each refresh asks the brokers again, and shows the lag of groups."""
+    """Each refresh asks the brokers again, and also shows the lag of groups."""
     client.create_topic("watched", partitions=2)
     client.produce("watched", [Outgoing(b"one", timestamp=1000), Outgoing(b"two", timestamp=2000)])
     source = EngineSource(Place(cluster=address), str(address))

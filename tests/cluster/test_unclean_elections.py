@@ -1,4 +1,4 @@
-"""Open files of a cluster after an unclean election, whose new leader lacks records that were read."""
+"""Open files of a cluster after an unclean election whose new leader lacks records that were read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEW = [b"new %d" % number for number in range(20)]
 
 
 class Election:
-    """A topic of two replicas; the last leader has five records that the next, uncleanly elected one lacks."""
+    """A topic of two replicas, of which the leader has five records that the replica elected uncleanly next lacks."""
 
     def __init__(self, brokers: Mapping[int, Broker], relay: Relay) -> None:
         self._relay, self._second, self._third = relay, brokers[2], brokers[3]
@@ -52,7 +52,7 @@ class Election:
         self._client.produce(TOPIC, [Outgoing(value) for value in GONE], batch=1)
 
     def begin(self) -> None:
-        """Stop the leader so that the other replica is alone; runs in the main thread, which starts brokers."""
+        """Stop the leader so that the other replica is alone; call in the main thread, which starts brokers."""
         self._relay.always(METADATA, Lost.ANSWER)
         self._second.kill()
         self._third.launch()
@@ -91,7 +91,7 @@ def lines(*values: bytes) -> bytes:
 
 
 class Stream:
-    """An open file, and the position that the kernel keeps for it."""
+    """An open file, and the position that the kernel keeps for the file."""
 
     def __init__(self, program: Program, fh: int) -> None:
         self._program, self._fh, self._position = program, fh, 0
@@ -109,7 +109,7 @@ class Stream:
         return text
 
     async def read_to_error(self) -> tuple[bytes, str | bytes]:
-        """Read until an error or the end; return the text before it, and the error's name or b""."""
+        """Read until an error or the end; return the text read, and the error's name (b"" at the end)."""
         text = b""
         while isinstance(found := await ending(self.read()), bytes) and found:
             text += found
@@ -127,8 +127,8 @@ async def ending(awaited: Awaitable[bytes]) -> str | bytes:
 async def test_open_files_whose_records_are_lost_are_stale(
     election: Election, engine: ClusterEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Open files get ESTALE and skip nothing, new opens start over, and a group returns to the first lost record."""
-    # A member whose session expires restarts at its committed offset, and elections take seconds.
+    """Open files get ESTALE and skip no record; new opens start over, and a group returns to the first lost record."""
+    # Elections take seconds, and a member whose session expires restarts at its committed offset.
     monkeypatch.setattr(requests, "SESSION_MS", 60_000)
     partition = await in_thread(found, engine, TOPIC)
     async with mounted(engine, None) as client:

@@ -33,7 +33,7 @@ def mounted(address: ClusterAddress, tmp_path: Path) -> Iterator[Path]:
 
 
 def known(mountpoint, client, name, **how):
-    """Create a topic and return its directory once the mount shows all of it."""
+    """Create a topic and return its directory when the mount shows all of its partitions."""
     partitions = how.get("partitions", 1)
     client.create_topic(name, **how)
     wait_until((mountpoint / name / str(partitions - 1) / "log").exists, "the topic shows")
@@ -85,7 +85,7 @@ def test_what_is_written_is_read_by_consumers_and_shows_at_once(mounted, client,
 
 @pytest.mark.fuse
 def test_batches_are_copied_as_they_are(mounted, client):
-    """`cat log.batch >> log.batch` copies every codec, keys, headers, times and nulls, also a second time."""
+    """`cat log.batch >> log.batch` copies every codec, keys, headers, times and nulls, even when it is repeated."""
     source = known(mounted, client, "batches")
     known(mounted, client, "batches-copied")
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
@@ -109,7 +109,7 @@ def test_batches_are_copied_as_they_are(mounted, client):
 
 @pytest.mark.fuse
 def test_a_topics_own_log_takes_keys_where_kafka_puts_them(mounted, client):
-    """Keys go to the partitions that Java's client chooses; a line without a key goes to any partition."""
+    """A keyed line goes to the partition that Java's client chooses; a line without a key goes to any partition."""
     topic = known(mounted, client, "partitioned", partitions=3)
     lines = "".join(f"key-{number}\tvalue {number}\n" for number in range(60))
     with (topic / "log.kv").open("a") as log:
@@ -129,7 +129,7 @@ def test_a_topics_own_log_takes_keys_where_kafka_puts_them(mounted, client):
 
 @pytest.mark.fuse
 def test_a_large_write_is_whole_and_in_order(mounted, client):
-    """`cat file >> log` of 20 MB stores each line once and in order, with the last, unterminated line as a record."""
+    """`cat file >> log` of 20 MB stores each line once and in order, including a last line without a newline."""
     topic = known(mounted, client, "large")
     lines = [b"%07d %s" % (number, b"x" * 92) for number in range(200_000)]
     source = mounted.parent / "source"
@@ -141,7 +141,7 @@ def test_a_large_write_is_whole_and_in_order(mounted, client):
 
 @pytest.mark.fuse
 def test_what_the_cluster_refuses_is_the_writers_error(mounted, client):
-    """write(2) and echo fail, with the reason in `@status`; the next write succeeds and begins with its own line."""
+    """A refused write or echo fails, with the reason in `@status`; the next write starts with its own line."""
     topic = known(
         mounted, client, "refusing-files", settings={"max.message.bytes": "2000", "cleanup.policy": "compact"}
     )
@@ -162,7 +162,7 @@ def test_what_the_cluster_refuses_is_the_writers_error(mounted, client):
 @pytest.mark.fuse
 @pytest.mark.parametrize("acks", ["1", "all"])
 def test_acks_are_those_of_the_mount(address, tmp_path, client, acks):
-    """After `echo` ends, its line can be read."""
+    """After `echo` ends, its line can be read, whatever the mount's acks."""
     with mounted_cluster(address, tmp_path, "--acks", acks) as mountpoint:
         name = f"acks-{acks}"
         topic = known(mountpoint, client, name)
@@ -174,7 +174,7 @@ def test_acks_are_those_of_the_mount(address, tmp_path, client, acks):
 
 @pytest.mark.fuse
 def test_lines_gather_for_the_cluster(address, tmp_path, client):
-    """With acks=0 many small writes become few batches in order; fsync and unmounting wait for them."""
+    """With acks=0 many small writes become few batches in order; fsync and unmounting wait for the batches."""
     with mounted_cluster(address, tmp_path, "--acks", "0", "--linger-ms", "3000") as mountpoint:
         topic = known(mountpoint, client, "gathered")
         script = "for each in {1..40}; do echo $each >> 0/log; done; sync 0/log; cat 0/log; readlink 0/latest"
@@ -189,7 +189,7 @@ def test_lines_gather_for_the_cluster(address, tmp_path, client):
 
 
 def test_the_command_appends_without_a_mount(address, client):
-    """`append` takes standard input, keys, JSON and batches; input with a bad line is refused as a whole."""
+    """`append` accepts standard input, keys, JSON and batches; if one line is bad, it appends nothing."""
     client.create_topic("appended-to", partitions=2)
     assert (0, "", "") == topicfs(address, "append", "appended-to/0", given=b"one\ntwo")
     assert (0, "", "") == topicfs(address, "append", "appended-to/0/log.kv", given=b"k\tthree\n")
@@ -206,7 +206,7 @@ def test_the_command_appends_without_a_mount(address, client):
 
 @pytest.mark.parametrize(("words", "codec"), [(("--compression", "zstd"), 4), (("--acks", "1"), 0)])
 def test_the_command_appends_as_it_is_told(address, client, words, codec):
-    """`append --compression` overrides the topic's codec; `append --acks 1` waits for the leader only."""
+    """`append --compression` overrides the topic's codec; `append --acks 1` waits only for the leader."""
     name = f"appended-{words[1]}"
     client.create_topic(name)
     assert (0, "", "") == topicfs(address, "append", *words, f"{name}/0", given=b"one\n" * 100)
@@ -217,7 +217,7 @@ def test_the_command_appends_as_it_is_told(address, client, words, codec):
 
 
 def test_a_named_producer_needs_a_directory(address, client, tmp_path):
-    """A named producer over a cluster is a usage error before anything is appended."""
+    """A named producer for a cluster is a usage error, and nothing is appended."""
     client.create_topic("unnamed")
     (tmp_path / "file").write_text("a\n")
     refused = topicfs(address, "append", "--producer", "nightly", "unnamed/0", str(tmp_path / "file"))
@@ -228,7 +228,7 @@ def test_a_named_producer_needs_a_directory(address, client, tmp_path):
 
 @pytest.mark.fuse
 def test_a_child_that_ends_meanwhile_interrupts_no_write(mounted, client, broker):
-    """The end of a shell's child during a write does not interrupt it: it succeeds, and the line is stored once."""
+    """If a shell's child ends during a write, the write still succeeds and its line is stored once."""
     topic = known(mounted, client, "not_interrupted")
     with broker.paused():
         script = "sleep 0.2 & printf 'kept\\n' >> 0/log; echo $?"
@@ -240,7 +240,7 @@ def test_a_child_that_ends_meanwhile_interrupts_no_write(mounted, client, broker
 
 @pytest.mark.fuse
 def test_a_topic_made_anew_under_open_files_is_another_one(mounted, client):
-    """Writers and followers of the old topic get ESTALE and leave nothing in the new one, which soon shows."""
+    """Writers and followers of the old topic get ESTALE and write nothing to the new topic, which is soon visible."""
     client.create_topic("anew")
     log, follow = mounted / "anew/0/log", mounted / "anew/0/follow"
     wait_until(log.exists, "the topic shows")
@@ -267,7 +267,7 @@ def test_a_topic_made_anew_under_open_files_is_another_one(mounted, client):
 @pytest.mark.fuse
 @pytest.mark.parametrize("stamped", [False, True])
 def test_old_times_are_no_reason_for_retention_where_the_broker_stamps_records(mounted, client, stamped):
-    """With LogAppendTime retention ignores old record times; otherwise `@status` warns that such records go soon."""
+    """With LogAppendTime retention ignores old record times; otherwise `@status` warns of their early deletion."""
     name = f"stamped-{stamped}"
     settings = {"retention.ms": "86400000"} | ({"message.timestamp.type": "LogAppendTime"} if stamped else {})
     topic = known(mounted, client, name, settings=settings)

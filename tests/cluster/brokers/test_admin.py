@@ -57,7 +57,7 @@ def names(client):
 
 
 def wait_until_deleted(client, name):
-    """Wait until the broker has forgotten a topic; it answers as soon as the controller has decided."""
+    """Wait until the broker has forgotten a topic, which happens after the controller has answered the deletion."""
     wait_until(lambda: name not in names(client), "the topic is gone")
 
 
@@ -73,7 +73,7 @@ def test_a_topic_is_made(engine, client):
 
 
 def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
-    """A topic created without a number of partitions gets the brokers' num.partitions, 1 by default."""
+    """A topic created without a number of partitions gets the brokers' num.partitions, which is 1 by default."""
     assert 1 == len(engine.create_topic("as-they-say").partitions())
 
 
@@ -112,7 +112,7 @@ def test_a_topic_that_was_not_known_yet_exists(engine, client):
 
 
 def test_partitions_are_added(engine, client):
-    """The missing partitions are added; a number below the present one changes nothing."""
+    """Partitions are added up to the given number; a number below the present one changes nothing."""
     topic = engine.create_topic("grown-wider")
     engine.add_partitions("grown-wider", total=4)
     assert [0, 1, 2, 3] == list(topic.partitions())
@@ -125,7 +125,7 @@ def test_partitions_are_added(engine, client):
 
 
 def test_a_topic_is_deleted(engine, client):
-    """A deleted topic is unknown at once and its partitions are gone; a new topic of the same name is another topic."""
+    """A deleted topic and its partitions are gone when the call returns; a new topic of that name is another topic."""
     topic = engine.create_topic("removed")
     partition = topic.partitions()[0]
     partition.append(batch(b"a"))
@@ -141,7 +141,7 @@ def test_a_topic_is_deleted(engine, client):
 
 
 def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
-    """The engine asks the leaders: records just appended by others keep a topic, deleted records do not."""
+    """Deleting only empty topics asks the leaders: new records of other clients keep a topic, deleted ones do not."""
     topic = engine.create_topic("emptied", partitions=2)
     for round_number in range(5):
         client.produce("emptied", [Outgoing(b"a")], partition=1)
@@ -153,7 +153,7 @@ def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
 
 
 def test_settings_are_changed(engine, client):
-    """All settings of a call change at once or none; None removes a setting; unknown newer names are accepted."""
+    """A call changes all of its settings or none; None removes a setting; names unknown to topicfs are accepted."""
     topic = engine.create_topic("settled-anew")
     changes = {"retention.ms": "5000", "cleanup.policy": "compact", "remote.log.copy.disable": "true"}
     engine.alter_config("settled-anew", changes)
@@ -170,7 +170,7 @@ def test_settings_are_changed(engine, client):
 
 
 def test_settings_say_where_they_come_from(engine):
-    """Each setting's source is reported: the topic, the brokers (by their own name) or Kafka's default."""
+    """Each setting has its source: the topic, the brokers (with the broker setting's name) or Kafka's default."""
     topic = engine.create_topic("sources", overrides={"retention.ms": "1", "remote.log.copy.disable": "true"})
     found = {one.name: one for one in topic.settings()}
     assert ("1", ConfigSource.TOPIC, None) == found["retention.ms"][1:4]
@@ -196,7 +196,7 @@ def test_records_are_deleted(engine, client):
 
 
 def test_records_of_a_compacted_topic_are_not_deleted(engine):
-    """The cluster refuses to delete records of a compacted topic, because it alone judges by the topic's policy."""
+    """Deleting records of a compacted topic fails with the cluster's error, as only the cluster judges the policy."""
     partition = engine.create_topic("kept-by-key", overrides={"cleanup.policy": "compact"}).partitions()[0]
     with pytest.raises(errors.PolicyViolationError):
         partition.delete_records(Offset(-1))
@@ -223,7 +223,7 @@ def test_lost_answers_change_nothing_twice(address, client, relay):
 
 
 def test_a_change_that_nobody_answers_ends(address, client, relay):
-    """A change without an answer ends with one line that says what is unknown."""
+    """A change that gets no answer ends with a one-line error that says what is unknown."""
     with through(relay, address, timeout_seconds=0.3) as engine:
         relay.always(CREATE_TOPICS, Lost.ANSWER)
         with pytest.raises(errors.ClusterError, match=r"unanswered: no answer within 0\.3 s.*may have been made"):
@@ -273,7 +273,7 @@ def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
 
 
 def test_who_may_write_needs_no_right_to_see_settings(broker, client, tmp_path):
-    """Read and Write are enough for producers and consumers; the error of `config` names the right it needs."""
+    """Read and Write are enough for producers and consumers; `topicfs config` without its right names that right."""
     settings = rights_of_alice(client, tmp_path, "for-writers", AclOperation.READ, AclOperation.WRITE)
     address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")
     kept = CacheSettings(tmp_path / "cache", 1 << 24)

@@ -46,7 +46,7 @@ def brokers(address):
 
 
 def test_metadata_names_topics_by_id_with_their_leaders(brokers, client, address):
-    """Metadata have the same topic ids and leaders that another client sees."""
+    """The metadata have the topic ids and leaders that another client sees."""
     topic_id = client.create_topic("described", partitions=3)
     metadata = brokers.metadata()
     topic = metadata.topics["described"]
@@ -68,7 +68,7 @@ def test_a_topic_made_again_has_another_id(brokers, client):
 
 
 def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
-    """Equal metadata share one topics object, so that no caller compares partitions, but are a new metadata object."""
+    """Equal answers give new metadata with the same topics object, so that callers need not compare partitions."""
     client.create_topic("unchanged")
     wait_until(lambda: "unchanged" in brokers.metadata().topics, "the topic is known")
     wait_until(lambda: brokers.metadata().topics is brokers.metadata().topics, "the metadata do not change")
@@ -82,7 +82,7 @@ def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
 
 
 def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(address, served):
-    """A new controller or broker is noticed while the topics stay the same; an error answer is an error each time."""
+    """A new controller or broker is noticed even if the topics are unchanged; each answer with an error raises it."""
     relay = Relay(served)
     moved = {"nodeId": 7, "host": "127.0.0.1", "port": 1, "rack": None}
     relay.do(
@@ -116,7 +116,7 @@ def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):
 
 
 def test_connections_are_used_again(address):
-    """Requests in sequence share one connection; two at a time use two."""
+    """Requests sent one after the other share a connection; two requests at the same time use two connections."""
     made = count()
     brokers = Brokers(address, lambda server, **how: (next(made), Connection(server, **how))[1])
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_connections_are_used_again(address):
 
 
 def test_a_broken_connection_is_replaced(address):
-    """After a connection breaks, the idle connections that are as old are replaced, too."""
+    """After a connection breaks, idle connections of the same age are replaced, too."""
     brokers = Brokers(address)
     brokers.metadata()
     with brokers.connection(1) as first, brokers.connection(1) as second:
@@ -143,7 +143,7 @@ def test_a_broken_connection_is_replaced(address):
 
 
 class Throttling:
-    """A server that answers Metadata. Its first answers demand the given pauses, in milliseconds."""
+    """A server that answers Metadata; the first answers demand the given pauses, in milliseconds."""
 
     def __init__(self, served, *pauses_ms, brokers=()):
         self.pauses_ms, self.brokers = list(pauses_ms), brokers
@@ -176,7 +176,7 @@ def test_a_broker_over_the_quota_gets_no_request_before_its_time(served):
 
 
 def test_a_longer_pause_than_a_caller_waits_is_an_error(served):
-    """A pause longer than the caller's wait is an error and nothing is sent; a later, shorter pause is ignored."""
+    """A pause longer than the caller's limit is an error, and nothing is sent; a later, shorter pause is ignored."""
     broker = Throttling(served, 600_000, 1)
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
         with brokers._lent(broker.server, 1) as first, brokers._lent(broker.server, 1) as second:
@@ -188,7 +188,7 @@ def test_a_longer_pause_than_a_caller_waits_is_an_error(served):
 
 
 def test_a_broker_over_the_quota_holds_up_no_other(served):
-    """Requests that any broker can answer go to one that is not throttling; each broker has its own pause."""
+    """Each broker has its own pause, so requests that any broker can answer go to a broker without a pause."""
     other = Throttling(served)
     first = Throttling(served, 600_000)
     first.brokers = other.brokers = (first.server, other.server)
@@ -202,7 +202,7 @@ def test_a_broker_over_the_quota_holds_up_no_other(served):
 
 
 def test_requests_to_a_coordinator_have_a_pause_of_their_own(served):
-    """A fetch's pause does not delay requests to a coordinator, as in Kafka's consumer: heartbeats must go on."""
+    """A pause after a fetch does not delay requests to a coordinator, as in Kafka's consumer: heartbeats must go on."""
     broker = Throttling(served, 600_000, 600_000)
     broker.brokers = (broker.server,)
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
@@ -215,7 +215,7 @@ def test_requests_to_a_coordinator_have_a_pause_of_their_own(served):
 
 
 def test_the_end_of_a_client_ends_the_wait_for_a_quota(served):
-    """Closing the client ends a wait for a quota of any length."""
+    """Closing the client ends a wait for a quota, however long the wait is."""
     broker = Throttling(served, 600_000)
     ended = Future()
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
@@ -234,7 +234,7 @@ def test_the_end_of_a_client_ends_the_wait_for_a_quota(served):
 
 
 def test_a_process_that_was_forked_off_connects_anew(brokers):
-    """A forked process opens its own connections; neither process reads the other's answers."""
+    """A forked process opens new connections, so parent and child never read each other's answers."""
     brokers.metadata()
     child = os.fork()
     if not child:
@@ -247,7 +247,7 @@ def test_a_process_that_was_forked_off_connects_anew(brokers):
 
 
 def test_one_of_the_brokers_named_is_enough(address):
-    """One reachable broker of the address is enough; if all are down, the error gives each one's reason."""
+    """One reachable broker of the address is enough; if no broker is reachable, the error gives the reason for each."""
     with nobody_listens() as down:
         with closing(Brokers(ClusterAddress((down, *address.servers)))) as brokers:
             assert brokers.metadata().brokers
@@ -259,7 +259,7 @@ def test_one_of_the_brokers_named_is_enough(address):
 
 
 def test_a_server_that_says_nothing_delays_nobody(address, served):
-    """The next server is tried before the silent one's time is over; later the silent one is tried last."""
+    """The next server is tried before the silent server's time limit ends; later the silent server is tried last."""
     came, given_up = [], threading.Event()
 
     def say_nothing(connection):
@@ -276,7 +276,7 @@ def test_a_server_that_says_nothing_delays_nobody(address, served):
 
 
 def test_a_connection_that_stands_too_late_is_kept(address):
-    """A slow connection that opens after another server was asked is kept for the next request to its server."""
+    """If a connection opens only after the next server was asked, it is kept for later requests to its own server."""
     slow, begun, lets = address.servers[0]._replace(host="localhost"), threading.Event(), threading.Event()
 
     def connect(server, **how):
@@ -293,7 +293,7 @@ def test_a_connection_that_stands_too_late_is_kept(address):
 
 
 def test_only_brokers_that_take_ids_are_asked_by_id(served):
-    """Brokers of Kafka 2.8.0 never answer requests by id; if all are that old, a missing topic counts as deleted."""
+    """A broker of Kafka 2.8.0 gets no requests by topic id; if all brokers are that old, a missing topic is deleted."""
     asked = []
     refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
 
@@ -311,7 +311,7 @@ def test_only_brokers_that_take_ids_are_asked_by_id(served):
 
 @pytest.mark.parametrize(("throttled", "error"), [(True, ThrottledError), (False, UnreachableError)])
 def test_a_topic_is_unknown_while_brokers_that_take_ids_do_not_answer(served, throttled, error):
-    """An old broker cannot tell whether the topic was deleted, so the topic is unknown until a newer one answers."""
+    """While only an old broker answers, which cannot look up ids, a missing topic is unknown rather than deleted."""
     old = served(agreeing(lambda *_: None, [(METADATA.key, 0, 11)]))
     with nobody_listens() as away, closing(Brokers(ClusterAddress((old,)))) as brokers:
         brokers._known = {1: old, 2: away}
@@ -322,7 +322,7 @@ def test_a_topic_is_unknown_while_brokers_that_take_ids_do_not_answer(served, th
 
 
 def test_a_controllers_port(broker):
-    """A controller's listener speaks Kafka's protocol, but knows no API that clients need."""
+    """A controller's listener speaks Kafka's protocol, but does not support the APIs that clients need."""
     address = cluster_address(f"kafka://127.0.0.1:{broker.controller_port}")
     with (
         closing(Brokers(address)) as brokers,
@@ -332,7 +332,7 @@ def test_a_controllers_port(broker):
 
 
 def test_pauses_grow_up_to_a_bound():
-    """Pauses between attempts grow, so that nothing spins, up to a bound, so that nothing waits for minutes."""
+    """Pauses between attempts grow, so that no thread spins, up to a limit, so that no caller waits for minutes."""
     backoff = Backoff()
     pauses = [backoff.next() for _ in range(10)]
     assert [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0, 2.0] == pauses

@@ -102,7 +102,7 @@ def test_isolation_and_aborted_transactions(brokers, client):
 
 @pytest.mark.java
 def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
-    """An unknown topic id is an error of its partition alone; other partitions of the request are read."""
+    """An unknown topic id is an error of that topic's partition; the request's other partitions are read."""
     topic_id = client.create_topic("known")
     client.produce("known", [Outgoing(b"a")])
     known, unknown = TopicPartition("known", 0), TopicPartition("unknown", 0)
@@ -128,7 +128,7 @@ def test_a_log_that_went_another_way_is_told(brokers, client):
 
 @pytest.mark.java
 def test_bounds_are_those_of_the_epoch_that_was_asked_for(brokers, client):
-    """Bounds are asked for in a leader epoch; a broker that leads in another epoch answers with an error."""
+    """Bounds are requested with a leader epoch; a broker that leads in another epoch answers with an error."""
     client.create_topic("epoch")
     partition = TopicPartition("epoch", 0)
     assert {0: errors.NONE, 1: errors.UNKNOWN_LEADER_EPOCH} == {
@@ -164,7 +164,7 @@ def test_bounds_by_name_and_by_time(brokers, client):
 
 @pytest.mark.java
 def test_settings_that_are_not_defaults(brokers, client):
-    """Settings that differ from the defaults are reported for topic and broker; an unknown topic is an error."""
+    """Only settings that differ from the defaults are reported, of topics and brokers; an unknown topic fails."""
     client.create_topic("settled", settings={"retention.ms": "77"})
     found = topic_settings(brokers, ["settled", "nowhere"])
     assert {"retention.ms": "77", "segment.index.bytes": "65536"}.items() <= found["settled"].items()
@@ -179,7 +179,7 @@ def records(answer):
 @pytest.mark.java
 @pytest.mark.parametrize("connection", [Connection, OldConnection], ids=["by id", "by name"])
 def test_a_session_names_only_what_changed(address, client, connection):
-    """A session first names all partitions, then only changes (added, removed, fetched again); after a failure all."""
+    """A session first names all partitions, then only added, removed or resumed ones; after a failure, all again."""
     name = f"session-{connection.__name__}"
     topic_id = client.create_topic(name, partitions=3)
     with closing(Brokers(address, connection)) as brokers:
@@ -227,7 +227,7 @@ def test_a_session_and_a_topic_made_again(brokers, client):
 
 
 def test_over_the_quota_nothing_is_said_of_partitions(served):
-    """A throttled answer without partitions says only how long to wait; it does not mark the end of a log."""
+    """A throttled answer without partitions only says how long to wait; it does not mean that the log has ended."""
 
     def then(connection, _key, version, correlation, _rest):
         throttled = {"throttleTimeMs": 1234, "errorCode": 0, "sessionId": 0, "responses": []}
@@ -247,7 +247,7 @@ def test_over_the_quota_nothing_is_said_of_partitions(served):
     "partitions", [[], [{"partitionIndex": 0, "offset": -1, "timestamp": -1, "leaderEpoch": 0}]]
 )
 def test_an_answer_that_lacks_a_bound(served, partitions):
-    """An answer without a partition's bounds is malformed, so the request is tried again."""
+    """An answer without a partition's bounds is malformed, so the request is sent again."""
 
     def then(connection, _key, version, correlation, _rest):
         found = [{"errorCode": 0, **one} for one in partitions]

@@ -31,7 +31,7 @@ def described(name: str, *partitions: int) -> dict[str, Any]:
 
 
 def answering(start: Start, topics: Sequence[Mapping[str, Any]]) -> ClusterAddress:
-    """Start a broker that answers Metadata with `topics` and nothing else."""
+    """Start a broker that answers Metadata requests with `topics` and answers no other request."""
     brokers = [{"nodeId": 1, "host": "127.0.0.1", "port": 1}]
     said = {"brokers": brokers, "clusterId": "hostile", "topics": topics}
 
@@ -52,7 +52,7 @@ def hostile(served: Start) -> Iterator[Brokers]:
 
 def test_topics_with_illegal_names_are_left_out(hostile: Brokers) -> None:
     """Topics with illegal names, which would become paths, and partitions below 0 are left out and reported."""
-    for _ in range(2):  # The second answer has the bytes of the first.
+    for _ in range(2):  # The second answer is byte for byte the first.
         found = hostile.metadata()
         assert {"good": [0, 2]} == {name: list(topic.leaders) for name, topic in found.topics.items()}
         assert sorted(ILLEGAL) == found.illegal_names
@@ -71,7 +71,7 @@ def test_the_mount_is_told_of_illegal_names(served: Start) -> None:
 
 
 def test_metadata_take_memory_in_proportion(served: Start) -> None:
-    """Only the leaders of an answer's partitions stay in memory; the rest of the answer is never held."""
+    """Only the partition leaders of a Metadata answer stay in memory; the parsed answer as a whole is never kept."""
     topics = [described(f"topic-{number}", *range(1000)) for number in range(10)]
     address = answering(served, topics)
     size = len(METADATA.response.write({"topics": topics}, 13))
@@ -88,7 +88,7 @@ def test_metadata_take_memory_in_proportion(served: Start) -> None:
 
 
 def test_an_answer_of_too_many_structures_is_refused() -> None:
-    """Too many structures are refused before the first is parsed: in memory each is far larger than its bytes."""
+    """An answer with too many structures is refused before parsing, which would need far more memory than its bytes."""
     count = MAX_STRUCTURES + 1
     answer = bytes(4) + varint_of_length(count) + bytes(4 * count)
     with pytest.raises(CorruptBatchError, match="more than 1,048,576 structures in one message"):

@@ -1,4 +1,4 @@
-"""An engine of a cluster of three brokers while leaders are killed, are paused, and lose records."""
+"""An engine of a cluster of three brokers while leaders are killed or paused, or lose records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from topicfs.storage.model import Isolation, Offset
 pytestmark = pytest.mark.java
 
 PAUSE_SECONDS = 0.01
-"""Pause of a thread between two reads; without it the threads would slow down the brokers, which the test waits for."""
+"""Pause of a thread between two reads. Without the pause, the threads would slow down the brokers that the test waits
+for.
+"""
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def value_at(partition, offset):
 
 @contextmanager
 def read_by_many(partition, count):
-    """Read records by offset in eight threads during the block; yields the errors, and reads by thread."""
+    """Read records by offset in eight threads during the block; yields the errors and each thread's reads."""
     stop, errors, reads = threading.Event(), [], [0] * 8
 
     def read(number):
@@ -99,7 +101,7 @@ def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers,
 
 
 def test_what_a_leader_loses_is_gone(engine, client, three_brokers):
-    """After an unclean election the partition ends earlier, and cached records of the old leader are not returned."""
+    """After an unclean election the partition ends earlier, and records cached from the old leader are not returned."""
     second, third = three_brokers[2], three_brokers[3]
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     client.create_topic("lost", replicas=(2, 3), settings=settings)

@@ -1,4 +1,4 @@
-"""Requests to partition leaders: retried if a retry may help, and always bounded in time."""
+"""Requests to partition leaders are retried if a retry may help, always within a time limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_LEADER, DENIED = 6, 29
 
 
 class Attempts:
-    """Returns the given answers in order, and repeats the last one."""
+    """Returns the given answers in order, then repeats the last answer."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -67,7 +67,7 @@ def test_what_does_not_pass_is_the_answer(leaders, topic):
 
 
 def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
-    """A call that waits a second for a leader is reported with start, leader and last error until it is answered."""
+    """A call that waits a second for a leader is reported, with start time, leader and last error, until it ends."""
     name, topic_id = topic
     told = []
 
@@ -86,7 +86,7 @@ def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
 
 
 def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
-    """The search for a leader ends after a bounded time with the last reason."""
+    """The search for a leader ends after a time limit, with the last reason."""
     monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 0.1)
     name, topic_id = topic
     with pytest.raises(PartitionOfflineError, match=r"no answer within 1 s: .*NOT_LEADER_OR_FOLLOWER"):
@@ -96,7 +96,7 @@ def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
 
 
 def test_a_topic_that_is_not_there_is_asked_for_a_few_times(leaders, topic, client):
-    """An unknown topic is retried a few times, as a broker may lag; its name with another id is another topic."""
+    """An unknown topic is retried a few times, as a broker may lag; its name with another id is a different topic."""
     name, topic_id = topic
     attempts = Attempts(0)
     with pytest.raises(PartitionGoneError):
@@ -120,7 +120,7 @@ def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkey
 
 
 def test_closing_ends_the_looking(leaders, topic):
-    """Closing ends the search for a leader at once in every thread."""
+    """Closing ends the search for a leader immediately in every thread."""
     name, topic_id = topic
     leaders.timeout_seconds = 60.0
     ends = []
@@ -145,7 +145,7 @@ def test_closing_ends_the_looking(leaders, topic):
 
 
 def test_a_leader_over_the_quota_is_waited_for(leaders, topic, monkeypatch):
-    """A throttling leader is waited for without a bound: a quota slows a client down, but the leader does answer."""
+    """The wait for a throttling leader has no time limit: a quota slows a client down, but the leader does answer."""
     monkeypatch.setattr(leaders, "timeout_seconds", 0.5)
     name, topic_id = topic
     attempts = Attempts(*[ThrottledError("the quota is used up")] * 4, 0)

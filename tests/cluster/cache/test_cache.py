@@ -1,4 +1,4 @@
-"""Which files of an earlier process the cache of cluster reads trusts."""
+"""Which files of an earlier process are trusted by the cache of cluster reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_was_closed_in_order_is_believed(kept: Path) -> None:
 
 
 def test_what_a_crash_left_is_never_believed_later(kept: Path) -> None:
-    """A crashed process's files stay untrusted after the next clean close: aborted transactions may be missing."""
+    """Files of a crashed process stay untrusted after the next clean close: aborted transactions may be missing."""
     (kept / CLEAN).unlink()
     opened(kept).close()
     cache = opened(kept)
@@ -57,7 +57,7 @@ def test_what_a_crash_left_is_never_believed_later(kept: Path) -> None:
 def test_what_is_believed_the_next_time_is_on_disk_before(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Closing syncs the list of aborted transactions before the clean mark; opening removes the mark on disk first."""
+    """Closing syncs the list of aborted transactions before the clean mark; opening first deletes the mark on disk."""
     synced = []
 
     def fsync(descriptor: int) -> None:

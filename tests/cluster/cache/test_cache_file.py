@@ -1,4 +1,4 @@
-"""A cache file holds adjacent batches. Appended bytes are read from any offset, and no others ever are."""
+"""A cache file holds adjacent batches; reads at any offset return appended bytes and never other bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(cache_file, offset, max_bytes=1, isolation=Isolation.READ_COMMITTED):
 
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "opened again"])
 def test_every_offset_is_found(written, again):
-    """A read at any offset returns whole batches from the one with that offset on: at least one, at most to the end."""
+    """A read at any offset returns one or more whole batches, starting with the batch that has that offset."""
     cache_file, batches = written
     if again:
         cache_file.close()
@@ -123,7 +123,7 @@ def test_damage_under_an_open_file_is_seen(written):
 
 
 def test_aborted_transactions_are_those_that_overlap(tmp_path):
-    """A read names the aborted transactions that overlap it up to their markers, also after reopening the file."""
+    """A read names the aborted transactions that overlap it, up to their markers, even after the file is reopened."""
     stamps = [(7, {}), (7, {}), (7, {"control": True}), (8, {}), (7, {}), (7, {"control": True}), (8, {})]
     data = b"".join(
         batch(
@@ -150,7 +150,7 @@ def test_aborted_transactions_are_those_that_overlap(tmp_path):
 
 
 def test_a_file_of_aborted_transactions_that_makes_no_sense_is_damage(written):
-    """An invalid list of aborted transactions is damage: without it, aborted records would be shown."""
+    """An invalid list of aborted transactions counts as damage: without the list, reads would show aborted records."""
     cache_file, _ = written
     cache_file.path.with_suffix(".aborted").write_text("7 nonsense\n")
     with pytest.raises(DamagedError):

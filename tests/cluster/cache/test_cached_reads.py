@@ -106,7 +106,7 @@ def several(client, name, count=400, size=2000, **how):
 
 
 def test_the_second_read_asks_nobody(opened, relay, client):
-    """A second read sends no request and is equal byte for byte in any pieces, also in an engine opened later."""
+    """A second read, in pieces of any size or in an engine opened later, sends no request and returns equal bytes."""
     several(client, "read-again")
     with opened() as engine:
         partition = found(engine, "read-again")
@@ -126,7 +126,7 @@ def test_the_second_read_asks_nobody(opened, relay, client):
 
 
 def test_single_reads_in_any_order_fill_it(opened, client):
-    """Random reads store pieces, which join into larger ones; each later read equals the leader's answer."""
+    """Reads in random order store pieces, which are joined into larger ones; later reads equal the leader's answer."""
     several(client, "at-random", count=300, size=20_000)
     chance = random.Random(5)
     with opened() as engine:
@@ -142,7 +142,7 @@ def test_single_reads_in_any_order_fill_it(opened, client):
 
 
 def test_aborted_transactions_stay_hidden(opened, client):
-    """With a cache, read_committed and read_uncommitted readers get the same records as without one."""
+    """With a cache, read_committed and read_uncommitted readers get the same records as without a cache."""
     client.create_topic("undone")
     producer = client.producer(transactional_id="undone")
     producer.init_transactions(30)
@@ -165,7 +165,7 @@ def test_aborted_transactions_stay_hidden(opened, client):
 
 
 def test_what_is_aborted_is_not_believed_after_a_crash(opened, client, tmp_path):
-    """After a crash, batches of transactions are fetched again: the list of aborted ones may not be on disk."""
+    """After a crash, transactional batches are fetched again: the list of aborted transactions may not be on disk."""
     client.create_topic("crashed")
     producer = client.producer(transactional_id="crashed")
     producer.init_transactions(30)
@@ -185,7 +185,7 @@ def test_what_is_aborted_is_not_believed_after_a_crash(opened, client, tmp_path)
 
 
 def test_the_bound_is_kept(opened, client, tmp_path):
-    """The cache keeps its size bound by removing the least recently used files while others read."""
+    """While others read, the cache stays within its size limit by deleting the least recently used files."""
     names = [f"bounded-{number}" for number in range(4)]
     for name in names:
         several(client, name, count=200, size=30_000, settings={"compression.type": "uncompressed"})
@@ -201,7 +201,7 @@ def test_the_bound_is_kept(opened, client, tmp_path):
 
 
 def test_deleted_records_are_not_read(opened, client, tmp_path):
-    """Reads below the log start are out of range; their files are deleted when something new is stored."""
+    """Reads below the log start are out of range; those records' files are deleted when something new is stored."""
     several(client, "shortened", count=200, size=30_000)
     with opened(max_bytes=16 * MIB) as engine:
         through(found(engine, "shortened"))
@@ -219,7 +219,7 @@ def test_deleted_records_are_not_read(opened, client, tmp_path):
 
 
 def test_a_topic_that_is_deleted_is_forgotten(opened, client, tmp_path):
-    """A deleted topic's files are removed, also if no engine is open; a new topic of that name shares nothing."""
+    """A deleted topic's files are deleted, even if no engine was open; a new topic of that name does not use them."""
     for name in ("forgotten-now", "forgotten-later"):
         several(client, name, count=100)
     with opened() as engine:
@@ -240,7 +240,7 @@ def test_a_topic_that_is_deleted_is_forgotten(opened, client, tmp_path):
 
 
 def test_a_compacted_topic_is_not_kept(opened, client, tmp_path):
-    """A compacted topic is not cached, because batches at offsets that were read can change."""
+    """A compacted topic is not cached, because compaction can change batches that were read."""
     client.create_topic("by-key", settings={"cleanup.policy": "compact"})
     client.produce("by-key", [Outgoing(b"a", b"k"), Outgoing(b"b", b"k")])
     with opened() as engine:
@@ -249,7 +249,7 @@ def test_a_compacted_topic_is_not_kept(opened, client, tmp_path):
 
 
 def test_a_topic_that_becomes_compacted_is_not_given(opened, client, tmp_path):
-    """A topic that becomes compacted leaves the cache within a minute, the time for which its policy is believed."""
+    """A topic that becomes compacted leaves the cache within a minute, which is how long its policy is cached."""
     several(client, "by-key-now", count=100)
     with opened() as engine:
         partition = found(engine, "by-key-now")
@@ -284,7 +284,7 @@ def test_damaged_files_are_fetched_again(opened, client, tmp_path):
 
 
 def test_one_process_has_a_cache(opened, address, tmp_path):
-    """A second process with the same cache, or a cache directory with foreign files, is refused in one line."""
+    """A second process with the same cache gets a one-line error, as does a cache directory with foreign files."""
     with opened():
         with pytest.raises(CacheError, match=r"--cache") as refused:
             Cache(tmp_path / "cache", MIB, WarningBook(lambda: Timestamp(0)))
@@ -298,7 +298,7 @@ def test_one_process_has_a_cache(opened, address, tmp_path):
 
 @pytest.mark.parametrize("meanwhile", ["open", "closed"])
 def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_path, meanwhile):
-    """After an unclean election the new leader's bounds cut the cache to what it has, also at the next opening."""
+    """After an unclean election the cache is cut to the new leader's bounds, and stays cut when it is opened again."""
     client, name = client_of_three, f"lost-kept-{meanwhile}"
     second, third = three_brokers[2], three_brokers[3]
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
@@ -347,7 +347,7 @@ def test_a_full_disk_ends_the_cache_alone(address, client, tmp_path):
 
 @pytest.mark.fuse
 def test_a_mount_with_a_cache_knows_sizes(address, client, tmp_path):
-    """After one `cat`, later mounts too report the sizes of a data directory to `stat`, `tail -c` and `wc -c`."""
+    """After one `cat`, this mount and later ones report a data directory's sizes to `stat`, `tail -c` and `wc -c`."""
     lines = [b"%06d some text" % number for number in range(50_000)]
     client.create_topic("sized-at-once")
     client.produce("sized-at-once", [Outgoing(line) for line in lines], batch=100)

@@ -26,7 +26,7 @@ in_thread = trio.to_thread.run_sync
 
 TOPIC = "brokers-away"
 ATTEMPTS = 6
-"""Number of requests to the leader that fail without an answer while the readers wait."""
+"""Number of requests to the leader that get no answer while the readers wait."""
 
 
 def holds(engine: ClusterEngine) -> bool:
@@ -37,7 +37,7 @@ def holds(engine: ClusterEngine) -> bool:
 async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
     broker: Broker, address: ClusterAddress, client: Client, name: str
 ) -> None:
-    """A waiting reader gets new records when the brokers are back; a member keeps its position and commits."""
+    """A waiting reader gets new records when the brokers are back; a group member keeps its position and commits it."""
     topic = f"{TOPIC}-{name.replace('/', '-')}"
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"a")])
@@ -79,7 +79,7 @@ async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
 async def test_a_run_ends_at_its_time_while_no_broker_answers(
     broker: Broker, address: ClusterAddress, client: Client, given: bytes
 ) -> None:
-    """`next-5s` ends at its time without a leader, with EIO if the records that it returned cannot be committed."""
+    """Without a leader `next-5s` still ends in time, with EIO if records that it returned cannot be committed."""
     topic = f"{TOPIC}-next-{len(given)}"
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"a")])

@@ -1,4 +1,4 @@
-"""Groups as brokers of another release describe them."""
+"""Group descriptions of brokers of another release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.java
 
 
 def test_a_broker_without_the_newer_groups_has_none_of_that_name(address, client, served):
-    """Kafka 3.9 answers UNSUPPORTED_VERSION for newer groups, so a missing group can still be created."""
+    """Kafka 3.9 answers UNSUPPORTED_VERSION for newer group types; the group counts as missing and can be created."""
     relay = Relay(served)
 
     def refused(answer):

@@ -68,13 +68,13 @@ def joined(engine: ClusterEngine, group: str, *topics: str, patterns: tuple[str,
 
 
 def numbers(member: Membership) -> list[int]:
-    """Return the partitions that a member holds and need not give back."""
+    """Return the numbers of the partitions that a member holds and need not give back."""
     held = member.held()
     return sorted(one.partition for one in held.partitions - held.wanted_back)
 
 
 def gives_back(member: Membership) -> None:
-    """Give back the partitions that a member must revoke, as a reader does."""
+    """Give back the partitions that the member must revoke, as a reader does."""
     member.give_up(member.held().wanted_back)
 
 
@@ -111,7 +111,7 @@ def consumer(broker: Broker, group: str, topic: str, **options: Any) -> Iterator
 def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
     engine: ClusterEngine, broker: Broker, topic: str, assignor: str
 ) -> None:
-    """Each member has one partition while both are there, and the remaining one has both; both see all positions."""
+    """Each of two members has one partition, and the last one left has both partitions; both see all positions."""
     group = f"{topic}-{assignor}"
     engine.groups.create(group)
     engine.groups.alter_config(group, {"assignor": assignor})
@@ -147,7 +147,7 @@ def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
 
 
 def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str) -> None:
-    """A second member gets what the first revokes; when one leaves, the other reads on at the committed positions."""
+    """A second member gets what the first revokes; when one leaves, the other continues at the committed positions."""
     one = joined(engine, topic, topic)
     until(lambda: numbers(one) == [0, 1], one)
     two = joined(engine, topic, topic)
@@ -163,7 +163,7 @@ def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str)
 
 
 def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine, topic: str) -> None:
-    """The removed member's commit fails, as it holds nothing any more; then it rejoins and holds its partitions."""
+    """A removed member's commit fails, as the member holds nothing any more; then it rejoins and gets partitions."""
     member = joined(engine, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
     before = member.member_id
@@ -191,7 +191,7 @@ def test_patterns_follow_topics_and_partitions_that_come(
 
 
 def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, topic: str) -> None:
-    """Positions are set and deleted as Kafka's reset tool does, and only while the group has no members."""
+    """As in Kafka's reset tool, positions can be set and deleted only while the group has no members."""
     groups, first = engine.groups, TopicPartition(topic, 0)
     groups.set_positions(topic, {first: Position(2, "a note")})
     (told,) = engine_of(broker, topic, first)
@@ -243,14 +243,14 @@ def test_who_reads_a_topic_is_told_by_one_answer(engine: ClusterEngine, topic: s
 
 
 def engine_of(broker: Broker, group: str, place: TopicPartition) -> list[KafkasPartition]:
-    """Return a position as librdkafka's admin client sees it."""
+    """Return a partition's committed position as librdkafka's admin client sees it."""
     request = ConsumerGroupTopicPartitions(group, [KafkasPartition(*place)])
     answers = Client(broker.bootstrap_server).admin.list_consumer_group_offsets([request])
     return list(answers[group].result(TIMEOUT_SECONDS).topic_partitions)
 
 
 def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic: str) -> None:
-    """Groups of kcat and of a Kafka 4 protocol consumer are shown with members, topics and partitions."""
+    """Groups of kcat and of a consumer with Kafka 4's protocol are shown with members, topics and partitions."""
     process = subprocess.Popen(
         ["kcat", "-b", broker.bootstrap_server, "-G", f"{topic}-kcat", "-q", topic],
         stdin=subprocess.DEVNULL,
@@ -277,7 +277,7 @@ def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic
 
 
 def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> None:
-    """Invalid names, existing and missing groups, and an assignor that other members lack are refused."""
+    """Invalid names, creating an existing group, using a missing one, or an assignor a member lacks are refused."""
     with pytest.raises(errors.InvalidGroupError):
         engine.groups.create("")
     engine.groups.create(topic)
@@ -319,7 +319,7 @@ def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str
 
 
 def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEngine, topic: str) -> None:
-    """Closing an engine makes its members leave, so that nobody waits for their sessions to time out."""
+    """When an engine closes, its members leave, so that other members need not wait for session timeouts."""
     with closing(
         open_engine(cluster_address(f"kafka://{broker.bootstrap_server}"), read_only=False)
     ) as other:
@@ -332,7 +332,7 @@ def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEn
 
 
 class HeldAnswer:
-    """An answer that the test withholds from the client until it releases it."""
+    """An answer that the test withholds from the client until the test releases it."""
 
     def __init__(self) -> None:
         self.came, self.released = threading.Event(), threading.Event()
@@ -357,7 +357,7 @@ def through(broker: Broker, relay: Relay) -> Iterator[ClusterEngine]:
 
 
 def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: HeldAnswer) -> LocalMember:
-    """Return a member that was told to leave, while the answer to its last commit is withheld."""
+    """Return a member that was told to leave, but whose last commit has not been answered yet."""
     wait_until(lambda: topic in engine.topics(), "the topic is known")
     member = joined(engine, topic, topic)
     assert isinstance(member, LocalMember)
@@ -383,7 +383,7 @@ CALLS: Mapping[str, Callable[[ClusterEngine, str], object]] = {
 def test_a_request_about_a_group_waits_for_members_that_leave(
     through: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
-    """After closing a member's file, a shell finds the group without that member."""
+    """After a member's file is closed, the next command of a shell finds the group without that member."""
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
@@ -394,7 +394,7 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
 
 
 def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topic: str, relay: Relay) -> None:
-    """A change that waits for a leaving member keeps the settings that another thread changes meanwhile."""
+    """A change that waits for a leaving member does not overwrite settings that another thread changes meanwhile."""
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
@@ -411,7 +411,7 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
 def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
     through: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
-    """After its only joining member was killed a group is empty but still rebalances; a change waits for the end."""
+    """If a group's only joining member is killed, the empty group still rebalances, and a change waits for the end."""
     wait_until(lambda: 0 in through.groups.partitions_of(topic), "the topic is known")
     through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(1)})
     before = relay.requests["DescribeGroups"]
@@ -428,7 +428,7 @@ def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
 def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
     through: ClusterEngine, topic: str, relay: Relay
 ) -> None:
-    """The answer of a broker that no longer coordinates the group says nothing about the member, so it asks again."""
+    """A broker that no longer coordinates the group cannot answer for the member, so the new coordinator is asked."""
     wait_until(lambda: topic in through.topics(), "the topic is known")
     member = joined(through, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
@@ -440,7 +440,7 @@ def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
 def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
     through: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A silent coordinator blocks nobody forever, and the reported reason does not blame an open file."""
+    """A silent coordinator delays callers for a limited time only, and the error does not blame an open file."""
     monkeypatch.setattr(through.leaders, "timeout_seconds", 0.01)
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
@@ -455,7 +455,7 @@ def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
 def test_a_member_counts_before_its_coordinator_knows_it(
     through: ClusterEngine, topic: str, relay: Relay
 ) -> None:
-    """A group whose file was just opened is not empty, so the group and its positions cannot be deleted."""
+    """A group with a file that was just opened is not empty, so the group and its positions cannot be deleted."""
     held = HeldAnswer()
     relay.do(JOIN_GROUP, held)
     member = joined(through, topic, topic)

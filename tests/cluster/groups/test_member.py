@@ -42,7 +42,7 @@ class Catalog:
 
 
 class World:
-    """A coordinator, the topics, and a member that reads `orders`."""
+    """A scripted coordinator, its topics, and a member that reads `orders`."""
 
     def __init__(self, **settings: str) -> None:
         self.coordinator = ScriptedCoordinator()
@@ -103,7 +103,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 
 
 def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
-    """A member rejoins with the id it was given, and holds its assigned partitions from the committed positions on."""
+    """A member rejoins with the id it was given, and starts each assigned partition at the committed position."""
     world = begin()
     world.coordinator.committed[1] = 5
     world.started()
@@ -115,7 +115,7 @@ def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
 
 
 def test_a_commit_is_in_the_name_of_the_member(begin: Begin) -> None:
-    """A commit carries the member's id and generation; for a partition that the member does not hold it is refused."""
+    """A commit carries the member's id and generation; a commit for a partition that the member does not hold fails."""
     world = begin().started()
     world.member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
 
@@ -125,7 +125,7 @@ def test_a_commit_is_in_the_name_of_the_member(begin: Begin) -> None:
 
 
 def test_a_commit_in_a_rebalance_waits_for_its_end(begin: Begin) -> None:
-    """A commit during a rebalance waits for the end, and is then sent once in the new generation."""
+    """A commit during a rebalance waits until the rebalance ends, and is then sent once, in the new generation."""
     world = begin().started()
     world.coordinator.commits.append(REBALANCE_IN_PROGRESS)
     world.member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
@@ -134,7 +134,7 @@ def test_a_commit_in_a_rebalance_waits_for_its_end(begin: Begin) -> None:
 
 
 def test_a_cooperative_member_keeps_what_it_holds_while_it_joins_again(begin: Begin) -> None:
-    """A cooperative member keeps a partition it must revoke until its reader gives it up; then it rejoins."""
+    """A cooperative member keeps a partition that it must revoke until its reader gives it up; then it rejoins."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -148,7 +148,7 @@ def test_a_cooperative_member_keeps_what_it_holds_while_it_joins_again(begin: Be
 
 
 def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin) -> None:
-    """An eager member revokes all partitions before it rejoins, because others may get them right after."""
+    """An eager member revokes all partitions before it rejoins, because other members may get them immediately."""
     world = begin(assignor="range").started()
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
     world.until(lambda: bool(world.member.held().wanted_back))
@@ -162,7 +162,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin)
 
 
 def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
-    """A revoked partition's progress is committed first, so that the next holder begins there."""
+    """A member commits a revoked partition's progress before giving it up, so that the next holder begins there."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -180,7 +180,7 @@ def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
 
 
 def test_a_member_that_was_given_up_holds_nothing_and_joins_anew(begin: Begin) -> None:
-    """A removed member rejoins with a new id: others hold its partitions, and continue at the committed positions."""
+    """A removed member rejoins with a new id; others meanwhile read its partitions from the committed positions."""
     world = begin().started()
     world.coordinator.assigned = (1,)
     world.coordinator.give_up()
@@ -191,7 +191,7 @@ def test_a_member_that_was_given_up_holds_nothing_and_joins_anew(begin: Begin) -
 
 
 def test_a_partition_is_not_held_while_a_transaction_may_move_its_position(begin: Begin) -> None:
-    """An undecided transaction delays its partition only; later the member holds it at the decided position."""
+    """An undecided transaction delays only its partition, which the member gets later, at the decided position."""
     world = begin()
     world.coordinator.unstable.add(1)
     world.start()
@@ -230,7 +230,7 @@ def test_a_follower_leaves_added_partitions_to_the_leader(begin: Begin) -> None:
 
 
 def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begin) -> None:
-    """The member keeps its partitions, looks for its coordinator again, and sends pending commits later."""
+    """A member without a coordinator keeps its partitions, searches for the coordinator and commits later."""
     world = begin().started()
     world.coordinator.unreachable = True
     done = world.member.commit({FIRST: Position(3)})
@@ -258,7 +258,7 @@ def test_who_leaves_commits_first(begin: Begin) -> None:
 
 
 def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin) -> None:
-    """A member leaves even if its last commit is refused: until its session times out, positions could not be set."""
+    """A member leaves even if its last commit fails; otherwise no position could be set until its session times out."""
     world = begin().started()
     world.coordinator.commits.append(ILLEGAL_GENERATION)
     go_on = world.hold_up()
@@ -272,7 +272,7 @@ def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin)
 
 
 def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
-    """After a topic is recreated, its progress is not committed, and the position is fetched again."""
+    """After a topic is recreated, progress in the old topic is not committed, and the position is fetched again."""
     world = begin().started()
     world.coordinator.committed[0] = 7
     world.catalog.id = "another"
@@ -286,7 +286,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
 
 
 def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin: Begin) -> None:
-    """A commit fails if its topic is recreated while it waits, or if the coordinator does not know the topic."""
+    """A commit fails if its topic is recreated before it is sent, or if the coordinator does not know the topic."""
     world = begin().started()
     go_on = world.hold_up()
     world.catalog.id = "another"
@@ -303,7 +303,7 @@ def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin
 
 
 def test_what_is_given_up_while_the_coordinator_is_away_is_given_up_later(begin: Begin) -> None:
-    """A partition is given up after its commit, once the coordinator is back, so that the next holder begins there."""
+    """While the coordinator is away a revoked partition is kept, as its commit must come before it is given up."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -321,7 +321,7 @@ def test_what_is_given_up_while_the_coordinator_is_away_is_given_up_later(begin:
 
 
 def test_a_hung_reader_loses_what_others_wait_for(begin: Begin) -> None:
-    """After max.poll.interval.ms a hung reader loses the partitions that others wait for, and keeps the rest."""
+    """After max.poll.interval.ms a hung reader loses the partitions that others wait for, and keeps its others."""
     world = begin(**{"max.poll.interval.ms": "20"}).started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)

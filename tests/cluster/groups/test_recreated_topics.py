@@ -1,4 +1,4 @@
-"""Positions in a topic that was recreated before this engine noticed it."""
+"""Committed positions of a topic that was recreated before this engine noticed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST = TopicPartition(TOPIC, 0)
 
 
 def knowing_commits_up_to(version: int) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """Return a function that limits the version of OffsetCommit that a broker advertises."""
+    """Return a function that limits the version of OffsetCommit that a broker advertises to `version`."""
 
     def change(answer: dict[str, Any]) -> Mapping[str, Any]:
         keys = [
@@ -45,7 +45,7 @@ def knowing_commits_up_to(version: int) -> Callable[[dict[str, Any]], Mapping[st
 
 
 def lagging_behind(topic_id: UUID) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """Return a function that changes Metadata of all topics to those of a broker that knows TOPIC by `topic_id`."""
+    """Return a function that changes Metadata answers to those of a lagging broker, for which TOPIC has `topic_id`."""
 
     def change(answer: dict[str, Any]) -> Mapping[str, Any]:
         topics = answer["topics"]
@@ -59,7 +59,7 @@ def lagging_behind(topic_id: UUID) -> Callable[[dict[str, Any]], Mapping[str, An
 
 @pytest.fixture(params=[9, 10])
 def relay(served: Start, request: pytest.FixtureRequest) -> Relay:
-    """A relay to a broker that takes commits up to a version, by topic name or by topic id."""
+    """A relay to a broker that accepts commits up to a certain version: by topic name only, or by topic id."""
     relay = Relay(served)
     relay.always(API_VERSIONS, knowing_commits_up_to(request.param))
     return relay
@@ -75,7 +75,7 @@ def engine(address: ClusterAddress, relay: Relay) -> Iterator[ClusterEngine]:
 def test_no_position_is_committed_to_a_topic_that_was_made_again(
     engine: ClusterEngine, relay: Relay, client: Client
 ) -> None:
-    """A position of the deleted topic is not set in the new one: both a member's commit and a user's `set` fail."""
+    """A position in the deleted topic is not set in the new one: a member's commit and a user's `set` both fail."""
     topic_id = decode_id(client.create_topic(TOPIC))
     wait_until(lambda: TOPIC in engine.topics(), "the topic is known")
     wanted = Subscription(topics=frozenset({TOPIC}))
@@ -105,7 +105,7 @@ def test_no_position_is_committed_to_a_topic_that_was_made_again(
 def test_a_member_of_the_api_begins_a_topic_that_was_made_again_at_its_start(
     address: ClusterAddress, client: Client
 ) -> None:
-    """A member of the API starts a recreated topic at its beginning, and commits nothing of the deleted one there."""
+    """A member of the API begins a recreated topic at its start, and does not commit positions of the deleted topic."""
     with topicfs.open(str(address)) as topics:
         first = topics.create(TOPIC)
         first[0].append_many([b"one", b"two"])

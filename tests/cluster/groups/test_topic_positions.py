@@ -1,4 +1,4 @@
-"""The positions of many groups in a topic, for each kind of coordinator answer."""
+"""The positions of many groups in a topic, for every kind of answer by a coordinator."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def asked(broker: Answering, groups: Sequence[str]) -> tuple[dict[str, object], 
 
 
 def test_a_group_that_moved_is_asked_for_alone() -> None:
-    """NOT_COORDINATOR and loading are retried for that group alone; unauthorized and missing groups are left out."""
+    """Only groups answered with NOT_COORDINATOR or loading are asked again; forbidden and missing ones are left out."""
     codes = {"moved": 16, "loading": 14, "secret": 30, "gone": 69}
     broker = Answering({"at-7": 7}, codes)
     found, unanswered = asked(broker, ["at-7", "nowhere", *codes])
@@ -68,7 +68,7 @@ def test_an_older_broker_is_asked_for_each() -> None:
 
 
 def test_a_request_has_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups are split into requests of bounded size; without groups no request is sent."""
+    """Each request has a limited number of groups; if there are no groups, no request is sent."""
     monkeypatch.setattr(requests, "MAX_GROUPS_PER_REQUEST", 2)
     broker = Answering({}, {})
     asked(broker, ["a", "b", "c"])

@@ -1,4 +1,4 @@
-"""One partition's copy and its handling of rare broker answers."""
+"""The copy of one partition, and how it handles rare answers of brokers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_is_there_already_is_passed_over():
 
 
 def test_a_damaged_batch_is_not_kept():
-    """A damaged batch is not stored but fetched again; if it stays damaged, the cause is reported."""
+    """A damaged batch is fetched again instead of stored; if it stays damaged, the cause is reported."""
     made = Copy(1)
     batch = sized_batch(150, offset=1, epoch=1)
     batch[100] ^= 1
@@ -76,7 +76,7 @@ def test_a_damaged_batch_is_not_kept():
 
 @pytest.mark.parametrize("epoch", [-2, 10, 2**31 - 1])
 def test_an_epoch_that_its_leader_cannot_have_given_is_damage(epoch):
-    """An impossible leader epoch, which no checksum covers, is damage: stored, it would make later answers diverge."""
+    """An impossible leader epoch counts as damage; no checksum covers epochs, and stored it would break comparisons."""
     made = Copy(1)
     batch = sized_batch(150, offset=1, epoch=1)
     batch[12:16] = epoch.to_bytes(4, "big", signed=True)
@@ -106,14 +106,14 @@ def test_an_unclean_election_cuts_back_to_where_both_agree(diverging, end):
 
 
 def test_a_new_leader_whose_log_ends_where_ours_does_cuts_nothing():
-    """A new leader whose log ends at the copy's end truncates and reports nothing."""
+    """If a new leader's log ends at the copy's end, nothing is truncated or reported."""
     made = Copy(1, 1, 3, 3, 3)
     made.take(answer(diverging=EpochEnd(3, Offset(5))), epoch=4)
     assert (5, []) == (made.log.log_end_offset, made.said)
 
 
 def test_no_election_no_cut():
-    """Divergence in the leader epoch of the copy means that others wrote to the copy: an error, and no truncation."""
+    """A log that diverges within the copy's own leader epoch was written by others: an error, without truncation."""
     made = Copy(1, 1, 3)
     with pytest.raises(WrittenByOthersError, match="something other than the mirror wrote there"):
         made.take(answer(diverging=EpochEnd(3, Offset(2))), epoch=3)
@@ -121,7 +121,7 @@ def test_no_election_no_cut():
 
 
 def test_passing_errors_are_not_told_at_once():
-    """A moved leader is searched for without a report; a missing right is reported once."""
+    """A moved leader is searched for without a report, whereas a missing right is reported once."""
     made = Copy(1)
     made.take(answer(error=6))
     assert ([], True, False) == (made.said, made.copy.stale, made.copy.refused)
@@ -136,7 +136,7 @@ def test_passing_errors_are_not_told_at_once():
 
 
 def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
-    """A gap before the source's end does not make the mirror wait: compaction may remove a tombstone that was last."""
+    """A mirror does not wait for records in a gap before the source's end: compaction may have removed the last one."""
     made = Copy(1)
     made.take(answer(high_watermark=3))
     assert not made.copy.complete
@@ -148,7 +148,7 @@ def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
 
 
 def test_an_answer_that_ends_at_the_copys_end_is_all():
-    """An answer that ends at the copy's end completes the copy: sessionless brokers answer for every partition."""
+    """A copy is complete when an answer ends at its end: brokers without sessions answer for every partition."""
     made = Copy(1)
     made.take(answer(high_watermark=3))
     made.copy.has_all(answer(high_watermark=3))
@@ -180,5 +180,5 @@ def header(data=HONEST, **changes):
     ],
 )
 def test_what_compaction_can_make_of_a_batch(ours, theirs, contradict):
-    """Two batches contradict each other if compaction cannot have made one of the other."""
+    """Two batches at an offset contradict each other if compaction cannot have turned one into the other."""
     assert contradict == _contradict(header(**ours), header(**theirs))

@@ -1,4 +1,4 @@
-"""Each later run of the mirror repeats the source's changes in the copy."""
+"""Each later run of the mirror applies the source's changes to the copy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def findings(directory):
 
 
 def test_a_second_run_goes_on(copy, client):
-    """A second run continues where the first ended, and copies nothing twice."""
+    """A second run continues where the first run ended, and copies no record again."""
     client.create_topic("on")
     client.produce("on", lines("a", "b"))
     first = copy.once("on")
@@ -81,7 +81,7 @@ def test_a_second_run_goes_on(copy, client):
 
 
 def test_a_directory_opens_and_is_whole(copy, client):
-    """The copied directory opens, and `check` finds nothing in it."""
+    """The copied directory can be opened, and `topicfs check` finds no fault in it."""
     client.create_topic("whole", partitions=2)
     client.produce("whole", lines("a"), partition=1)
     copy.once("whole")
@@ -118,7 +118,7 @@ def test_what_was_deleted_before_it_was_read_is_a_gap_that_is_told(copy, client)
 
 
 def test_a_start_within_a_batch(copy, client, broker):
-    """The batch is kept whole, and the copy's log start is the source's, in its middle."""
+    """If the source's log start is inside a batch, the copy keeps the whole batch and has the same log start."""
     client.create_topic("within")
     client.produce("within", lines("a", "b", "c", "d"))
     client.delete_records("within", 2)
@@ -129,7 +129,7 @@ def test_a_start_within_a_batch(copy, client, broker):
 
 
 def test_a_topic_made_again_replaces_its_copy(copy, client):
-    """A recreated topic, which is known by its id, replaces the copy even if name and offsets are equal."""
+    """A recreated topic, recognized by its id, replaces the copy even if names and offsets are equal."""
     client.create_topic("remade")
     client.produce("remade", lines("old"))
     copy.once("remade")
@@ -144,7 +144,7 @@ def test_a_topic_made_again_replaces_its_copy(copy, client):
 
 
 class LateBrokers(Brokers):
-    """Brokers of which the one asked for metadata lags behind: `times` times it names an older topic."""
+    """Brokers of which one lags behind: its first `times` answers to Metadata have an older topic."""
 
     def __init__(self, address, topic, times):
         super().__init__(address)
@@ -161,7 +161,7 @@ class LateBrokers(Brokers):
 
 @pytest.mark.parametrize(("times", "copied", "complete"), [(3, ["a", "b"], True), (10**6, ["a"], False)])
 def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, copied, complete):
-    """If brokers disagree about a topic's id, the mirror waits for them to agree: some of them may lag behind."""
+    """If brokers disagree about a topic's id, the mirror waits until they agree, as some of them may lag behind."""
     name = f"late-{times}"
     client.create_topic(name)
     client.produce(name, lines("a"))
@@ -185,7 +185,7 @@ def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, 
 
 
 def test_a_deleted_topics_copy_stays(copy, client):
-    """The copy of a deleted topic stays, because it may be the only one left."""
+    """The copy of a deleted topic stays, because it may be the last copy."""
     client.create_topic("copy-kept")
     client.produce("copy-kept", lines("a"))
     copy.once("copy-kept")
@@ -210,7 +210,7 @@ def test_partitions_and_settings_that_come_later(copy, client):
 
 
 def test_where_a_new_copy_begins(copy, client, tmp_path):
-    """A new copy begins at the latest offset or at a time; an existing copy continues whatever the option says."""
+    """A new copy begins at the latest offset or at a time; an existing copy ignores the option and continues."""
     client.create_topic("begun")
     client.produce("begun", [Outgoing(b"a", timestamp=1_000), Outgoing(b"b", timestamp=2_000)], batch=1)
     copy.once("begun", begin=LATEST)
@@ -226,7 +226,7 @@ def test_where_a_new_copy_begins(copy, client, tmp_path):
 
 
 def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
-    """An empty partition copied from the latest offset keeps it, so the second run copies records in between."""
+    """A copy of an empty partition keeps its first run's latest offset, so the second run copies what came since."""
     client.create_topic("between")
     copy.once("between", begin=LATEST)
     client.produce("between", lines("a"))
@@ -235,7 +235,7 @@ def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
 
 
 def test_a_compacted_source(copy, client, broker):
-    """The records left by compaction keep their offsets in the copy, with the gaps; so do later records."""
+    """Records that survive compaction keep their offsets in the copy, with the gaps; so do later records."""
     settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
     client.create_topic("compacted", settings=settings)
     client.produce(
@@ -243,7 +243,7 @@ def test_a_compacted_source(copy, client, broker):
     )
 
     def is_compacted():
-        # A record appended after the segment's time closes the segment.
+        # The broker closes a segment when a record is appended after the segment's time.
         client.produce("compacted", [Outgoing(b"x", b"other")])
         return client.records("compacted")[0].offset > 0
 
@@ -260,9 +260,10 @@ def test_a_compacted_source(copy, client, broker):
 
 
 def test_a_copy_that_was_compacted_here_goes_on(copy, client):
-    """`topicfs maintain` may compact the copy between two runs without moving an end.
+    """`topicfs maintain` may compact the copy between two runs, if it does not move the copy's end.
 
-    The source's batches then differ from the copy's, which is not taken for a foreign write, even after a kill.
+    The source's batches then differ from the copy's. The mirror does not take that for a foreign write, even after a
+    kill.
     """
     client.create_topic("maintained", settings={"cleanup.policy": "compact", "segment.ms": "200"})
     client.produce("maintained", [Outgoing(b"v%d" % number, b"k") for number in range(5)], batch=1)
@@ -276,7 +277,7 @@ def test_a_copy_that_was_compacted_here_goes_on(copy, client):
 
 
 def test_what_comes_is_followed_until_it_is_stopped(copy, client, address):
-    """A following mirror copies new records and new topics, which a concurrent reader sees, until it is stopped."""
+    """Until it is stopped, a following mirror copies new records and topics, and a concurrent reader sees them."""
     client.create_topic("live-a")
     stop, said = threading.Event(), []
     options = MirrorOptions(names=TopicNames(("live-*",)), metadata_seconds=0.1)
@@ -302,7 +303,7 @@ def test_what_comes_is_followed_until_it_is_stopped(copy, client, address):
 
 
 def test_kills_at_random_points(copy, client, broker):
-    """After each kill the next run continues; in the end the files equal the broker's."""
+    """After each kill the next run continues the copy, and in the end the copy's files equal the broker's."""
     client.create_topic("killed", partitions=3, settings={"segment.bytes": SEGMENT_BYTES})
     for number in range(3):
         client.produce(
@@ -334,7 +335,7 @@ def test_kills_at_random_points(copy, client, broker):
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_hole_that_a_loss_of_power_left_is_filled(copy, client, broker, policy):
-    """A segment that is empty or ends at a batch looks sound; the mirror fills the gap from the source."""
+    """An empty segment, or one that ends at a batch, looks valid, so the mirror fills the gap from the source."""
     name = f"holed-{policy}"
     settings = {
         "segment.bytes": SEGMENT_BYTES,
@@ -357,7 +358,7 @@ def test_a_hole_that_a_loss_of_power_left_is_filled(copy, client, broker, policy
 
 
 class RecordedWaits(threading.Event):
-    """An event that never waits, and sums the seconds that it was asked to wait."""
+    """An event that never waits, but adds up the seconds that it was asked to wait."""
 
     def __init__(self):
         super().__init__()
@@ -369,7 +370,7 @@ class RecordedWaits(threading.Event):
 
 
 def test_a_rate_is_kept(copy, client, address):
-    """The mirror waits after each answer long enough to stay below its throttle, in bytes per second."""
+    """After each answer the mirror waits long enough to stay below its limit in bytes per second."""
     client.create_topic("slowed-down", partitions=2)
     for number in range(2):
         client.produce("slowed-down", [Outgoing(bytes(1_000))] * 200, partition=number, batch=10)
@@ -382,7 +383,7 @@ def test_a_rate_is_kept(copy, client, address):
 
 
 def test_the_command_says_what_it_did(copy, client):
-    """The command's last line has the numbers; a name that no topic matches is an error."""
+    """The command's last line has the numbers of what it did; a name that matches no topic is an error."""
     client.create_topic("commanded", partitions=2)
     client.produce("commanded", lines("a"))
     words = ["mirror", str(copy.address), str(copy.directory), "--once", "--topics"]

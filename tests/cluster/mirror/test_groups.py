@@ -1,4 +1,4 @@
-"""Mirrored group positions, and reading on after the mirror is handed to another cluster."""
+"""Mirrored group positions, which a group continues from after the mirror is handed to another cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.java
 
 
 def test_without_being_asked_kafkas_own_topics_are_left_out(copy, client):
-    """Kafka's internal topics are not copied unless asked for, whatever the pattern."""
+    """Kafka's internal topics are not copied unless groups are mirrored, even if a name or pattern matches them."""
     client.create_topic("owned")
     client.produce("owned", [Outgoing(b"a")])
     client.consume_in_group("owners", "owned", 1)

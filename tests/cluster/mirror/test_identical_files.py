@@ -1,4 +1,4 @@
-"""The copy's files are the broker's, byte for byte."""
+"""The copy's files equal the broker's files byte for byte."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def files(directory: Path, *suffixes: str) -> dict[str, bytes]:
 
 
 def sealed(directory: Path, suffix: str) -> dict[str, bytes]:
-    """Return the files with `suffix` of all but the active segment, whose indexes a broker preallocates."""
+    """Return the files with `suffix` except the active segment's, because a broker preallocates active indexes."""
     return dict(sorted(files(directory, suffix).items())[:-1])
 
 
 def assert_identical(ours: Path, theirs: Path) -> None:
-    """Compare logs, transaction indexes, sealed indexes and the snapshots that both have."""
+    """Assert that logs, transaction indexes, sealed indexes and the snapshots that both directories have are equal."""
     assert files(theirs, ".log") == files(ours, ".log")
     assert {n: c for n, c in files(theirs, ".txnindex").items() if c} == {
         n: c for n, c in files(ours, ".txnindex").items() if c
@@ -41,7 +41,7 @@ def assert_identical(ours: Path, theirs: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_batches_of_every_codec(copy, broker, client, codec):
-    """Segments roll at the same offsets and have the same indexes."""
+    """The copy's segments roll at the broker's offsets and have the broker's indexes."""
     topic = f"codec-{codec}"
     client.create_topic(topic, settings={"segment.bytes": str(SEGMENT_BYTES)})
     values = (bytes(f"{number} " * (300 + number % 7), "ascii") for number in range(1200))
@@ -81,7 +81,7 @@ def test_transactions_with_their_markers(copy, broker, client):
 
 
 def test_ids_settings_and_epochs(copy, broker, client):
-    """The copy has the topic's id, its settings and the broker's, every partition and the leader epoch file."""
+    """The copy has the topic's id and settings, the broker's settings, all partitions and the leader epoch file."""
     settings = {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}
     topic_id = client.create_topic("pictured", partitions=3, settings=settings)
     client.produce("pictured", [Outgoing(b"v", b"k")], partition=2)

@@ -27,7 +27,7 @@ def values(directory, topic):
 
 
 def test_what_the_source_lost_is_cut_off(copy, client, broker):
-    """After a power loss took the source's last batches, newer leader epochs make the copy drop its own."""
+    """If a power loss takes the source's last batches, newer leader epochs make the copy drop those batches, too."""
     client.create_topic("lost")
     client.produce("lost", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c"), Outgoing(b"d")], batch=1)
     copy.once("lost")
@@ -51,7 +51,7 @@ def epochs(directory, topic):
 
 
 def test_an_epoch_in_which_nothing_was_written_is_in_the_copy(copy, client, broker):
-    """An epoch without batches is copied, too, because the mirror asks the leader for it."""
+    """The copy has epochs without batches, because the mirror asks the leader for epochs."""
     client.create_topic("restarted")
     Client(broker.bootstrap_server).produce("restarted", [Outgoing(b"a")])
     with back_again(broker):

@@ -1,4 +1,4 @@
-"""Foreign directories and sources that cannot be copied give one clear line each, and nothing changes."""
+"""Foreign directories, and sources that cannot be copied, give a one-line error each and change nothing."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def bytes_below(directory):
 
 
 def test_a_directory_that_others_wrote_to(copy, filled):
-    """A directory is refused if its ends differ from those that the mirror recorded."""
+    """The mirror refuses a directory whose ends differ from the ends that the mirror recorded."""
     written_to(copy.directory, filled)
     with pytest.raises(WrittenByOthersError, match=f"{filled}-0 ends at 3, and the mirror left it at 2"):
         copy.once(filled)
 
 
 def test_a_record_of_others_where_the_source_has_none(copy, filled):
-    """After a kill of the mirror, a foreign record is detected: under the same leader the source ends before it."""
+    """After a kill, a foreign record in the copy is detected: in the same leader epoch the source ends before it."""
     copy.forget_the_end()
     written_to(copy.directory, filled)
     with pytest.raises(
@@ -71,7 +71,7 @@ def test_a_record_of_others_where_the_source_has_none(copy, filled):
 
 
 def test_a_record_of_others_in_the_place_of_the_sources(copy, filled, client):
-    """After a kill of the mirror, a foreign record is detected: the batches at its offset differ."""
+    """After a kill, a foreign record in the copy is detected: the source has another batch at its offset."""
     copy.forget_the_end()
     written_to(copy.directory, filled)
     client.produce(filled, [Outgoing(b"ours")])
@@ -80,7 +80,7 @@ def test_a_record_of_others_in_the_place_of_the_sources(copy, filled, client):
 
 
 def test_a_record_of_others_in_a_compacted_copy(copy, client):
-    """After a kill of the mirror, a foreign record is detected: compaction cannot make one batch of the other."""
+    """After a kill, a foreign record in a compacted copy is detected: compaction cannot turn one batch into another."""
     client.create_topic("kept-keys", settings={"cleanup.policy": "compact"})
     client.produce("kept-keys", [Outgoing(b"a", b"k")])
     copy.once("kept-keys")
@@ -93,7 +93,7 @@ def test_a_record_of_others_in_a_compacted_copy(copy, client):
 
 
 def test_after_a_kill_an_honest_copy_goes_on(copy, filled, client):
-    """After a kill the mirror continues if the copy's last batch is the source's."""
+    """After a kill, the mirror continues if the copy's last batch is also in the source."""
     copy.forget_the_end()
     client.produce(filled, [Outgoing(b"c")])
     assert () == copy.once(filled).problems
@@ -107,7 +107,7 @@ def as_alice(copy, broker):
 
 
 def test_topics_that_the_user_may_not_read(copy, client, broker):
-    """Readable topics are copied; a describable one is named with the missing ACL; a hidden one is not seen."""
+    """Readable topics are copied, describable ones are reported with the missing ACL, and hidden ones are not seen."""
     topics = ("acl-described", "acl-free", "acl-hidden")
     for topic in topics:
         client.create_topic(topic)
@@ -131,7 +131,7 @@ def test_topics_that_the_user_may_not_read(copy, client, broker):
 
 
 def test_a_topic_that_the_user_may_no_longer_describe(copy, client, broker):
-    """If the right to describe a topic is revoked, its copy stays, and the mirror reports the right, not a deletion."""
+    """If the right to describe a topic is revoked, the copy stays, and the mirror reports the right, not a deletion."""
     client.create_topic("acl-revoked")
     as_alice(copy, broker)
     copy.once("acl-revoked")
@@ -142,7 +142,7 @@ def test_a_topic_that_the_user_may_no_longer_describe(copy, client, broker):
 
 @pytest.fixture
 def quota(java, broker, client, address):
-    """A used-up quota of a thousand bytes per second for clients of this name."""
+    """A used-up quota of a thousand bytes per second for clients with this test's client id."""
     client.create_topic("quota")
     client.produce("quota", [Outgoing(bytes(10_000))] * 50)
 
@@ -167,7 +167,7 @@ def quota(java, broker, client, address):
 
 @pytest.mark.usefixtures("quota")
 def test_a_quota_that_lets_nothing_through(copy, client):
-    """A broker over quota may be silent for minutes, even to new requests; the line gives cause and remedy."""
+    """A broker may stay silent for minutes about a client over its quota; the error gives cause and remedy."""
     client.create_topic("too-quick")
     client.produce("too-quick", [Outgoing(bytes(10_000))] * 50)
     problem = "broker 1: the quota of this client is used up; ask for a larger consumer_byte_rate"
@@ -182,7 +182,7 @@ def test_two_mirrors_of_one_directory(copy, filled):
 
 
 def test_topics_that_no_mirror_made(copy, filled):
-    """A topic that no mirror made is found before anything is written to the directory."""
+    """A topic that was not made by a mirror is detected before anything is written to the directory."""
     with closing(open_engine(copy.directory)) as engine:
         engine.create_topic("extra")
     (copy.directory / "topicfs.topics").unlink()  # A broker's directory has no such file.
@@ -203,7 +203,7 @@ def test_a_mirror_of_another_cluster(copy, filled):
 
 
 def test_a_damaged_journal(copy, filled):
-    """Any damage of the journal is reported with the journal's name."""
+    """Any damage of the mirror's journal is reported with the journal's name."""
     for content in ("{", "{}", '{"version": 2}', '{"version": 1, "cluster": "c", "topics": 5}'):
         (copy.directory / "topicfs.mirror").write_text(content)
         with pytest.raises(CorruptionError, match=r"topicfs\.mirror"):
@@ -220,7 +220,7 @@ def test_no_broker(copy, served):
 
 
 def test_a_disk_that_is_full_ends_the_mirror(copy, filled, client, monkeypatch):
-    """The mirror ends with the disk's error; the copy stays, and the next run continues."""
+    """A full disk ends the mirror with the disk's error; the copy stays, and the next run continues it."""
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -235,7 +235,7 @@ def test_a_disk_that_is_full_ends_the_mirror(copy, filled, client, monkeypatch):
 
 @pytest.mark.root
 def test_a_disk_that_is_really_full(copy, client, tmp_path):
-    """The command's last line reports the full disk; with more space the next run continues and completes the copy."""
+    """The command's last line reports the full disk; once there is space, the next run completes the copy."""
     client.create_topic("too-much-to-copy", partitions=2)
     for number in range(2):
         client.produce("too-much-to-copy", [Outgoing(bytes(100_000))] * 60, partition=number, batch=5)
@@ -256,7 +256,7 @@ def test_a_disk_that_is_really_full(copy, client, tmp_path):
 
 
 def test_two_mirrors_at_once(copy, client, tmp_path):
-    """The second mirror ends with a line that names the first."""
+    """A second mirror of a directory ends with a line that names the first mirror."""
     client.create_topic("twice")
     words = ["mirror", str(copy.address), str(copy.directory), "--topics", "twice"]
     with FORKS.start(COMMAND, *words) as first:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.java
 
 @contextmanager
 def running(address, directory, topic):
-    """Mirror a topic in a thread during the block; yields its messages."""
+    """Mirror a topic in a thread during the block; yields the mirror's messages."""
     stop, said = threading.Event(), []
     options = MirrorOptions(names=TopicNames((topic,)), metadata_seconds=0.2)
 
@@ -50,7 +50,7 @@ def values(directory, topic):
 
 def wait_for(expected, directory, topic):
     def copied():
-        # While a copy is being truncated it may be shorter than when it was opened.
+        # While a copy is being truncated, its file may be shorter than when the test opened it.
         with suppress(CorruptionError):
             return (directory / f"{topic}-0").exists() and expected == values(directory, topic)
 
@@ -58,7 +58,7 @@ def wait_for(expected, directory, topic):
 
 
 def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path):
-    """Records that the new leader never had are truncated by its epochs; then the files equal the new leader's."""
+    """Records that the new leader never had are truncated by its epochs; then the copy's files equal its files."""
     second, third = three_brokers[2], three_brokers[3]
     client = Client(three_brokers[1].bootstrap_server)
     address = cluster_address(f"kafka://{client.bootstrap_server}")
@@ -87,7 +87,7 @@ def newest(client, topic):
 
 
 def test_a_group_goes_on_in_another_cluster(copy, three_brokers, java, tmp_path):
-    """A mirror of three brokers, handed to one, keeps offsets, transactions, compaction and the group's position."""
+    """A mirror of three brokers, handed to one broker, keeps offsets, transactions, compaction and group positions."""
     client = Client(three_brokers[1].bootstrap_server)
     copy.address = cluster_address(f"kafka://{client.bootstrap_server}")
     compacted = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
@@ -105,7 +105,7 @@ def test_a_group_goes_on_in_another_cluster(copy, three_brokers, java, tmp_path)
     client.produce("moving", [Outgoing(b"d")], partition=0)
 
     def is_compacted():
-        # A record appended after the segment's time closes the segment.
+        # The broker closes a segment when a record is appended after the segment's time.
         client.produce("keyed", [Outgoing(b"x", b"other")])
         return client.records("keyed")[0].offset > 0
 

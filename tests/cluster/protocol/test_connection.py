@@ -1,4 +1,4 @@
-"""Connections: version negotiation, and errors if the peer is no Kafka broker or answers wrongly."""
+"""Connections: version negotiation, and the errors for peers that are not Kafka brokers or send wrong answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def frame(body):
 
 
 def received(connection):
-    """Return the numbers of a request's header and the rest of the request."""
+    """Return the numbers in a request's header, and the bytes after the header."""
     size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
     data = connection.recv(size, socket.MSG_WAITALL)
     return *struct.unpack_from(">hhi", data), data[8:]
@@ -53,7 +53,7 @@ def versions_answer(correlation, keys, *, version=4):
 
 
 def agreeing(then, keys=((3, 0, 13), (1, 4, 18))):
-    """A server that negotiates versions, and passes each later request's header and the connection to `then`."""
+    """A server that negotiates versions, then calls `then` with the header of each request and the connection."""
 
     def serve(connection):
         _, version, correlation, _ = received(connection)
@@ -76,7 +76,7 @@ def test_a_broker_answers_in_the_newest_version_that_both_know(address, connect)
 
 
 def test_an_old_broker_is_asked_again_in_the_oldest_form(served, connect):
-    """An old broker answers unknown versions with UNSUPPORTED_VERSION in version 0, and gets the oldest version."""
+    """An old broker that rejects the newest ApiVersions with UNSUPPORTED_VERSION is asked again with version 0."""
 
     def serve(connection):
         _, version, correlation, _ = received(connection)
@@ -99,7 +99,7 @@ def test_an_old_broker_is_asked_again_in_the_oldest_form(served, connect):
     [(0, 9, "it needs Kafka 2.8 or newer"), (14, 20, "this topicfs is too old for it")],
 )
 def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, remedy):
-    """A broker that is too old or too new is refused with the versions of both sides."""
+    """A broker that is too old or too new is refused, and the error has the versions of client and broker."""
     connection = connect(served(agreeing(lambda *_: None, [(3, low, high)])))
     with pytest.raises(UnsupportedVersionError) as caught:
         connection.call(METADATA, EVERYTHING)
@@ -119,7 +119,7 @@ def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, r
     ],
 )
 def test_what_is_no_kafka_broker_is_said_to_be_none(served, connect, words):
-    """HTTP, SMTP, another framed protocol and random bytes are recognized as no Kafka broker."""
+    """The error says that a server of HTTP, SMTP, another framed protocol or random bytes is not a Kafka broker."""
 
     def serve(connection):
         received(connection)
@@ -141,7 +141,7 @@ def test_a_listener_with_tls_is_recognised(served, connect):
 
 
 def test_nobody_listens_or_nobody_answers(served, connect):
-    """A closed port, a connection closed at once and a silent one each give their own error."""
+    """A closed port, a connection closed by the peer and a silent peer give different errors."""
     with nobody_listens() as server, pytest.raises(UnreachableError, match="Connection refused"):
         connect(server)
     with pytest.raises(UnreachableError, match="the broker closed the connection"):
@@ -167,7 +167,7 @@ def test_nobody_listens_or_nobody_answers(served, connect):
     ],
 )
 def test_a_malformed_answer_ends_the_connection(served, connect, answer, said):
-    """A wrong size, the answer to another request and a truncated answer end the connection."""
+    """An answer that has a wrong size, belongs to another request or is truncated ends the connection."""
 
     def then(connection, _key, _version, correlation, _rest):
         connection.sendall(answer(correlation))
@@ -205,7 +205,7 @@ def test_answers_may_come_in_any_pieces(served, connect, pieces):
             connection.sendall(data[start:end])
             time.sleep(
                 0.001
-            )  # Makes the pieces arrive one by one; together they would be read right, too, but test less.
+            )  # The pause makes the pieces arrive separately; without it the test passes, too, but proves less.
 
     connection = connect(served(agreeing(then, [(2, 1, 7)])))
     for _ in range(2):
@@ -216,7 +216,7 @@ def test_answers_may_come_in_any_pieces(served, connect, pieces):
 
 @pytest.mark.parametrize("together", [1, 40])
 def test_the_time_limit_is_for_the_whole_answer(served, connect, together):
-    """The time limit covers the whole answer: a broker that sends a byte now and then cannot extend it."""
+    """The time limit covers the whole answer, so a broker that sends single bytes slowly cannot extend it."""
     ended = threading.Event()
 
     def then(connection, _key, _version, correlation, _rest):
@@ -234,7 +234,7 @@ def test_the_time_limit_is_for_the_whole_answer(served, connect, together):
 
 
 def test_an_answer_over_a_slow_link_gets_more_time(served, connect):
-    """A large answer gets the extra time that its bytes need at 128 KiB/s; the next has the caller's limit again."""
+    """A large answer gets the extra time that it needs at 128 KiB/s; the next answer has the caller's limit again."""
     pieces = 8
     ended = threading.Event()
 
@@ -255,7 +255,7 @@ def test_an_answer_over_a_slow_link_gets_more_time(served, connect):
 
 
 def test_a_broker_that_takes_nothing_is_not_waited_for(served, connect):
-    """Sending a request larger than the system's buffers to a broker that does not read ends in time."""
+    """If the broker does not read, sending a request larger than the system's buffers ends at the time limit."""
     ended = threading.Event()
 
     def serve(connection):
@@ -292,7 +292,7 @@ def test_a_number_that_no_request_has_room_for_is_an_answers_fault(served, conne
 
 
 def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, connect):
-    """A forked process does not use its parent's connection, because both would read from one socket."""
+    """A forked process does not use its parent's connection, because both processes would read from one socket."""
     connection = connect(served(agreeing(lambda *_: None)))
     assert connection.usable
     child = os.fork()
@@ -302,7 +302,7 @@ def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, conne
 
 
 def test_an_answer_may_come_as_much_later_as_the_broker_demands_a_pause(served, connect):
-    """A demanded pause extends the time limit: a throttled broker reads the next request only after the pause."""
+    """A demanded pause extends the time limit, because the broker reads the next request only after the pause."""
     ended, waiting = threading.Event(), []
 
     def then(connection, key, version, correlation, _rest):
@@ -326,7 +326,7 @@ def test_an_answer_may_come_as_much_later_as_the_broker_demands_a_pause(served, 
 
 
 def test_a_later_answer_demands_a_pause_as_the_first_one_does(served, connect):
-    """Each answer of one round trip can demand a pause; if it is too long, the answers after it are not awaited."""
+    """Each answer of a round trip can demand a pause; if the pause is too long, later answers are not awaited."""
     waiting = []
 
     def then(connection, key, version, correlation, _rest):

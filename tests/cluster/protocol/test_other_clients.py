@@ -1,4 +1,4 @@
-"""A settings file converted for other clients: for Java with all references resolved, and to librdkafka's names."""
+"""Converts a settings file for other clients: with references resolved for Java, with its own names for librdkafka."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 @pytest.fixture
 def file(tmp_path, certificates, monkeypatch):
-    """A settings file with mutual TLS and a user whose password comes from the environment and needs quoting."""
+    """A settings file with mutual TLS, and with a user whose password needs quoting and comes from the environment."""
     monkeypatch.setenv("REPORTS_PASSWORD", 'a"b\\c')
     path = tmp_path / "client.properties"
     path.write_text(
@@ -45,7 +45,7 @@ def test_librdkafka_gets_its_own(file, certificates):
 
 
 def test_tokens_are_asked_for_by_the_other_client_itself(tmp_path):
-    """The other client gets the settings with which to fetch tokens itself; host checks that are off stay off."""
+    """The other client gets the settings that it needs to fetch tokens itself; disabled host checks stay disabled."""
     path = tmp_path / "client.properties"
     path.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
@@ -63,7 +63,7 @@ def test_tokens_are_asked_for_by_the_other_client_itself(tmp_path):
 
 
 def test_what_cannot_be_used_is_refused_here(tmp_path):
-    """Unusable settings are refused here, before another client fails with its own message."""
+    """Unusable settings are refused by topicfs, before another client fails with its own message."""
     path = tmp_path / "client.properties"
     path.write_text("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n")
     for settings_of in (for_java, for_librdkafka):

@@ -1,4 +1,4 @@
-"""TLS and SASL with a real broker, and the error if either fails."""
+"""TLS and SASL with a real broker, and the errors if TLS or SASL fails."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def security(tmp_path):
 
 @pytest.fixture(scope="module")
 def scram_users(broker, client):
-    """Create bob's SCRAM credentials of both kinds, and wait until the broker, which learns them late, accepts him."""
+    """Create bob's SCRAM credentials for both mechanisms, and wait until the broker, which lags, accepts him."""
     for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         upsertion = UserScramCredentialUpsertion("bob", ScramCredentialInfo(kind, 4096), b"bob-secret")
         client.admin.alter_user_scram_credentials([upsertion])["bob"].result(TIMEOUT_SECONDS)
@@ -61,7 +61,7 @@ def jaas(user, password):
 
 
 def asked(broker, protocol, security):
-    """Connect to a listener of the broker, send a request, and return the ports that the broker advertises there."""
+    """Connect to a listener of the broker, send a Metadata request, and return the ports that the answer has."""
     with closing(Connection(Server("localhost", broker.ports[protocol]), security)) as connection:
         return [one["port"] for one in connection.call(METADATA, EVERYTHING)["brokers"]]
 
@@ -90,7 +90,7 @@ def test_users_and_passwords(broker, security, certificates, mechanism, protocol
 
 @pytest.mark.java
 def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatch):
-    """The client reauthenticates before the broker's two-second session ends; one that does not is disconnected."""
+    """The client reauthenticates before the broker's two-second session ends; a broker disconnects late clients."""
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     known = security(**settings, sasl_jaas_config=jaas("alice", "alice-secret"))
     server = Server("localhost", broker.ports["SASL_PLAINTEXT"])
@@ -111,7 +111,7 @@ def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatc
 
 @pytest.mark.java
 def test_a_session_that_is_refused_ends_the_connection(broker, security):
-    """A refused reauthentication, as after a changed password, ends the connection."""
+    """If reauthentication fails, for example after the password changed, the connection ends."""
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     known = security(**settings, sasl_jaas_config=jaas("alice", "alice-secret"))
     connection = Connection(Server("localhost", broker.ports["SASL_PLAINTEXT"]), known)
@@ -128,7 +128,7 @@ def test_a_session_that_is_refused_ends_the_connection(broker, security):
 @pytest.mark.java
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 def test_tokens(broker, security, certificates, protocol):
-    """Tokens come from an endpoint with its own TLS; when a token expires, the session continues with the next one."""
+    """Tokens come from an endpoint with separate TLS settings; an expired token is replaced within the session."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.pair("endpoint"))
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -145,7 +145,7 @@ def test_tokens(broker, security, certificates, protocol):
         assert [("carol:s", ["kafka"])] == [(who, fields["scope"]) for _, who, fields in endpoint.asked]
         assert () == known.ignored
     with token_endpoint() as endpoint:
-        endpoint.lifetime = 5  # Long enough for a slow broker to accept the token.
+        endpoint.lifetime = 5  # Long enough that a slow broker still accepts the token.
         settings = {
             "security_protocol": protocol,
             "ssl_truststore_location": certificates.authority,
@@ -171,7 +171,7 @@ def test_tokens(broker, security, certificates, protocol):
 
 @pytest.mark.java
 def test_a_clients_certificate(broker, security, certificates):
-    """A client certificate may have an encrypted key; if it is missing or the password is wrong, an error says so."""
+    """A client certificate may have an encrypted key; a missing key or a wrong password gives an error that says so."""
     common = {"security_protocol": "SSL", "ssl_truststore_location": certificates.authority}
     pair = certificates.pair("client", password="key-secret")
     known = security(**common, ssl_keystore_location=pair, ssl_key_password="key-secret")
@@ -184,7 +184,7 @@ def test_a_clients_certificate(broker, security, certificates):
 
 @pytest.mark.java
 def test_a_certificate_and_a_password(broker, security, certificates):
-    """A listener may want both: TLS comes first, so an expired certificate is refused whatever the password."""
+    """A listener may require TLS and SASL; TLS comes first, so an expired certificate fails whatever the password."""
     settings = {
         "security_protocol": "SASL_SSL",
         "ssl_truststore_location": certificates.authority,
@@ -200,7 +200,7 @@ def test_a_certificate_and_a_password(broker, security, certificates):
 
 @pytest.mark.java
 def test_certificates_of_a_broker_and_of_its_client(broker, security, certificates):
-    """A certificate that either side rejects gives an error with its own remedy."""
+    """A certificate that the broker or the client rejects gives an error with the remedy."""
     tls = {"security_protocol": "SSL"}
     with pytest.raises(
         AuthenticationError, match="set ssl.truststore.location to a file with the CA that signed it"
@@ -300,7 +300,7 @@ def test_the_name_of_the_host_need_not_be_looked_at(served, security, certificat
     ],
 )
 def test_settings_that_cannot_be_used(security, settings, said):
-    """An unusable setting is reported with the file, its name and what was expected."""
+    """The error for an unusable setting has the file, the setting's name and what was expected."""
     with pytest.raises(InvalidConfigError) as caught:
         security(**settings)
     assert said in str(caught.value)
@@ -330,7 +330,7 @@ def test_passwords_come_from_elsewhere(security, tmp_path, monkeypatch):
 
 
 def test_scram_is_that_of_the_standard():
-    """The example of RFC 7677 gives the standard's messages."""
+    """The client sends the messages of the example in RFC 7677."""
     exchange = scram("sha256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
     assert b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO" == next(exchange)
     proof = exchange.send(

@@ -1,4 +1,4 @@
-"""Tokens from an HTTP endpoint, and the error if it returns none."""
+"""Tokens from an HTTP endpoint, and the errors if the endpoint returns no token."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_without_a_lifetime_each_connection_asks(endpoint, lifetime):
 
 @pytest.mark.parametrize("lifetime", [b"1e300", b"Infinity"])
 def test_no_token_is_used_for_longer_than_a_day(endpoint, monkeypatch, lifetime):
-    """No token is used for longer than a day: a wrong lifetime must not keep an expired token forever."""
+    """A token is used for at most a day, so that a wrong lifetime cannot keep an expired token in use forever."""
     endpoint.answer = 200, b'{"access_token": "t", "expires_in": ' + lifetime + b"}"
     tokens = TokenEndpoint(endpoint.url, "alice", "s")
     assert ["t", "t"] == [tokens.token(), tokens.token()]
@@ -90,7 +90,7 @@ def test_no_token_is_used_for_longer_than_a_day(endpoint, monkeypatch, lifetime)
     ],
 )
 def test_answers_without_a_token(endpoint, answer, error, said):
-    """The error names the endpoint and what to check, and does not show the secret."""
+    """If an answer has no token, the error names the endpoint and what to check, and does not show the secret."""
     endpoint.answer = answer
     with pytest.raises(error) as caught:
         TokenEndpoint(endpoint.url, "alice", "hunter2").token()
@@ -102,7 +102,7 @@ def test_answers_without_a_token(endpoint, answer, error, said):
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX", b"H"])
 def test_an_endpoint_that_sends_a_byte_now_and_then(served, monkeypatch, head):
-    """The time limit covers the whole answer, and a partial answer is no token."""
+    """The time limit covers the whole answer, and a partial answer is not taken for a token."""
     ended = threading.Event()
 
     def drip(connection):
@@ -128,7 +128,7 @@ def test_nothing_listens_or_what_listens_is_not_http(served):
 
 
 def test_an_endpoint_whose_certificate_is_not_taken(certificates):
-    """A rejected certificate of the endpoint names its setting in sasl.jaas.config, as for Java clients."""
+    """If the endpoint's certificate is rejected, the error names the setting in sasl.jaas.config, as in Java."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.pair("endpoint"))
     with token_endpoint(tls) as endpoint, pytest.raises(AuthenticationError) as caught:

@@ -1,4 +1,4 @@
-"""Peers that fail to authenticate: each gives one short sentence with the user and without a secret."""
+"""Peers that fail to authenticate give an error of one short sentence, with the user and without a secret."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CREDENTIALS = {
 }
 
 Answer = Callable[[bytes], Mapping[str, Any]]
-"""Returns the fields of an answer to the client's SASL bytes."""
+"""Returns the fields of the answer to a client's SASL bytes."""
 
 
 def answered(api: Api, version: int, correlation: int, values: Mapping[str, Any]) -> bytes:
@@ -43,7 +43,7 @@ def answered(api: Api, version: int, correlation: int, values: Mapping[str, Any]
 
 
 def authenticating(answer: Answer, **handshake: Any) -> Serve:
-    """A broker that accepts any mechanism unless `handshake` differs, and answers the client's SASL bytes."""
+    """A broker that accepts any mechanism unless `handshake` says otherwise, and sends `answer` to SASL bytes."""
 
     def then(connection: socket.socket, key: int, version: int, correlation: int, rest: bytes) -> None:
         if key == SASL_HANDSHAKE.key:
@@ -102,7 +102,7 @@ PEERS: Mapping[str, tuple[str, Serve, type[ClusterError], str]] = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_a_peer_that_authenticates_nobody(served: Start, peer: str) -> None:
-    """One short line names the server, the user and the cause, with a part of the peer's text and never a secret."""
+    """The one-line error has the server, the user, the cause and a part of the peer's text, but never a secret."""
     mechanism, serve, kind, said = PEERS[peer]
     server = served(serve)
     with pytest.raises(kind) as caught:
@@ -114,7 +114,7 @@ def test_a_peer_that_authenticates_nobody(served: Start, peer: str) -> None:
 
 
 def test_a_session_of_a_moment_is_begun_again_for_each_request(served: Start) -> None:
-    """Even a very short session is renewed once before a request, and not again during its own renewal."""
+    """A very short session is renewed once before each request, but not during its own renewal."""
     words: list[int] = []
 
     def then(connection: socket.socket, key: int, version: int, correlation: int, _: bytes) -> None:

@@ -22,12 +22,12 @@ BOUNDS = PartitionBounds(Offset(0), Offset(0), Offset(0), 0)
 
 
 class NoCluster:
-    """Stands for leaders and brokers that are asked only about topics hidden from metadata."""
+    """Replaces the leaders and brokers, which the catalog asks only about topics missing from metadata."""
 
     def __init__(self) -> None:
         self.brokers = self
         self.hidden: dict[str, int] = {}
-        """Error codes, by topic id, of topics that metadata omit; other omitted topics were deleted."""
+        """Error code by id of topics that metadata omit. All other topics that metadata omit were deleted."""
         self.away = False
 
     def answers_by_id(self, topics: Mapping[str, str], *, seconds: float) -> dict[str, int]:
@@ -38,7 +38,7 @@ class NoCluster:
 
 
 class Looks:
-    """A catalog, and the answers that it gets over time."""
+    """A catalog, and the metadata that it gets over time."""
 
     def __init__(self, windows: WindowCache) -> None:
         self.now = 0.0
@@ -47,7 +47,7 @@ class Looks:
         self.catalog = Catalog(leaders, windows, clock=lambda: self.now)
 
     def see(self, deleted: str | None = None, **ids: str) -> dict[str, str]:
-        """Process metadata with these topics; return the topics that the catalog then has, with their ids."""
+        """Process metadata with the topics `ids`; return the ids of the topics that the catalog then has."""
         topics = {name: TopicMetadata(name, one, False, {0: Leader(1, 0)}) for name, one in ids.items()}
         self.catalog.follow(Metadata("cluster", BROKERS, topics), deleted=deleted)
         return {name: topic.topic_id for name, topic in self.catalog.topics.items()}
@@ -65,7 +65,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
 
 
 def test_a_topic_is_missing_for_a_while_before_it_is_gone(looks: Looks):
-    """A topic is gone only after metadata omit it for a time, however many answers: brokers may lag."""
+    """A topic is deleted only after metadata omit it for a time, however many answers arrive, as brokers may lag."""
     assert {"orders": "a"} == looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     for _ in range(10):
@@ -82,7 +82,7 @@ def test_a_topic_is_missing_for_a_while_before_it_is_gone(looks: Looks):
 
 
 def test_a_topic_that_is_named_again_is_there_again(looks: Looks):
-    """A topic named again after it was gone has new partition objects: users of the old ones were told of the end."""
+    """A topic that reappears after its deletion has new partition objects, as users of the old ones saw the end."""
     looks.see(orders="a")
     before = looks.catalog.topics["orders"]
     looks.see()
@@ -94,7 +94,7 @@ def test_a_topic_that_is_named_again_is_there_again(looks: Looks):
 
 
 def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
-    """A topic deleted by this engine is gone at once, whatever lagging brokers say; its name with another id is new."""
+    """A topic deleted here is gone immediately, whatever lagging brokers say; its name with another id is new."""
     looks.see(orders="a")
     assert {} == looks.see(deleted="a", orders="a")
     looks.now += 2 * LAG_SECONDS
@@ -103,7 +103,7 @@ def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
 
 
 def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
-    """The topic's partitions fail with the reason, work again once metadata name it, and end once it is deleted."""
+    """A denied topic's partitions fail with the reason, work again once metadata have it, and end if it is deleted."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     looks.cluster.hidden = {"a": TOPIC_AUTHORIZATION_FAILED}
@@ -126,7 +126,7 @@ def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
 
 
 def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(looks: Looks):
-    """Open partitions go on if the right returns after metadata omitted the topic and before the request by id."""
+    """Open partitions go on if the right returns after metadata omitted the topic but before it is looked up by id."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     for code in (TOPIC_AUTHORIZATION_FAILED, NONE):
@@ -140,7 +140,7 @@ def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(looks: Looks):
 
 
 def test_a_missing_topic_stays_while_nobody_can_be_asked_by_id(looks: Looks):
-    """Meanwhile other topics are updated, and a denied topic stays denied."""
+    """While no broker can look up ids, other topics are updated, a missing one stays, a denied one stays denied."""
     looks.see(orders="a", hidden="b")
     partition = looks.catalog.topics["hidden"].known[0]
     looks.cluster.hidden = {"b": TOPIC_AUTHORIZATION_FAILED}

@@ -16,7 +16,7 @@ from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
 BLOCKED_SECONDS = 0.3
-"""A thread that runs longer than this is taken to wait for the other one."""
+"""A thread that takes longer is assumed to wait for the other thread."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def bounds(end: int) -> PartitionBounds:
 
 
 class Interrupted(int):
-    """A number whose comparison runs another thread until that thread has ended or waits."""
+    """A number whose comparison runs another thread until that thread ends or waits."""
 
     other: threading.Thread
 
@@ -62,7 +62,7 @@ def test_an_older_answer_does_not_take_back_what_a_newer_one_told(partition: Clu
 
 
 def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> None:
-    """If two appends are answered at the same moment, the later timestamp stays."""
+    """If two appends are answered at the same moment, the later timestamp is kept."""
     late = Interrupted(1)
     late.other = threading.Thread(target=partition.note_append, args=(Timestamp(5), 0.0))
     partition.note_append(late, 0.0)  # type: ignore[arg-type] # an int that lets another thread in
@@ -71,13 +71,13 @@ def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> 
 
 
 def test_an_answer_is_not_taken_back_by_a_silence(partition: ClusterPartition) -> None:
-    """A timed-out request does not remove the bounds that a reader has learned meanwhile."""
+    """A timed-out request keeps the bounds that a reader has learned meanwhile."""
     partition.note_silence("no answer within 5 s")
     assert (None, None) == (partition.unknown, partition.find_bounds())
 
 
 def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: ClusterPartition) -> None:
-    """The new leader's bounds count, listeners are called, and later answers of the old leader are dropped."""
+    """A new leader's bounds replace the old ones, listeners are called, and the old leader's answers are ignored."""
     called = threading.Event()
     partition.listen(called.set)
     partition.learn(bounds(7))
@@ -94,7 +94,7 @@ def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: Cl
 
 
 def test_a_new_leader_with_all_that_was_shown_cuts_nothing(partition: ClusterPartition) -> None:
-    """An append's answer has no epoch, so unread records after the shown ones may be the new leader's own."""
+    """An append's answer has no epoch, so records after those shown are kept, as they may be the new leader's."""
     partition.learn(bounds(5))
     partition.learn(bounds(8), proven=False)
     partition.follow_leader(0, Offset(5), bounds(9)._replace(leader_epoch=1))

@@ -1,4 +1,4 @@
-"""Appends to a cluster: stored once and in order, visible at once, and refusals of the leader are reported."""
+"""Appends to a cluster are stored once and in order and are visible at once; refusals by the leader are reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from topicfs.storage.model import Isolation, Offset, ProducerId, Timestamp
 pytestmark = pytest.mark.java
 
 PAUSE_SECONDS = 0.01
-"""Pause of a thread between appends while leaders change; without it the threads would slow the brokers down."""
+"""Pause of a thread between appends while leaders change. Without the pause, the threads would slow down the brokers."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def losing(lose):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_what_was_appended_is_known_at_once(engine, client, durable):
-    """An append returns its offsets, and readers of both isolation levels see it at once; the next append follows."""
+    """An append returns its offsets, and readers of both isolation levels see its records when it returns."""
     partition = opened(engine, client, f"seen-at-once-{durable}")
     assert (0, 1) == partition.append(batch(b"a", b"b"), durable=durable)[:2]
     for isolation in Isolation:
@@ -85,7 +85,7 @@ def test_what_was_appended_is_known_at_once(engine, client, durable):
 
 
 class Noting(Unfetched):
-    """Records the requests of each append."""
+    """Records the requests that each append sends."""
 
     asked = ()
 
@@ -96,7 +96,7 @@ class Noting(Unfetched):
 
 
 def test_alone_the_bounds_follow_from_an_append(address, client):
-    """An append sends ListOffsets, too, only if other producers' records may be before its own."""
+    """An append also sends ListOffsets only if other producers' records may be before its own records."""
     connection = type("NotingNow", (Noting,), {})
     with connected(address, connection) as engine:
         partition = opened(engine, client, "alone")
@@ -121,7 +121,7 @@ def test_alone_the_bounds_follow_from_an_append(address, client):
 
 
 def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client):
-    """The last stable offset comes from the leader and is not guessed."""
+    """The last stable offset after an append comes from the leader and is never guessed."""
     partition = opened(engine, client, "undecided")
     producer = client.producer(transactional_id="undecided")
     producer.init_transactions(30)
@@ -137,7 +137,7 @@ def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client)
 
 @pytest.mark.parametrize("codec", Codec)
 def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
-    """A leader accepts batches of each codec unchanged, also several in one append, in order."""
+    """A leader accepts batches of each codec unchanged and in order, even several in one append."""
     partition = opened(engine, client, f"taken-{codec.name}")
     first, second = ([b"%d %d" % (each, number) for number in range(20)] for each in range(2))
     partition.append(batch(*first, codec=codec) + batch(*second, codec=codec))
@@ -158,7 +158,7 @@ def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
     ],
 )
 def test_batches_made_here_are_compressed(address, client, monkeypatch, of_topic, chosen, expected):
-    """Own batches get the chosen codec or the topic's, copied ones keep theirs; in the log the topic's setting wins."""
+    """New batches get the chosen codec or the topic's, copied ones keep theirs; in the log the topic's setting wins."""
     sent = []
     produce = PartitionProducer._produce
     monkeypatch.setattr(
@@ -190,7 +190,7 @@ def test_the_brokers_clock_is_told(engine, client):
 
 @pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
 def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
-    """The newest timestamp is the batch's largest or the leader's time; older times do not lower it."""
+    """The newest timestamp is the batch's largest one or the leader's time; older timestamps do not lower it."""
     partition = opened(engine, client, f"newest-{stamps}", message_timestamp_type=stamps)
     answered = partition.append(batch(b"a")).append_time
     newest = answered if stamps == "LogAppendTime" else NOW
@@ -200,7 +200,7 @@ def test_the_newest_timestamp_is_known_at_once(engine, client, stamps):
 
 
 def test_lost_answers_double_nothing(address, client):
-    """A batch is sent unchanged until there is an answer, so each record is stored once and in order."""
+    """Until it is answered, a batch is sent again unchanged, so each record is stored once and in order."""
     connection = losing(lambda number: number % 3 == 0)
     with connected(address, connection) as engine:
         partition = opened(engine, client, "answers-lost")
@@ -211,7 +211,7 @@ def test_lost_answers_double_nothing(address, client):
 
 
 def test_after_an_unknown_end_the_next_append_is_itself(address, client):
-    """After an append with an unknown result the next one is neither taken for its repeat nor refused."""
+    """After an append with an unknown result the next append is neither taken for a repetition nor refused."""
     lost = threading.Event()
     with connected(address, losing(lambda _: lost.is_set())) as engine:
         partition = opened(engine, client, "unknown-end")
@@ -232,7 +232,7 @@ def test_after_an_unknown_end_the_next_append_is_itself(address, client):
 
 
 def test_a_producer_that_the_leader_knows_otherwise_begins_again(engine, client):
-    """A producer whose last batches the leader lost, as in an unclean election, starts with a new id."""
+    """If the leader lost a producer's last batches, as in an unclean election, the producer gets a new id."""
     partition = opened(engine, client, "forgotten")
     partition.append(batch(b"a"))
     partition._producer._next_sequence += 5
@@ -242,7 +242,7 @@ def test_a_producer_that_the_leader_knows_otherwise_begins_again(engine, client)
 
 
 def test_batches_of_other_producers_are_copies(engine, client):
-    """Foreign batches get new sequence numbers: written twice they are stored twice, and none is out of order."""
+    """Foreign batches get new sequence numbers, so batches written twice are stored twice and none is out of order."""
     partition = opened(engine, client, "others")
     numbered = partial(batch, producer_id=ProducerId(4711), producer_epoch=0)
     assert 0 == partition.append(numbered(b"a", base_sequence=0)).base_offset
@@ -276,7 +276,7 @@ def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client)
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """A broker takes batches one at a time; the error says how many are in the log."""
+    """A broker takes batches one at a time; if it refuses one, the error says how many are in the log."""
     partition = opened(engine, client, "partly", max_message_bytes="1000")
     with pytest.raises(
         errors.PartlyAppendedError, match="the first 2 of 4 batches are in the log"
@@ -288,14 +288,14 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
 
 
 def test_too_few_replicas_are_told(three_brokers):
-    """With too few replicas in sync an append with acks=all fails, and stores nothing."""
+    """With too few replicas in sync an append with acks=all fails and nothing is stored."""
     client = Client(three_brokers[1].bootstrap_server)
     client.create_topic("insync", partitions=3, replicas=(2, 3), settings={"min.insync.replicas": "2"})
     with connected(cluster_address(f"kafka://{client.bootstrap_server}")) as engine:
         before, partition, after = (found(engine, "insync", number) for number in range(3))
         with back_again(three_brokers[3]), impatient(engine, 3.0):
             three_brokers[3].kill()
-            # A broker reports the ISR before it acts on it, for one partition after the other.
+            # A broker acts on an ISR later than it reports the ISR, and for one partition at a time.
             for probe in (before, after):
                 wait_until(
                     lambda probe=probe: refuses(probe), "the leader knows that the other replica is gone"
@@ -304,7 +304,8 @@ def test_too_few_replicas_are_told(three_brokers):
                 partition.append(batch(b"a"), durable=True)
             assert "may be in the log" not in str(refused.value)
             assert 0 == partition.append(batch(b"b")).base_offset
-    # Readers get what enough replicas have: nothing until the other one has caught up.
+    # Readers see a record when enough replicas have it, so nothing is seen before the other replica catches
+    # up.
     wait_until(lambda: 2 == len(client.in_sync("insync")), "the other replica is in sync")
     wait_until(lambda: [b"b"] == values(client, "insync", 1), "the appended record alone is read")
 
@@ -331,7 +332,7 @@ def test_a_topic_of_the_same_name_gets_nothing(engine, client):
 
 
 def test_many_threads_append_to_one_partition(engine, client):
-    """Each thread's records are stored in its order."""
+    """If many threads append to one partition, each thread's records are stored in its order."""
     partition = opened(engine, client, "threads")
 
     def append(number):
@@ -352,7 +353,7 @@ def test_many_threads_append_to_one_partition(engine, client):
 
 
 def test_a_read_only_engine_appends_nothing(address, client):
-    """A read-only engine refuses appends at once."""
+    """A read-only engine refuses appends immediately."""
     client.create_topic("read-alone")
     with closing(open_engine(address, read_only=True)) as engine:
         partition = found(engine, "read-alone")

@@ -1,4 +1,4 @@
-"""Reads of a cluster return the batches of its log directory, from any offset on, with prefetching."""
+"""Reads of a cluster return the batches of the broker's log directory, from any offset on, with prefetching."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def everything_from(partition, offset, max_bytes=1, isolation=Isolation.READ_COM
 @pytest.mark.java
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_are_those_that_a_consumer_gets(address, client, codec):
-    """Keys, headers and nulls are equal, read as a whole or one batch at a time."""
+    """Keys, headers and nulls equal a consumer's, whether records are read all at once or one batch at a time."""
     name = f"consumed-{codec}"
     client.create_topic(name)
     made = [
@@ -94,7 +94,7 @@ def test_transactions_are_read_as_a_consumer_reads_them(address, client, isolati
 
 @pytest.mark.java
 def test_a_compacted_partition_is_read_over_its_gaps(address, client):
-    """A read at an offset that compaction removed returns the next batch, whether batches or records are missing."""
+    """A read at an offset that compaction removed returns the next batch, even if a whole batch is missing."""
     settings = {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.01",
@@ -114,13 +114,13 @@ def test_a_compacted_partition_is_read_over_its_gaps(address, client):
 
 
 def compacted(client):
-    """Return whether the log has gaps; makes the broker roll a segment by time."""
+    """Return whether the log has gaps; also makes the broker roll a segment by time."""
     client.produce("gaps", [Outgoing(b"y", b"y")])
     return client.records("gaps")[0].offset > 0
 
 
 def read_while_unchanged(partition, client, max_bytes):
-    """Return a consumer's records and those read from offset 0; repeats both if the broker compacts meanwhile."""
+    """Return a consumer's records and those read from offset 0; reads both again if the broker compacts meanwhile."""
     while True:
         expected = client.records("gaps")
         partition._reader.forget()
@@ -137,7 +137,7 @@ def checkpointed(directory, name):
 
 @pytest.mark.java
 def test_reads_are_those_of_the_log_directory(address, broker, client):
-    """Reads equal the log directory's byte for byte at any offset and size; lookups by time agree, too."""
+    """Reads equal the log directory byte for byte at any offset and size, and lookups by time give equal results."""
     name = "same"
     client.create_topic(name)
     client.produce(
@@ -172,7 +172,7 @@ def test_reads_are_those_of_the_log_directory(address, broker, client):
 
 @pytest.mark.java
 def test_offsets_outside_are_refused_with_the_bounds(address, client):
-    """The error has the present bounds, even if the engine did not know them."""
+    """The error has the current bounds, even if the engine did not know them before."""
     client.create_topic("outside")
     client.produce("outside", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c")], batch=1)
     with closing(open_engine(address)) as engine:
@@ -189,7 +189,7 @@ def test_offsets_outside_are_refused_with_the_bounds(address, client):
 
 @pytest.mark.java
 def test_what_was_read_is_at_hand(address, client):
-    """Fetched batches are read without waiting; before any other call waits, the engine reports it."""
+    """Fetched batches can be read without waiting; a read that would wait says so before it waits."""
     client.create_topic("at-hand")
     client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     with closing(open_engine(address)) as engine:
@@ -214,7 +214,7 @@ def test_what_was_read_is_at_hand(address, client):
 
 @pytest.mark.java
 def test_a_partition_is_read_ahead(address, client):
-    """While a reader works through one window the next is fetched."""
+    """While a reader works through one window, the next window is fetched."""
     client.create_topic("ahead")
     client.produce(
         "ahead", [Outgoing(bytes(10_000), timestamp=number + 1) for number in range(300)], batch=10
@@ -228,7 +228,7 @@ def test_a_partition_is_read_ahead(address, client):
 
 @pytest.mark.java
 def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client):
-    """If all prefetching threads wait for throttled brokers, a reader fetches its next window itself."""
+    """If all prefetching threads wait for throttled brokers, the reader fetches its next window itself."""
     client.create_topic("not-ahead")
     client.produce("not-ahead", [Outgoing(bytes(10_000)) for _ in range(300)], batch=10)
     free = threading.Event()
@@ -246,7 +246,7 @@ def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client
 
 @pytest.mark.java
 def test_over_the_quota_reads_wait(address, broker, client, java):
-    """Over the quota reads wait and then return all records: a throttled answer without the partition means nothing."""
+    """Over the quota, reads wait and then return all records; a throttled answer without the partition is no end."""
     client.create_topic("over-the-quota")
     client.produce("over-the-quota", [Outgoing(bytes(20_000)) for _ in range(20)], batch=1)
 
@@ -278,7 +278,7 @@ def transactional(offset, value, *, control=False):
 
 
 def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
-    """A part of a window that starts after an abort marker does not hide the producer's later, committed records."""
+    """A part of a window that starts after an abort marker shows the producer's later, committed records."""
     data = transactional(0, b"a") + transactional(1, b"\0" * 6, control=True) + transactional(2, b"b")
     aborted = (AbortedTransaction(ProducerId(7), Offset(0)),)
     window = FetchedBatches(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)
@@ -303,7 +303,7 @@ def test_parts_of_a_window_have_at_least_one_batch():
 
 
 def test_damaged_windows_do_no_harm():
-    """Parts of damaged windows are batches or a known error, never an endless loop."""
+    """Parts of damaged windows give batches or a known error, and never an endless loop."""
     random = Random(20261123)
     sound = b"".join(
         bytes(encode([Record(Offset(number), Timestamp(0), None, bytes(20))])) for number in range(8)
@@ -333,7 +333,7 @@ class Reader:
 
 
 def test_windows_are_let_go_of_that_were_read_longest_ago():
-    """When all windows together exceed the bound, the least recently used are dropped."""
+    """If the windows exceed their memory limit together, the least recently used ones are dropped."""
     cache = WindowCache(kept_bytes=10)
     one, two, three = Reader(), Reader(), Reader()
     for reader in (one, two, one, three):

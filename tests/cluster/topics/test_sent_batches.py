@@ -1,4 +1,4 @@
-"""Appends begun before earlier ones have ended: stored in order and once, each with its own result."""
+"""Appends that begin before earlier ones end are stored in order and once, each with its own result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def engine(address):
 
 
 def begun(partition, data, *others, durable=True):
-    """Begin an append, after `others`."""
+    """Begin an append of `data` after those in `others`."""
     return partition.begin_append(
         data, durable=durable, encoded_here=False, unless=lambda: any(one.failed for one in others)
     )
@@ -80,7 +80,7 @@ def faulty(**breaks):
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client, durable):
-    """Begun appends are stored in the order in which they began, however their ends are awaited."""
+    """Begun appends are stored in the order in which they began, in whatever order their results are awaited."""
     partition = opened(engine, client, f"ahead-{durable}")
     appends = [begun(partition, batch(b"%d" % number), durable=durable) for number in range(12)]
     offsets = {number: appends[number].end().base_offset for number in (11, 0, *range(1, 11))}
@@ -90,7 +90,7 @@ def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client,
 
 
 def test_an_append_that_waits_comes_behind_those_begun(engine, client):
-    """A waiting append collects the results of begun ones; their callers get them when they ask."""
+    """An append that waits also collects the results of begun appends, whose callers get them when they ask."""
     partition = opened(engine, client, "ahead-behind")
     first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
     assert 2 == partition.append(batch(b"c"), durable=True).base_offset
@@ -99,7 +99,7 @@ def test_an_append_that_waits_comes_behind_those_begun(engine, client):
 
 
 def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
-    """A broker remembers a producer's last five batches, so a sixth unanswered append waits for the first."""
+    """A sixth unanswered append waits for the first one, as a broker remembers only a producer's last five batches."""
     partition = opened(engine, client, "ahead-most")
     appends = [begun(partition, batch(b"%d" % number)) for number in range(9)]
     assert MAX_SENT_BATCHES == len(partition._producer._sent)
@@ -109,7 +109,7 @@ def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
 
 @pytest.mark.parametrize("where", ["breaks_sending", "breaks_answering"])
 def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
-    """Batches without an answer are sent again, with the same bytes in the same order."""
+    """Unanswered batches are sent again with the same bytes in the same order."""
     connection = faulty(**{where: lambda number: number % 7 == 3})
     name = where.replace("_", "-")
     with connected(address, connection) as engine:
@@ -126,7 +126,7 @@ def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
 
 
 def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
-    """Appends begun after a refused one are dropped, sent or not; the next one succeeds."""
+    """Appends begun after a refused one are dropped, whether sent or not; the next append succeeds."""
     partition = opened(engine, client, "ahead-dropped", max_message_bytes="1000")
     appends = [begun(partition, batch(b"a"))]
     for value in (b"x" * 2000, b"b", b"c"):
@@ -150,7 +150,7 @@ def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
 
 
 def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engine, client):
-    """After a new producer's first batch is refused, the next are dropped: a leader takes any first sequence number."""
+    """If a new producer's first batch is refused, later ones are dropped: a leader takes any first sequence number."""
     partition = opened(engine, client, "ahead-first-refused", max_message_bytes="1000")
     appends = []
     for value in (b"x" * 2000, b"b", b"c"):
@@ -162,7 +162,7 @@ def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engi
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """The error says how many batches are in the log, like that of a waiting append."""
+    """The error says how many batches are in the log, as it does for an append that waits."""
     partition = opened(engine, client, "ahead-partly", max_message_bytes="1000")
     append = begun(partition, batch(b"a") + batch(b"x" * 2000) + batch(b"b"))
     with pytest.raises(PartlyAppendedError, match="the first 1 of 3 batches") as refused:
@@ -172,7 +172,7 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
 
 
 def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
-    """The results of later appends are unknown, too, and none of them is stored twice."""
+    """After an append with an unknown result, later results are unknown, too, and no append is stored twice."""
     lost = threading.Event()
     connection = faulty(breaks_answering=lambda _: lost.is_set(), breaks_calling=lambda _: lost.is_set())
     with connected(address, connection) as engine:
@@ -192,13 +192,13 @@ def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
 
 
 def test_what_was_never_sent_is_certainly_not_in_the_log(address, client):
-    """If the connection's session has expired and the broker is unreachable, the append was certainly not stored."""
+    """If the session has expired and the broker is unreachable, the error says that the append was not stored."""
     over = threading.Event()
 
     class Session(Connection):
         @property
         def usable(self):
-            if over.is_set():  # Also for a connection that another thread had.
+            if over.is_set():  # Includes connections that other threads used.
                 self.close()
             return super().usable
 
@@ -263,7 +263,7 @@ def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "standing still"])
 def test_nothing_is_lost_or_doubled_when_leaders_move(three_brokers, how):
-    """Two threads append with several batches in flight; each one's records are stored once, in order."""
+    """Two threads append with several batches in flight; each thread's records are stored once and in order."""
     client = Client(three_brokers[1].bootstrap_server)
     name = f"ahead-{how.split()[0]}"
     client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "2"})

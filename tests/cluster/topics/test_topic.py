@@ -23,7 +23,7 @@ def engine(address):
 
 @pytest.fixture
 def silent(monkeypatch):
-    """Let the next requests for a topic's settings go unanswered: a number of them, or None for all."""
+    """Leave the next requests for a topic's settings unanswered: a given number of requests, or all for None."""
     describe = topic_module.describe_topic
 
     def silence(times=None):
@@ -41,7 +41,7 @@ def silent(monkeypatch):
 
 
 def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatch):
-    """Without an answer appends use the last known settings, while a caller that reads settings gets an error."""
+    """If no broker answers, appends use the last known settings, whereas a caller that reads settings gets an error."""
     topic = engine.create_topic("last-settings", overrides={"max.message.bytes": "1234"})
     assert 1234 == topic.config.max_message_bytes
     for name in ("SETTINGS_CACHE_SECONDS", "STALE_SETTINGS_SECONDS"):
@@ -55,7 +55,7 @@ def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatc
 
 
 def test_settings_that_nobody_knows_yet_are_waited_for(engine, client, silent):
-    """An unknown topic's settings are waited for, as for a leader, because a restarting broker answers soon."""
+    """An append waits for settings that were never known, as for a leader, because a restarting broker answers soon."""
     client.create_topic("first-settings", settings={"max.message.bytes": "1234"})
     found(engine, "first-settings")
     silent(2)

@@ -1,4 +1,4 @@
-"""Topics of a cluster while one partition's leader is silent: an unknown partition is not an absent one."""
+"""Topics of a cluster while one partition's leader is silent: that partition is unknown rather than absent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def withheld(relay, topic, partition=SILENT):
 
 @pytest.fixture
 def engine(address, client, relay):
-    """An engine and a topic with one record in each partition; the engine knows all bounds but one."""
+    """An engine that knows the bounds of all but one partition of a topic, which has one record in each partition."""
     client.create_topic(TOPIC, partitions=PARTITIONS)
     for number in range(PARTITIONS):
         client.produce(TOPIC, [Outgoing(b"%d" % number, timestamp=TIME + number)], partition=number)
@@ -87,7 +87,7 @@ async def program(engine):
 
 
 def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
-    """The number of partitions is that of the metadata; the silent one is offline, the others work."""
+    """All partitions of the metadata are shown; the silent one is offline, and the others work."""
     assert list(range(PARTITIONS)) == list(silent.partitions())
     states = [one.status().offline for one in silent.partitions().values()]
     assert [SILENT] == [number for number, reason in enumerate(states) if reason is not None]
@@ -96,7 +96,7 @@ def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
 
 
 def test_keys_go_where_they_go_with_all_partitions_known(silent, client):
-    """Keys are hashed over all partitions of the metadata, even if some are silent."""
+    """Keys are hashed over all partitions of the metadata, even if some of their leaders are silent."""
     target = TopicTarget(
         f"{TOPIC}/log.kv", silent, Encoder(KV, system_clock, Reports(system_clock)), KafkaPartitioner()
     )
@@ -121,7 +121,7 @@ async def test_what_reads_it_fails_and_names_it(program, engine, path):
 
 @pytest.mark.parametrize("path", ["follow", f"{SILENT}/follow"])
 async def test_who_follows_it_is_told(program, engine, path):
-    """Following the topic fails with EIO, because the end of the existing records is unknown."""
+    """Following the topic fails with EIO, because the end of the silent partition is unknown."""
     with impatient(engine, 0.2), pytest.raises(FileError) as refused:
         await program.open(f"{TOPIC}/{path}")
     assert errno.EIO == refused.value.number
@@ -142,7 +142,7 @@ async def test_a_read_waits_for_the_answer(program, relay):
 
 
 def test_the_partition_is_known_once_its_leader_answers(silent, relay):
-    """When the leader answers, listeners are called and the partition is followed like the others."""
+    """When the leader answers, listeners are called, and the partition is followed like the others."""
     heard = []
     partition = silent.partitions()[SILENT]
     partition.listen(lambda: heard.append(partition.offsets().log_end_offset))
@@ -162,7 +162,7 @@ def test_a_topic_is_not_deleted_while_one_says_nothing(engine, client):
 
 
 def test_positions_and_lags_are_told_of_all(engine, client):
-    """Positions and lags list all partitions of the metadata, with an unknown lag for the silent one."""
+    """Positions and lags list all partitions of the metadata; the silent partition's lag is unknown."""
     place = TopicPartition(TOPIC, SILENT)
     engine.groups.set_positions("unanswered", {place: Position(Offset(0))})
     assert {place: None} == lags(engine, engine.groups.positions("unanswered").committed)

@@ -1,4 +1,4 @@
-"""The engine keeps its knowledge of a cluster up to date in the background, and calls listeners."""
+"""The engine refreshes its knowledge of a cluster in the background, and calls listeners."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listened(engine, client, name, **how):
 
 
 def test_a_listener_is_called_for_what_others_append(engine, client):
-    """When a listener is called, the batches can be read without waiting."""
+    """When a listener is called, the new batches can be read without waiting."""
     partition, called = listened(engine, client, "appended")
     for count in range(1, 4):
         called.clear()
@@ -64,7 +64,7 @@ def test_the_log_start_is_followed(engine, client):
 
 
 def test_the_last_stable_offset_follows_transactions(engine, client):
-    """An open transaction holds the last stable offset back; its end releases it."""
+    """An open transaction holds the last stable offset back; the transaction's end releases it."""
     partition, _ = listened(engine, client, "decided")
     producer = client.producer(transactional_id="following")
     producer.init_transactions(30)
@@ -78,7 +78,7 @@ def test_the_last_stable_offset_follows_transactions(engine, client):
 
 
 def test_a_partition_is_followed_while_it_has_listeners(engine, client):
-    """Unchanged metadata do not end following; removing the last listener does."""
+    """Unchanged metadata do not end the following of a partition; removing its last listener does."""
     client.create_topic("listened-to")
     partition = found(engine, "listened-to")
     watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
@@ -95,7 +95,7 @@ def test_a_partition_is_followed_while_it_has_listeners(engine, client):
 
 
 def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
-    """After an append, whose answer has the bounds, the follower pauses briefly, then fetches from the new end."""
+    """An append's answer has the bounds, so the follower pauses briefly and then fetches from the new end."""
     partition, _ = listened(engine, client, "told")
     watcher = BoundsWatcher(engine.leaders, engine._catalog, 1, sweeps=False, partition_bytes=0)
     began = []
@@ -114,7 +114,7 @@ def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
 
 
 def test_an_append_that_does_not_tell_all_is_followed_at_once(address, client):
-    """An append with acks=1, or after other clients' records, does not pause the follower."""
+    """After an append with acks=1, or behind other clients' records, the follower does not pause."""
     with connected(address, Unfetched) as engine:
         partition = opened(engine, client, "untold")
         partition.append(batch(b"a"))
@@ -135,7 +135,7 @@ def test_partitions_without_listeners_are_looked_at_too(engine, client):
 
 
 def test_topics_come_and_go(engine, client):
-    """A recreated topic is another one: partitions of the old one fail, and their listeners are called."""
+    """A recreated topic is a different topic: old partition objects fail, and their listeners are called."""
     changed = threading.Event()
     engine.listen(changed.set)
     first = client.create_topic("going")
