@@ -1,4 +1,4 @@
-"""The check finds every kind of fault in a data directory, and none in a directory that a broker wrote."""
+"""`topicfs check` finds every kind of fault in a data directory, and none in a directory that a broker wrote."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def snapshot(directory: Path) -> dict[str, tuple[int, int, bytes]]:
 
 @pytest.mark.parametrize("partition", ["every", "g-none-0"])
 def test_what_a_broker_wrote_is_sound(partition, tmp_path):
-    """A broker's log directory, even compacted and compressed, gives no finding and is not changed."""
+    """A broker's log directory, even with compacted and compressed logs, gives no finding and is not changed."""
     source = LOG_DIRS if partition == "every" else LOG_DIRS / partition
     shutil.copytree(source, tmp_path / "copy" / ("" if partition == "every" else partition))
     before = snapshot(tmp_path)
@@ -102,7 +102,7 @@ def test_damage_does_not_hide_what_comes_after(directory):
 
 
 def test_a_length_that_leads_nowhere_ends_the_segment(directory):
-    """With a wrong length the next batch cannot be found; the finding has the number of bytes after it."""
+    """A wrong length hides the next batch, so the finding has the number of unchecked bytes after it."""
     size = (directory / f"{SEGMENT}.log").stat().st_size
     overwrite(directory / f"{SEGMENT}.log", 8, b"\x7f\xff\xff\xff")
     finding = check(directory)[0]
@@ -111,7 +111,7 @@ def test_a_length_that_leads_nowhere_ends_the_segment(directory):
 
 
 def test_a_torn_tail_is_found_unless_somebody_is_writing(directory):
-    """An unfinished batch at the end is an error in a closed directory, and normal in one that is in use."""
+    """An unfinished batch at the end is an error in a closed directory, but normal in one that is in use."""
     log = directory / "g-none-0" / "00000000000000000268.log"
     end = log.stat().st_size
     with log.open("ab") as file:
@@ -127,7 +127,7 @@ def test_a_torn_tail_is_found_unless_somebody_is_writing(directory):
 
 
 def test_offsets_that_do_not_follow_are_found(directory):
-    """A batch with repeated offsets is found by its order, because no checksum covers the base offset."""
+    """A batch with repeated offsets is found by the order of batches, because no checksum covers base offsets."""
     log = directory / f"{SEGMENT}.log"
     overwrite(log, 0, (131).to_bytes(8, "big"))
     causes = [finding.cause for finding in check(directory)]
@@ -135,14 +135,14 @@ def test_offsets_that_do_not_follow_are_found(directory):
 
 
 def test_leader_epochs_are_held_against_their_checkpoint(directory):
-    """A batch's epoch, which no checksum covers, must be the checkpoint's, and never fall."""
+    """Leader epochs, which no checksum covers, must equal those of the checkpoint, and must never fall."""
     overwrite(directory / f"{SEGMENT}.log", 12, (5).to_bytes(4, "big"))
     causes = [finding.cause for finding in check(directory)]
     assert ["leader epoch 5, leader-epoch-checkpoint says 0", "leader epoch 0 after 5"] == causes
 
 
 def test_a_wrong_max_timestamp_is_found(tmp_path):
-    """A max timestamp that is not the records' latest is found even if the checksum is right."""
+    """A max timestamp that is not the records' latest timestamp is found even if the checksum is valid."""
     batch = bytearray(encode([Record(Offset(0), Timestamp(1000), None, b"x")]))
     batch[35:43] = (2000).to_bytes(8, "big")
     seal(batch, 0, len(batch))
@@ -154,7 +154,7 @@ def test_a_wrong_max_timestamp_is_found(tmp_path):
 
 
 def test_records_that_do_not_ascend_are_found(tmp_path):
-    """Offsets within a batch are covered by the checksum, but a client may have sent wrong ones."""
+    """Record offsets that do not ascend are found, as a client may have sent them with a valid checksum."""
     batch = bytearray(encode([Record(Offset(at), Timestamp(5), None, b"x") for at in range(3)]))
     first_record = 61
     batch[first_record + 3] = 0x02
@@ -174,7 +174,7 @@ def write_partition(directory: Path, log: bytes) -> None:
 
 
 def test_offsets_too_far_from_the_base_are_found(tmp_path):
-    """A segment's indexes hold offsets up to 2^31-1 above its base."""
+    """An offset more than 2^31-1 above the segment's base is found, because the indexes cannot hold it."""
     batch = bytearray(encode([Record(Offset(0), Timestamp(5), None, b"x")], BatchStamp()))
     assign_offsets(batch, 0, base_offset=2**31, leader_epoch=0)
     write_partition(tmp_path, batch)
@@ -215,14 +215,14 @@ def test_offsets_too_far_from_the_base_are_found(tmp_path):
     ],
 )
 def test_index_entries_that_lead_astray_are_found(directory, suffix, position, data, causes):
-    """A wrong position, offset or timestamp of an entry, and a wrong order of entries, are found."""
+    """Index entries with a wrong position, offset, timestamp or order are found."""
     index = directory / f"{SEGMENT}{suffix}"
     overwrite(index, position, data)
     assert causes == [finding.cause for finding in check(directory) if finding.file == index]
 
 
 def test_an_entry_behind_the_log_is_found(directory):
-    """An index entry after the end of a truncated log is found."""
+    """An index entry beyond the end of a truncated log is found."""
     log = directory / "g-none-0" / "00000000000000000268.log"
     log.write_bytes(log.read_bytes()[:11_145])
     causes = [finding.cause for finding in check(directory)]
@@ -243,7 +243,7 @@ def test_index_files_of_a_wrong_size_are_found(directory):
 
 
 def test_room_in_an_active_index_is_fine_after_a_crash(directory):
-    """Unused slots in an active index are a finding only after a clean shutdown, which trims them."""
+    """Unused slots in an active index are a finding only after a clean shutdown, which removes them."""
     (directory / ".kafka_cleanshutdown").unlink()
     with (directory / "g-none-0" / "00000000000000000268.index").open("ab") as file:
         file.write(bytes(80))
@@ -251,7 +251,7 @@ def test_room_in_an_active_index_is_fine_after_a_crash(directory):
 
 
 def test_the_older_brokers_way_of_indexing_is_accepted(directory):
-    """Brokers up to 3.9 index an append's last offset with its first batch's position, which works for lookups."""
+    """Brokers up to 3.9 index an append's last offset at its first batch's position, which lookups can use."""
     index = directory / f"{SEGMENT}.index"
     first, second = (int.from_bytes(index.read_bytes()[at : at + 4], "big") for at in (0, 8))
     ends = [header.last_offset - 132 for header in scan((directory / f"{SEGMENT}.log").read_bytes())]
@@ -270,7 +270,7 @@ def test_files_without_their_segment_are_found(directory):
 
 
 def test_aborted_transactions_that_do_not_ascend_are_found(directory):
-    """Aborted transactions must be in the order of their markers."""
+    """Aborted transactions that are not in the order of their markers are found."""
     index = directory / f"{SEGMENT}.txnindex"
     spans = [(140, 150), (140, 150), (160, 155)]
     index.write_bytes(
@@ -286,7 +286,7 @@ def test_aborted_transactions_that_do_not_ascend_are_found(directory):
 
 
 def test_a_segments_numbers_are_learnt_on_the_way(directory):
-    """Counts of a segment cover its sound batches; its size is the file's."""
+    """A segment's counts cover its valid batches, while its size is the file's size."""
     partition = DirectoryCheck(directory, NativeFileSystem(read_only=True)).partition(
         TopicPartition("g-none", 0)
     )
@@ -315,7 +315,7 @@ def test_a_segments_numbers_are_learnt_on_the_way(directory):
 
 
 def test_a_partition_in_two_directories_is_found(directory, tmp_path):
-    """A partition in two directories is a finding, as either may be the valid one."""
+    """A partition in two directories is a finding, because either copy may be the valid one."""
     shutil.copytree(directory / "g-none-0", tmp_path / "other" / "g-none-0")
     files = NativeFileSystem(read_only=True)
     examinations = [DirectoryCheck(one, files) for one in (directory, tmp_path / "other")]
@@ -344,19 +344,19 @@ def test_segments_that_overlap_are_found(directory):
     ],
 )
 def test_small_files_that_cannot_be_read_are_found(directory, name, content):
-    """Checkpoints, metadata and snapshots are read as a broker reads them."""
+    """Unreadable checkpoints, metadata and snapshots are found; they are read as a broker reads them."""
     (directory / name).write_text(content)
     the_finding(directory, name)
 
 
 def test_a_missing_topic_id_is_found(directory):
-    """A partition directory without partition.metadata has no topic."""
+    """A partition directory without partition.metadata is a finding."""
     (directory / "g-none-0" / "partition.metadata").unlink()
     assert "missing" == the_finding(directory, "g-none-0/partition.metadata").cause
 
 
 def test_two_ids_of_one_topic_are_found(directory):
-    """All partitions of a topic carry the same id."""
+    """Partitions of one topic with different topic ids are a finding."""
     (directory / "g-none-1").mkdir()
     other = directory / "g-none-1" / "partition.metadata"
     other.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
@@ -364,7 +364,7 @@ def test_two_ids_of_one_topic_are_found(directory):
 
 
 def test_a_directory_that_stops_a_broker_is_found(directory):
-    """An unknown directory name, which ends a broker's start, is found; plain files and deleted partitions are not."""
+    """A directory name that makes a broker end at its start is found; plain files and deleted partitions are fine."""
     (directory / "lost+found").mkdir()
     (directory / "topicfs.reserve").write_bytes(bytes(100))
     (directory / "g-none-3.0123456789abcdef0123456789abcdef-delete").mkdir()
@@ -372,7 +372,7 @@ def test_a_directory_that_stops_a_broker_is_found(directory):
 
 
 def test_something_else_than_a_data_directory_is_refused(tmp_path):
-    """A home directory gives one clear error, not a finding for each folder."""
+    """A directory such as a home directory gives one clear error rather than a finding for each folder."""
     (tmp_path / "holiday photos").mkdir()
     with pytest.raises(NotALogDirectoryError):
         DirectoryCheck(tmp_path, NativeFileSystem(read_only=True))
@@ -380,7 +380,7 @@ def test_something_else_than_a_data_directory_is_refused(tmp_path):
 
 @pytest.mark.parametrize("inside", ["X", "conf.d", None])
 def test_a_folder_whose_name_ends_in_a_number_is_no_partition(tmp_path, inside):
-    """A partition has a topic id or a segment; a folder like /etc/X-11 has neither."""
+    """A folder like /etc/X-11, which has neither a topic id nor a segment, does not count as a partition."""
     (tmp_path / "X-11").mkdir()
     if inside:
         (tmp_path / "X-11" / inside).mkdir()
@@ -390,7 +390,7 @@ def test_a_folder_whose_name_ends_in_a_number_is_no_partition(tmp_path, inside):
 
 
 def test_a_partition_is_no_data_directory(directory):
-    """Checking a partition's directory is an error, not a check without findings."""
+    """Checking a single partition's directory is an error rather than a check without findings."""
     with pytest.raises(NotALogDirectoryError, match="not a data directory"):
         DirectoryCheck(directory / "g-none-0", NativeFileSystem(read_only=True))
 
@@ -398,13 +398,13 @@ def test_a_partition_is_no_data_directory(directory):
 @pytest.mark.parametrize("name", ["topicfs.topics", "topicfs.writes", "topicfs.producers"])
 @pytest.mark.parametrize("content", ["", "{", '{"version": 7}', "[]", '{"version": 1}'])
 def test_damaged_files_of_our_own_are_found(directory, name, content):
-    """If such a file cannot be read, nobody may write to the directory, so the check reports it."""
+    """A damaged file of topicfs's own is reported, because no engine may write to the directory with it."""
     (directory / name).write_text(content)
     the_finding(directory, name)
 
 
 def test_settings_that_cannot_be_applied_are_found(directory):
-    """Invalid settings are ignored at opening, so the topic does not have the settings that its owner expects."""
+    """Invalid settings are reported, because opening ignores them and the topic lacks what its owner expects."""
     (directory / "topicfs.topics").write_text(
         '{"version": 1, "topics": {"g-none": {"id": "x", "overrides": {"retention.ms": "soon"}}}}'
     )
@@ -412,7 +412,7 @@ def test_settings_that_cannot_be_applied_are_found(directory):
 
 
 def test_a_directory_in_use_by_another_process_is_told(directory):
-    """Another process's lock is reported and left alone."""
+    """Another process's lock on the directory is reported and left alone."""
     script = (
         "import sys; from pathlib import Path; from topicfs.storage.disk.lock import DirectoryLock;"
         "lock = DirectoryLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""The check of a directory whose owner is running: the owner's changes during the check are no findings."""
+"""The check of a directory whose owner is running does not report the owner's changes as faults."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def check(directory: Path) -> list[Finding]:
 
 
 def checked(examination: DirectoryCheck, partition: TopicPartition) -> list[Finding]:
-    """Return the findings about one partition, and not those about no partition."""
+    """Return only the findings that name `partition`."""
     one = examination.partition(partition)
     return [*one.findings(lambda _: None), *examination.joined(partition, one)]
 
 
 def test_an_owner_that_recovers_its_logs(engine, tmp_path, monkeypatch):
-    """A closed segment's index may have unused slots while its owner rebuilds it."""
+    """Unused slots in a closed segment's index are no fault while the directory's owner rebuilds the index."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     killed = tmp_path.with_name("killed")
@@ -74,7 +74,7 @@ def test_an_owner_that_recovers_its_logs(engine, tmp_path, monkeypatch):
 
 
 def test_a_compaction_between_the_indexes_and_the_log(engine, tmp_path, monkeypatch):
-    """Indexes read before a compaction and a log read after it do not count as damage."""
+    """If a compaction happens between reading the indexes and reading the log, no damage is reported."""
     engine.create_topic("orders", overrides=COMPACTED)
     fill(engine)
     read_indexes, due = SegmentCheck._read_indexes, [engine]
@@ -90,7 +90,7 @@ def test_a_compaction_between_the_indexes_and_the_log(engine, tmp_path, monkeypa
 
 
 def test_damage_is_found_beside_an_owner_too(engine, tmp_path):
-    """Damage that each repeated look finds at the same place is reported."""
+    """Damage that every repeated read finds at the same position is reported even in a directory in use."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     log = min((tmp_path / "orders-0").glob("*.log"))
@@ -102,7 +102,7 @@ def test_damage_is_found_beside_an_owner_too(engine, tmp_path):
 
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_topic_that_is_made_again(engine, tmp_path, partitions):
-    """Checkpoints and id of the deleted topic do not count for the new one."""
+    """The checkpoints and the id of a deleted topic are not applied to a new topic of the same name."""
     engine.create_topic("orders", partitions=2)
     fill(engine)
     engine.partition("orders", 0).sync()
@@ -118,7 +118,7 @@ def test_a_topic_that_is_made_again(engine, tmp_path, partitions):
 
 
 def test_an_owner_that_comes_meanwhile(engine, tmp_path):
-    """A closed directory may get an owner between the check's start and a partition's check."""
+    """A directory that gets an owner after the start of the check is checked as a directory in use."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     engine.close()
@@ -130,7 +130,7 @@ def test_an_owner_that_comes_meanwhile(engine, tmp_path):
 
 
 def test_a_partition_that_is_deleted_meanwhile(engine, tmp_path):
-    """A deleted partition does not count as one without an id."""
+    """A partition deleted during the check is not reported as a partition without an id."""
     engine.create_topic("orders")
     examination = DirectoryCheck(tmp_path, FILES)
     partition = examination.partition(T0)
@@ -140,7 +140,7 @@ def test_a_partition_that_is_deleted_meanwhile(engine, tmp_path):
 
 
 def test_a_snapshot_that_is_being_written(engine, tmp_path):
-    """The owner writes a snapshot in place; a half one is no damage if the next look finds it whole."""
+    """The owner writes a snapshot in place; a half-written one is no damage if the next read finds it whole."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     snapshot = max((tmp_path / "orders-0").glob("*.snapshot"))
@@ -148,7 +148,7 @@ def test_a_snapshot_that_is_being_written(engine, tmp_path):
     snapshot.write_bytes(whole[:5])
 
     class FinishingDisk(NativeFileSystem):
-        """A disk on which the owner finishes the snapshot after the first look."""
+        """A disk on which the owner finishes the snapshot after the check's first read."""
 
         def read_bytes(self, path: Path) -> bytes:
             found = super().read_bytes(path)

@@ -1,4 +1,4 @@
-"""The dump equals kafka-dump-log's byte for byte, compared with that tool's output for a broker's files."""
+"""The dump of a broker's files equals the output of kafka-dump-log byte for byte."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ EVERY = (*UNCOMPRESSED, "g-gzip-0", "g-lz4-0", "g-zstd-0")
 DECODED = tuple(
     f"{topic}-{number}" for topic in ("__consumer_offsets", "__transaction_state") for number in range(4)
 )
-"""Partitions whose records were printed with a decoder, and whose indexes and batches without."""
+"""Partitions whose records were printed with a decoder, but whose indexes and batches without a decoder."""
 
 
 @pytest.fixture(autouse=True)
 def _in_log_dirs(monkeypatch):
-    """Change to the log directory, because Kafka's tool was given relative file names."""
+    """Change to the log directory, because kafka-dump-log was given relative file names."""
     monkeypatch.chdir(LOG_DIRS)
 
 
@@ -57,12 +57,12 @@ def findings(lines) -> str:
 
 
 def blocks(text: str) -> list[list[str]]:
-    """Return the findings, a block per file, sorted: Kafka's order depends on where the files were at its dump."""
+    """Return the findings in sorted blocks per file, as Kafka's order depended on where the files were."""
     return sorted(block.splitlines() for block in re.split(r"(?m)^(?=\S)", text) if block)
 
 
 def expected(partition: str, kind: str) -> tuple[str, str]:
-    """Return the tool's output, and its standard error, which follows it in the file."""
+    """Return the tool's standard output, and its standard error, which follows the output in the file."""
     text = (VECTORS / "dump" / f"{partition}.{kind}.txt").read_text()
     output, found, errors = text.partition("Non-consecutive offsets in ")
     return output, found + errors
@@ -79,14 +79,14 @@ def test_segments_with_records_print_as_kafka_printed_them(partition):
 
 @pytest.mark.parametrize("partition", [*EVERY, *DECODED])
 def test_indexes_and_snapshots_print_as_kafka_printed_them(partition):
-    """Offset indexes, time indexes and producer snapshots, also empty ones, equal the tool's output."""
+    """The printed offset indexes, time indexes and producer snapshots, even empty ones, equal the tool's output."""
     lines = run(names_of(partition, ".index", ".snapshot", ".timeindex"))
     assert expected(partition, "idx") == (output(lines), findings(lines))
 
 
 @pytest.mark.parametrize("partition", [*EVERY, *DECODED])
 def test_without_flags_only_batches_are_printed(partition):
-    """The plain dump is the full one without records, and it reports no gaps."""
+    """The dump without flags is the full dump minus records, and does not report gaps."""
     printed, _ = expected(partition, "log")
     batch_lines = "".join(line for line in printed.splitlines(keepends=True) if not line.startswith("|"))
     lines = run(names_of(partition, ".log"))
@@ -101,7 +101,7 @@ def test_deep_iteration_prints_records_without_their_content():
 
 
 def test_skip_record_metadata_prints_keys_and_payloads_only():
-    """--skip-record-metadata leaves key and payload; a record with neither is an empty line."""
+    """--skip-record-metadata prints only key and payload; a record that has neither is an empty line."""
     lines = output(run(["g-none-0/00000000000000000000.log"], print_data_log=True, skip_record_metadata=True))
     records = [line for line in lines.splitlines()[2:] if not line.startswith("baseOffset")]
     assert ["", "| key: key-1 payload: value-1-abcdefghijabcdefghijabcdefghij"] == records[:2]
@@ -109,14 +109,14 @@ def test_skip_record_metadata_prints_keys_and_payloads_only():
 
 
 def test_max_bytes_ends_before_the_batch_that_does_not_fit():
-    """--max-bytes limits the bytes that are read, and does not report the rest."""
+    """--max-bytes limits the bytes that are read, and bytes beyond the limit are not reported."""
     lines = output(run(["g-none-0/00000000000000000000.log"], max_bytes=1889 + 643)).splitlines()
     assert 3 == len(lines)
     assert lines[2].startswith("baseOffset: 0 ")
 
 
 def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
-    """Mismatches are printed by falling offset on standard error, in Kafka's words."""
+    """Mismatches go to standard error, by descending offset, in Kafka's words."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
     broken = bytearray(index.read_bytes())
@@ -132,7 +132,7 @@ def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
 
 
 def test_a_time_index_that_contradicts_its_segment_is_reported(tmp_path):
-    """A wrong timestamp, one out of order, and an offset that ends no batch get different messages."""
+    """A wrong timestamp, a timestamp out of order, and an offset that ends no batch have different messages."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     copy(tmp_path, "g-none-0/00000000000000000000.index")
     index = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")
@@ -153,7 +153,7 @@ def test_a_time_index_that_contradicts_its_segment_is_reported(tmp_path):
 
 
 def test_the_zeros_behind_a_preallocated_index_are_passed_over(tmp_path):
-    """For an active segment's index the dump ends with its last entry."""
+    """The dump of an active segment's index ends with the last entry, before the preallocated zeros."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     for suffix in (".index", ".timeindex"):
         index = copy(tmp_path, f"g-none-0/00000000000000000000{suffix}")
@@ -164,7 +164,7 @@ def test_the_zeros_behind_a_preallocated_index_are_passed_over(tmp_path):
 
 
 def test_the_sanity_check_says_one_line_or_fails(tmp_path):
-    """--index-sanity-check accepts whole indexes and fails at an index cut within an entry."""
+    """--index-sanity-check accepts whole indexes, and fails for an index that ends inside an entry."""
     copy(tmp_path, "g-none-0/00000000000000000132.log")
     index = copy(tmp_path, "g-none-0/00000000000000000132.index")
     times = copy(tmp_path, "g-none-0/00000000000000000132.timeindex")
@@ -176,7 +176,7 @@ def test_the_sanity_check_says_one_line_or_fails(tmp_path):
 
 
 def test_bytes_behind_the_last_whole_batch_are_counted(tmp_path):
-    """A torn end is reported in one line, and is not an error."""
+    """A torn end of a log is reported in one line and is not an error."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:100])
@@ -195,7 +195,7 @@ def test_a_batch_whose_checksum_is_wrong_is_printed_as_invalid(tmp_path):
 
 
 def test_what_cannot_be_dumped_is_said(tmp_path):
-    """Unknown suffixes are skipped, as by the tool; a name without a base offset and a missing file are errors."""
+    """Files with unknown suffixes are skipped, as by the tool; a name without base offset or a missing file fails."""
     stranger = tmp_path / "notes.txt"
     stranger.write_text("")
     assert [
@@ -211,7 +211,7 @@ def test_what_cannot_be_dumped_is_said(tmp_path):
 
 
 def test_a_transaction_index_prints_its_aborts(tmp_path):
-    """Each aborted transaction is one line."""
+    """Each aborted transaction prints as one line."""
     index = tmp_path / "00000000000000000000.txnindex"
     index.write_bytes(encode_span(AbortedSpan(ProducerId(7), Offset(3), Offset(9), Offset(10))))
     line = "version: 0 producerId: 7 firstOffset: 3 lastOffset: 9 lastStableOffset: 10"
@@ -260,7 +260,7 @@ def test_control_records_print_what_they_end(tmp_path):
     ],
 )
 def test_the_old_formats_print_what_they_have(tmp_path, message, batch, record):
-    """Magic 0 and 1 print one offset and the record's own checksum."""
+    """A message of magic 0 or 1 prints one offset and its own checksum."""
     segment = tmp_path / "00000000000000000000.log"
     segment.write_bytes(bytes.fromhex(message))
     assert [batch, record] == output(run([str(segment)], print_data_log=True)).splitlines()[2:]
@@ -280,7 +280,7 @@ def test_sequences_and_text_that_is_not_utf8(tmp_path):
 
 
 def test_a_hash_maps_order_is_by_bucket_then_by_insertion():
-    """A hash map has sixteen buckets, twice as many from the 13th key on; single letters hash to themselves."""
+    """The emulated Java hash map has 16 buckets and doubles at the 13th key; single letters hash to their code."""
     assert ["p", "a", "q", "b"] == hash_map_order(["b", "a", "q", "p", "a"])
     letters = [chr(97 + number) for number in range(13)]
     assert letters == hash_map_order(reversed(letters))
@@ -299,7 +299,7 @@ def copy(directory: Path, name: str) -> Path:
 
 
 def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
-    """The time index cannot be looked up through it either; both are findings, and the dump continues."""
+    """An offset index that points beyond the segment is a finding for both indexes, and the dump continues."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
     times = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")
@@ -311,7 +311,7 @@ def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
 
 
 def test_a_damaged_snapshot_is_told_and_the_dump_goes_on(tmp_path):
-    """A broker would delete the damaged snapshot and use an older one."""
+    """A damaged snapshot is reported and the dump continues; a broker would use an older snapshot."""
     broken = tmp_path / "00000000000000000400.snapshot"
     broken.write_bytes(b"\0\1" + bytes(20))
     sound = copy(tmp_path, "g-gzip-0/00000000000000000400.snapshot").rename(
@@ -329,7 +329,7 @@ def test_a_damaged_snapshot_is_told_and_the_dump_goes_on(tmp_path):
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_entries_inside_a_wrapper_print_their_own_checksums(tmp_path, magic, codec):
-    """A wrong checksum gives isValid: false for its entry only, whatever the wrapper's is."""
+    """An entry with a wrong checksum prints isValid: false, whatever its wrapper's and its neighbors' checksums."""
     inner = legacy_entry(0 if magic else 20, magic, b"v0") + legacy_entry(
         1 if magic else 21, magic, b"v1", crc=7
     )

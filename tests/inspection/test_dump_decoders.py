@@ -1,4 +1,4 @@
-"""Records of coordinators' topics as JSON. The expected texts are kafka-dump-log's unless a test says otherwise."""
+"""Records of coordinators' topics printed as JSON. Expected texts are kafka-dump-log's, if a test says nothing else."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def position_value(version, **fields):
     ],
 )
 def test_positions_show_the_fields_of_their_version(version, fields):
-    """Only quotes, backslashes and control characters are escaped; an unset topic id is not printed."""
+    """Only quotes, backslashes and control characters are escaped, and an unset topic id is not printed."""
     value = position_value(
         version,
         offset=42,
@@ -71,7 +71,7 @@ def test_positions_show_the_fields_of_their_version(version, fields):
 
 
 def test_a_topic_id_shows_as_base64url():
-    """A topic id has twenty-two characters, without padding."""
+    """A topic id prints as 22 characters of base64url without padding."""
     value = position_value(4, topicId=uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF))
     payload = decoded(KEY, value).payload
     assert payload is not None
@@ -79,18 +79,18 @@ def test_a_topic_id_shows_as_base64url():
 
 
 def test_control_characters_are_upper_case_escapes():
-    r"""Escapes are upper case, like Jackson's \\u001F; a backslash before a u is escaped as such."""
+    r"""Escapes are upper case, like Jackson's \\u001F; a backslash before a u is escaped like any other."""
     key, _ = write_group('g"\x1f\\u00ff\n\x7f€𝄞', {})
     assert '{"type":"2","data":{"group":"g\\"\\u001F\\\\u00ff\\n\x7f€𝄞"}}' == decoded(key, None).key
 
 
 def test_a_tombstone_is_a_deletion():
-    """A null value has no version to print."""
+    """The null value of a tombstone prints as a deletion, because it has no version."""
     assert (KEY_TEXT, "<DELETE>") == decoded(KEY, None)
 
 
 def test_the_oldest_keys_go_with_the_oldest_values():
-    """Keys of type 0 go with one version of the value."""
+    """Keys of type 0 have values of one version only."""
     key = with_number(0, OFFSET_COMMIT_KEY.write({"group": "g", "topic": "t", "partition": 0}, 0))
     assert (
         "Error at offset 7, skipping. Found an unknown record version 3 for 0 type"
@@ -152,7 +152,7 @@ ASSIGNED = {"assignedPartitions": [{"topic": "a", "partitions": [0]}], "userData
     ],
 )
 def test_groups_of_consumers_show_what_their_members_said(version, start, member, read):
-    """Subscription and assignment are decoded by their own versions; other bytes print as base64."""
+    """Subscription and assignment are decoded by their own versions; undecodable bytes print as base64."""
     key, value = group(version, "consumer", (subscription(version), write_versioned(ASSIGNMENT, ASSIGNED)))
     assert (
         f'{{"version":"{version}","data":{{"protocolType":"consumer","generation":3,"protocol":"range","leader":"m-1",'
@@ -173,7 +173,7 @@ def test_groups_of_consumers_show_what_their_members_said(version, start, member
     ],
 )
 def test_a_members_bytes_that_are_no_subscription_stay_bytes(protocol_type, data, shown):
-    """Other protocols, empty, cut, and future versions print as base64; a negative version reads as the first."""
+    """Bytes of other protocols, empty, cut or newer ones print as base64; a negative version counts as the first."""
     key, value = group(3, protocol_type, (data, write_versioned(ASSIGNMENT, ASSIGNED)))
     payload = decoded(key, value).payload
     assert payload is not None
@@ -181,7 +181,7 @@ def test_a_members_bytes_that_are_no_subscription_stay_bytes(protocol_type, data
 
 
 def test_a_transactions_state():
-    """Tagged fields print only if set, in their place; a state without partitions prints null."""
+    """Tagged fields print, in their place, only if they are set; a state without partitions prints null."""
     state = {"producerId": 7, "producerEpoch": 2, "transactionTimeoutMs": 60000, "transactionStatus": 4}
     state |= {"transactionPartitions": [{"topic": "a", "partitionIds": [0, 1]}]}
     state |= {"transactionLastUpdateTimestampMs": NOW, "transactionStartTimestampMs": NOW - 1}
@@ -226,7 +226,7 @@ def test_a_transactions_state():
     ],
 )
 def test_what_cannot_be_read_is_told_in_the_keys_place(key, value, told):
-    """The message is Kafka's, and the dump continues with the next record."""
+    """For an unreadable record Kafka's message is printed instead, and the dump continues with the next record."""
     assert (told, None) == decoded(key, value)
 
 
@@ -234,25 +234,25 @@ def test_what_cannot_be_read_is_told_in_the_keys_place(key, value, told):
     ("key", "value", "part"), [(KEY[:-1], None, "key"), (KEY, position_value(3)[:-3], "value")]
 )
 def test_a_record_that_ends_too_early_is_told(key, value, part):
-    """The message is ours, because Kafka has none here."""
+    """A record that ends too early prints our own message, because Kafka has none for this case."""
     told = decoded(key, value).key
     assert "Error at offset 7, skipping. Could not read record with version " in told
     assert f" from {part}'s buffer due to: " in told
 
 
 def test_what_follows_a_record_and_text_that_is_not_utf8_are_let_pass():
-    """Kafka's reader ignores both, and so does the dump."""
+    """Bytes after a record and text that is not UTF-8 are ignored, as by Kafka's reader."""
     assert KEY_TEXT == decoded(KEY + b"zz", position_value(3) + b"yy").key
     assert '"group":"\ufffd"' in decoded(KEY[:2] + b"\0\1\xff" + KEY[5:], None).key
 
 
 def test_a_record_without_a_key_ends_the_dump():
-    """Every record of these topics has a key."""
+    """A record without a key ends the dump, because every valid record of these topics has a key."""
     with pytest.raises(InvalidRecordError, match="message had a missing key"):
         decoded(None, b"x")
 
 
 def test_the_command_knows_both_decoders(tmp_path, capsys):
-    """Each decoder prints contents without another flag; both at once are refused."""
+    """Either decoder flag alone prints contents; both flags together are refused."""
     assert 2 == run(["dump", "--offsets-decoder", "--transaction-log-decoder", str(tmp_path / "x.log")])
     assert "choose one decoder" in capsys.readouterr().err

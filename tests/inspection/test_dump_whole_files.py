@@ -46,7 +46,7 @@ def dumped(log_dirs: Path, partition: str, suffixes: Sequence[str], options: Dum
 
 
 def findings(text: str) -> list[str]:
-    """Return the findings, a block per file, sorted: Kafka's order depends on where the files were at its dump."""
+    """Return the findings in sorted blocks per file, as Kafka's order depended on where the files were."""
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith(" "):
@@ -57,7 +57,7 @@ def findings(text: str) -> list[str]:
 
 
 def test_there_are_outputs_of_every_kind():
-    """There are outputs for thirteen partitions of one broker and twelve of the other, two for each."""
+    """The vectors have outputs for thirteen partitions of one broker and twelve of the other, two for each."""
     assert {"kafka": 26, "broker-made": 24} == {
         vectors: sum(output[0] == vectors for output in EVERY_OUTPUT) for vectors in ("kafka", "broker-made")
     }
@@ -65,7 +65,7 @@ def test_there_are_outputs_of_every_kind():
 
 @pytest.mark.parametrize(("vectors", "partition", "kind"), EVERY_OUTPUT)
 def test_every_file_prints_as_kafkas_tool_printed_it(vectors, partition, kind, monkeypatch):
-    """Row 149: batches, records of all codecs, decoded records, index entries, producers and aborts are equal."""
+    """Row 149: batches, records of all codecs, decoded records, indexes, producers and aborts print the same."""
     log_dirs = VECTORS / vectors / "log-dirs"
     monkeypatch.chdir(log_dirs)
     options = DumpOptions(decoder=DECODERS.get(partition.rpartition("-")[0]), print_data_log=kind == "log")
@@ -73,6 +73,6 @@ def test_every_file_prints_as_kafkas_tool_printed_it(vectors, partition, kind, m
     printed, errors = dumped(log_dirs, partition, LOG_FILES if kind == "log" else OTHER_FILES, options)
 
     expected = (VECTORS / vectors / "dump" / f"{partition}.{kind}.txt").read_text()
-    # The file ends with the standard error.
+    # Standard error comes last in the file.
     assert expected[: len(printed)] == printed
     assert findings(expected[len(printed) :]) == findings(errors)

@@ -25,7 +25,7 @@ CONFIG = EngineConfig(
 
 
 def filled(base: Path, *, settings: Mapping[str, str] | None = None, start: int = 0) -> list[Path]:
-    """Make two replicas of a partition in a few segments, closed cleanly."""
+    """Make two replicas of a partition with a few segments, closed cleanly."""
     roots = [base / "a", base / "b"]
     with closing(open_replicas(roots, config=CONFIG, in_background=False)) as engine:
         engine.create_topic("orders")
@@ -59,7 +59,7 @@ def remove(root: Path, which: int) -> str:
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["first", "second", "third"])
 def test_a_segment_that_every_copy_lost_is_named(tmp_path, which):
-    """Each directory is checked alone, without another copy."""
+    """A segment missing in a directory is reported even if only that directory is checked."""
     roots = filled(tmp_path)
     assert [[], []] == [check(root) for root in roots]
     said = [remove(root, which) for root in roots]
@@ -67,7 +67,7 @@ def test_a_segment_that_every_copy_lost_is_named(tmp_path, which):
 
 
 def test_a_cut_at_the_end_of_a_batch_is_named(tmp_path):
-    """A cut between two batches damages nothing in the segment itself."""
+    """A segment cut between two batches is reported, although the segment itself has no damage."""
     root = filled(tmp_path)[0]
     log = logs(root)[1]
     data = log.read_bytes()
@@ -78,19 +78,19 @@ def test_a_cut_at_the_end_of_a_batch_is_named(tmp_path):
 
 
 def test_records_that_were_deleted_are_not_missing(tmp_path):
-    """Leader epochs begin at the raised log start."""
+    """Records below a raised log start are not reported as missing."""
     assert [[], []] == [check(root) for root in filled(tmp_path, start=13)]
 
 
 def test_gaps_of_a_topic_that_compacts_are_not_missing(tmp_path):
-    """Compaction leaves gaps."""
+    """Gaps in a compacted topic are not reported, because compaction leaves gaps."""
     roots = filled(tmp_path, settings={"cleanup.policy": "compact"})
     remove(roots[0], 1)
     assert [[], []] == [check(root) for root in roots]
 
 
 def test_gaps_of_a_directory_without_replicas_are_not_looked_for(tmp_path):
-    """A broker's directory does not record which topics compact."""
+    """Gaps in a broker's directory are not reported, as it does not record which topics are compacted."""
     with closing(open_engine(tmp_path / "a", config=CONFIG)) as engine:
         engine.create_topic("orders")
         for number in range(30):

@@ -1,4 +1,4 @@
-"""Skipping sound batches in bulk finds the same faults as checking them one by one."""
+"""Skipping valid batches in bulk finds the same faults as checking batches one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from topicfs.storage.model import Offset
 FILE = Path("00000000000000000010.log")
 BASE = 10
 SECOND_RECORD = 61 + 8
-"""Position of the second record of a batch whose first value has one byte; its offset delta is three bytes on."""
+"""Position of the second record in a batch whose first value has one byte; its offset delta is 3 bytes further."""
 EVERYTHING = Expected(BASE, BASE + 1000, 0, BASE + 1000)
 
 one = st.fixed_dictionaries(
@@ -45,7 +45,7 @@ checkpoints = st.lists(
 
 
 def _harmed(data: bytearray, harm: str) -> bytearray:
-    """Harm a batch and fix its checksum, so that only its content shows the fault."""
+    """Harm a batch and correct its checksum, so that only the content shows the fault."""
     if harm == "max timestamp":
         data[35:43] = (9).to_bytes(8, "big")
     elif harm == "append time":
@@ -75,7 +75,7 @@ def _check(log: bytes, epochs: tuple[EpochEntry, ...]) -> tuple[list[str], Offse
 
 @given(st.lists(one, min_size=1, max_size=8), checkpoints)
 def test_one_by_one_the_same_is_found(made, epochs):
-    """Bulk and single checks agree on findings and log end for any fault and any epochs in the checkpoint."""
+    """The bulk check and the single check agree on findings and log end, for any fault and any checkpointed epochs."""
     log = _log(made)
     together = _check(log, epochs)
     with mock.patch.object(checking, "end_of_sound", lambda _columns, first, _expected: first):
@@ -84,7 +84,7 @@ def test_one_by_one_the_same_is_found(made, epochs):
 
 @given(st.lists(one, min_size=1, max_size=8))
 def test_sound_batches_end_with_the_first_that_is_not(made):
-    """In a log without gaps and with one epoch, the sound batches end before the first harmed one."""
+    """In a log without gaps and with one epoch, the run of valid batches ends before the first harmed batch."""
     log = _log([each | {"gap": 0, "epoch": 0} for each in made])
     (columns,) = decode(log, control=True)
     harmed = [
@@ -107,7 +107,7 @@ def test_limits_are_kept_to_the_offset():
 
 
 def test_an_offset_far_above_all_others_is_only_a_finding():
-    """No checksum covers a base offset; whatever it is, the check continues after it."""
+    """A wrong base offset, which no checksum covers, is a finding, and the check continues after it."""
     log = _log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 3)
     found, end_offset, _reach = _check((2**62).to_bytes(8, "big") + log[8:], ())
     assert 2**62 + 1 == end_offset
@@ -115,7 +115,7 @@ def test_an_offset_far_above_all_others_is_only_a_finding():
 
 
 def test_a_segment_may_begin_at_the_largest_offsets():
-    """The base offset plus the most that a segment can hold exceeds 64 bits."""
+    """A segment whose base offset plus largest offset delta exceeds 64 bits is checked correctly."""
     log = _log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 3)
     check = BatchCheck(FILE, Offset(2**63 - 2), ())
     assert 3 == len(list(check.check(memoryview(log), scan(log))))
@@ -139,7 +139,7 @@ def _findings(directory):
 
 
 def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
-    """A log's largest timestamp may be 0 at its first offset; with another timestamp there the entry is wrong."""
+    """A time index entry of zeros is valid if the log's first record has timestamp 0, and wrong otherwise."""
     directory = _directory_of(tmp_path, {}, close=True, timestamp=0)
     assert bytes(12) == (directory / "t-0" / f"{0:020}.timeindex").read_bytes()
     assert [] == _findings(directory)
@@ -150,7 +150,7 @@ def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
 
 
 def test_zeros_of_a_preallocated_log_are_no_damage_after_a_kill(tmp_path):
-    """Recovery truncates such zeros after a kill; after a clean close, or with other bytes among them, they are bad."""
+    """Zeros at the end of a killed log are fine; after a clean close or mixed with other bytes they are damage."""
     settings = {"preallocate": "true", "segment.bytes": str(3 << 20)}
     directory = _directory_of(tmp_path, settings, close=False, timestamp=5)
     log = directory / "t-0" / f"{0:020}.log"

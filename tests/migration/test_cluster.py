@@ -1,4 +1,4 @@
-"""A cluster's answers about groups, also while their coordinators are not known yet."""
+"""A cluster's answers about groups, including groups whose coordinators are not known yet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cluster(kafka: MockKafka) -> KafkaCluster:
 
 
 def test_only_partitions_in_which_a_group_stands_are_told(cluster: KafkaCluster) -> None:
-    """Only partitions with a position are returned (0 is one); an unknown group and an empty request give none."""
+    """Only partitions with a position are returned (0 is a position); an unknown group or empty request has none."""
     assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
     assert {} == cluster.positions("nobody", PARTITIONS)
     assert {} == cluster.positions("billing", [])
@@ -42,13 +42,13 @@ def test_only_partitions_in_which_a_group_stands_are_told(cluster: KafkaCluster)
 def test_a_coordinator_that_is_not_there_yet_is_waited_for(
     kafka: MockKafka, cluster: KafkaCluster, code: int
 ) -> None:
-    """A starting broker's answer is retried; with the admin client librdkafka would end the whole process at it."""
+    """The answer of a starting broker is retried; librdkafka's admin client would end the whole process instead."""
     kafka.answer_next(OFFSET_FETCH, [code] * 3)
     assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
 
 
 def test_a_group_that_may_not_be_seen_is_an_error(kafka: MockKafka, cluster: KafkaCluster) -> None:
-    """The error comes at once, in one line that names the cluster."""
+    """If the user may not see a group, a one-line error that names the cluster is raised without a retry."""
     kafka.answer_next(OFFSET_FETCH, [KafkaError.GROUP_AUTHORIZATION_FAILED] * 3)
     with pytest.raises(ClusterError, match=rf"{kafka.bootstrap_server}.*[Gg]roup.*auth") as caught:
         cluster.positions("billing", PARTITIONS)

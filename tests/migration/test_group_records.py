@@ -41,7 +41,7 @@ def generations(disk: StoppingDisk) -> dict[str, int]:
 
 
 def test_records_of_groups_are_taken_along() -> None:
-    """The newest record of each group is copied, unless the group is deleted or only reads other topics."""
+    """The newest record of each group is copied, unless the group was deleted or reads only topics not copied."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
@@ -60,7 +60,7 @@ def test_records_of_groups_are_taken_along() -> None:
 
 
 def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
-    """A second takeover does not overwrite a group that changed here with the source's record."""
+    """A second takeover does not overwrite the record of a group that has changed here since the first."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,
@@ -74,7 +74,7 @@ def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
 
 
 def test_a_record_of_another_version_is_told_and_left() -> None:
-    """The group's positions are copied all the same, and our partition can be loaded."""
+    """If a group record has an unknown version, its positions are still copied, and our partition can be loaded."""
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,

@@ -1,4 +1,4 @@
-"""A handover: its messages, what it creates in the cluster, and when it is refused."""
+"""A handover: its messages, what it creates in the cluster, and the cases in which it is refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_is_told_and_noted() -> None:
 
 
 def test_checkpoints_say_what_was_put_there() -> None:
-    """Recovery point and high watermark are the log's end; a log start within a segment has its line."""
+    """Recovery point and high watermark are the log's end; a log start inside a segment is in its checkpoint."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     given(disk).place()
@@ -71,7 +71,7 @@ def test_checkpoints_say_what_was_put_there() -> None:
 
 
 def test_topics_added_later_are_asked_for_too() -> None:
-    """Placing needs a preparation of all present topics, including those added later."""
+    """Placing requires that all present topics were prepared, including topics added after a preparation."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     given(disk).prepare(cluster)
@@ -106,7 +106,7 @@ def test_the_settings_go_along() -> None:
     ],
 )
 def test_a_topic_in_the_way_is_refused(partitions: int, records: int, message: str) -> None:
-    """A foreign topic stays untouched, and the error says what is in the way."""
+    """A foreign topic stays unchanged, and the error says what is in the way."""
     disk, _ = prepared_disk(DATA)
     engine = served(disk, LOG_DIR)
     topic = engine.create_topic("orders", partitions=partitions)
@@ -120,7 +120,7 @@ def test_a_topic_in_the_way_is_refused(partitions: int, records: int, message: s
 
 
 def test_another_cluster_is_refused() -> None:
-    """The address must be of the cluster that the log directory belongs to."""
+    """A handover is refused if the address belongs to another cluster than the log directory."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     cluster.cluster_id = lambda: "another"
@@ -129,7 +129,7 @@ def test_another_cluster_is_refused() -> None:
 
 
 def test_records_written_meanwhile_are_not_overwritten() -> None:
-    """Records produced to the new topic before its files are placed stay."""
+    """Records produced to the new topic before its files are placed are not overwritten."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     engine = served(disk, LOG_DIR)
@@ -141,7 +141,7 @@ def test_records_written_meanwhile_are_not_overwritten() -> None:
 
 
 def test_a_topic_made_anew_in_the_cluster_is_noticed() -> None:
-    """A topic recreated between two phases has another id, so nothing is placed until the cluster was asked again."""
+    """A topic recreated between two phases has another id, so nothing is placed until a new preparation."""
     disk, records = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     given(disk).prepare(cluster)
@@ -157,7 +157,7 @@ def test_a_topic_made_anew_in_the_cluster_is_noticed() -> None:
 
 
 def test_a_partition_kept_elsewhere_is_named() -> None:
-    """A broker with several log.dirs may have a partition in another one, so all of them must be named."""
+    """A broker with several log.dirs may keep a partition in any of them, so the user must name all of them."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     for entry in disk.list_directory(LOG_DIR / "orders-1"):
@@ -168,7 +168,7 @@ def test_a_partition_kept_elsewhere_is_named() -> None:
 
 
 def test_a_directory_of_no_broker_is_refused() -> None:
-    """Without meta.properties the owner of a directory is unknown."""
+    """A directory without meta.properties is refused, because its owner is unknown."""
     disk, _ = prepared_disk(DATA)
     disk.make_directory(Path("/other"))
     with pytest.raises(StorageError, match=r"/other: no meta.properties of a broker;"):
@@ -176,7 +176,7 @@ def test_a_directory_of_no_broker_is_refused() -> None:
 
 
 def test_a_damaged_journal_is_refused() -> None:
-    """A journal that cannot be read is refused, not guessed."""
+    """A handover with an unreadable journal is refused instead of guessing the journal's content."""
     disk, _ = prepared_disk(DATA)
     disk.write_bytes(DATA / names.HANDOVER, b'{"version": 2}')
     with pytest.raises(StorageError, match=r"/data/topicfs.handover: .*version 2, expected 1"):
@@ -184,7 +184,7 @@ def test_a_damaged_journal_is_refused() -> None:
 
 
 def test_a_broker_that_serves_from_another_start_is_told() -> None:
-    """A different log start at the broker is reported, because deleted records must not come back."""
+    """A log start at the broker that differs from ours is reported, because deleted records must not come back."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     given(disk).prepare(cluster)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_placing_is_gone_on_with_wherever_it_stopped() -> None:
-    """After a kill or power loss at any step, and a broker start in between, a repetition places everything."""
+    """After a kill or power loss at any step, even with a broker start in between, a repeated run places everything."""
     disk, records = handover.prepared_disk(handover.DATA)
     handover.given(disk).prepare(handover.OwnCluster(disk))
     disk.watched = handover.LOG_DIR
@@ -46,9 +46,9 @@ def test_taking_is_gone_on_with_wherever_it_stopped() -> None:
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_broker_never_has_our_files_without_our_offsets(end: End) -> None:
-    """Wherever a handover ends, a placed log has its log start and recovery point in the checkpoints.
+    """Wherever a handover is interrupted, a placed log has its log start and recovery point in the checkpoints.
 
-    Otherwise a starting broker would serve records below the log start, and recover sound logs.
+    Otherwise a starting broker would serve records below the log start, and recover valid logs.
     """
     base, _ = handover.prepared_disk(handover.DATA)
     handover.given(base).prepare(handover.OwnCluster(base))

@@ -29,7 +29,7 @@ Change = Callable[[Path], None]
 
 @contextmanager
 def served(directory: Path, machine: Machine | None = None) -> Iterator[Log]:
-    """Yield the log of a directory's only partition."""
+    """Serve a directory with one partition during the block; yields the partition's log."""
     with closing(open_engine(directory, config=EngineConfig(recovery_threads=1), machine=machine)) as engine:
         topic = engine.topics().get("orders") or engine.create_topic("orders", overrides=SETTINGS)
         log = topic.partitions()[0]
@@ -58,13 +58,13 @@ def take(broker: Path, data: Path) -> None:
 
 
 def bytes_below(directory: Path) -> dict[Path, tuple[bytes, int]]:
-    """Return content and mtime of every file."""
+    """Return content and mtime of every file below `directory`."""
     files = (path for path in directory.rglob("*") if path.is_file())
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 def kill(directory: Path) -> None:
-    """Leave the directory as SIGKILL before the first flush does."""
+    """Leave the directory in the state after SIGKILL before the first flush."""
     (directory / names.CLEAN_SHUTDOWN).unlink()
     (directory / names.RECOVERY_POINTS).write_text("0\n0\n")
 
@@ -81,7 +81,7 @@ def second_batch(directory: Path) -> int:
 
 
 def damage_records(directory: Path) -> None:
-    """Damage the second batch, so that recovery truncates the first segment there."""
+    """Damage the second batch of the first segment, so that recovery truncates the segment there."""
     flip(directory, second_batch(directory) + 70, 1)
 
 
@@ -120,21 +120,21 @@ def start_over(data: Path) -> None:
 
 
 def append_to_the_first(data: Path) -> None:
-    """Append to the first segment, which is the last one after a truncation."""
+    """Append to the first segment, which a truncation has made the last segment."""
     with served(data) as log:
         log.replacer.truncate_to(Offset(8), "another leader")
         log.append(numbered(8, 4))
 
 
 def write_again(data: Path) -> None:
-    """Write all records again, as after a disk failure whose flushed data may be lost."""
+    """Write all records again, as after a disk failure that may have lost flushed data."""
     kill(data)
     with served(data, Machine(failed_before=True)):
         pass
 
 
 def heal(data: Path) -> None:
-    """Overwrite a damaged batch with a sound one."""
+    """Overwrite a damaged batch with a valid one."""
     with served(data) as log:
         copy = copy_at("data", log, Offset(0))
         assert copy is not None
@@ -144,7 +144,7 @@ def heal(data: Path) -> None:
 
 
 def recover(data: Path) -> None:
-    """Recover after a later kill with a damaged batch, when the broker's file is no longer the same."""
+    """Recover from a later kill and a damaged batch, when the broker's file is no longer the same file."""
     kill(data)
     with served(data) as log:
         log.replacer.truncate_to(Offset(7), "half of a batch")
@@ -173,14 +173,14 @@ def check_untouched(broker: Path, data: Path, change: Change) -> None:
 
 @pytest.mark.parametrize("change", [truncate, append_to_the_first, write_again, heal, recover])
 def test_what_writes_to_our_segments_later(broker: Path, data: Path, change: Change) -> None:
-    """The engine copies a linked segment before it writes to it, however much later."""
+    """The engine copies a linked segment before writing to it, however long after the takeover."""
     check_untouched(broker, data, change)
     assert 1 == (data / FIRST).stat().st_nlink
 
 
 @pytest.mark.parametrize("change", [start_over, compact, delete])
 def test_what_replaces_our_segments_later(broker: Path, data: Path, change: Change) -> None:
-    """Renaming or removing a linked segment needs no copy, and leaves the broker's name for it."""
+    """Renaming or removing a linked segment makes no copy, and the broker's file keeps its name."""
     check_untouched(broker, data, change)
 
 
@@ -192,7 +192,7 @@ def records_in(directory: Path) -> list[Record]:
 
 
 def test_reading_and_closing_keep_the_links(broker: Path, data: Path) -> None:
-    """Links save space until something must be written: they survive starts, reads and appends to the last segment."""
+    """Starts, reads and appends to the last segment keep the hard links, which save space."""
     take(broker, data)
     for _ in range(2):
         with served(data) as log:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def leave_unused_slots(disk: SimulatedDisk, directory: Path) -> None:
-    """Leave the indexes of a sealed segment with unused slots, as a kill during a roll does."""
+    """Leave unused slots in the indexes of a sealed segment, as a kill during a roll does."""
     for partition in ("orders-0", "orders-1", "trimmed-0"):
         for kind in ("index", "timeindex"):
             name = directory / partition / f"{0:020}.{kind}"
@@ -34,14 +34,14 @@ def leave_unused_slots(disk: SimulatedDisk, directory: Path) -> None:
 
 
 def indexes_of(disk: SimulatedDisk, directory: Path) -> dict[str, bytes]:
-    """Return the indexes of sealed segments by partition and name."""
+    """Return the contents of sealed segments' indexes by partition and name."""
     found = {path: data for path, data in handover.below(disk, directory).items() if path.endswith("index")}
     return {"/".join(Path(path).parts[-2:]): data for path, data in found.items() if f"{0:020}" in path}
 
 
 @pytest.mark.parametrize("way", ["handover", "takeover"])
 def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
-    """The new owner would trust such indexes, so they are checked first, even if the directory was closed cleanly."""
+    """The new owner would trust indexes with unused slots, so a copy checks indexes even after a clean close."""
     source, target = (
         (handover.DATA, handover.LOG_DIR) if way == "handover" else (handover.LOG_DIR, handover.DATA)
     )
@@ -59,7 +59,7 @@ def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
 
 
 def test_leader_epochs_are_lowered_to_the_brokers() -> None:
-    """Under a broker that leads in epoch 5, batches of epochs 3 and 7 become 3 and 5 with unchanged checksums."""
+    """For a broker that leads in epoch 5, batches of epochs 3 and 7 get epochs 3 and 5; checksums do not change."""
     disk = SimulatedDisk()
     for directory in (handover.DATA, handover.LOG_DIR):
         disk.make_directory(directory)
@@ -93,7 +93,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
 
 
 def test_what_was_carried_is_there_after_a_power_loss() -> None:
-    """Once the copy is in place, every file and its name are on disk."""
+    """When the copy is in place, every file and every file name survives a power loss."""
     disk, _ = handover.prepared_disk(handover.DATA)
     copy = copy_of(TopicPartition("orders", 0))
     assert copy_partition(disk, copy)
@@ -105,7 +105,7 @@ def test_what_was_carried_is_there_after_a_power_loss() -> None:
 
 
 def test_indexes_of_a_log_that_nobody_closed_are_left_behind() -> None:
-    """Indexes of the last segment may be half-written, so they are rebuilt; those of other segments are copied."""
+    """The last segment's indexes may be half-written and are rebuilt; indexes of other segments are copied."""
     disk, _ = handover.prepared_disk(handover.DATA)
     copy = replace(copy_of(TopicPartition("orders", 0)), recovered=False)
     present = sorted(Path(path).name for path in handover.below(disk, copy.source))
@@ -128,7 +128,7 @@ def copy_of(partition: TopicPartition) -> PartitionCopy:
 
 
 def test_logs_that_never_change_are_linked() -> None:
-    """With links, sealed logs are the same files; the last log, indexes and snapshots are copies."""
+    """With links, sealed logs are the same files as the source's; the last log, indexes and snapshots are copies."""
     disk, records = handover.prepared_disk(handover.LOG_DIR)
     disk.calls.clear()
     handover.taken(disk, link=True)

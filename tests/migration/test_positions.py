@@ -1,4 +1,4 @@
-"""Group positions: read like a coordinator, copied once, never moved back."""
+"""Group positions are read as a coordinator reads them, copied once, and never moved back."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class OffsetsLog:
         self.end += 1
 
     def read(self, *more: tuple[str, bytes]) -> dict[str, int]:
-        """Write the log and other files to an empty directory; return the position of each group."""
+        """Write the log and other files to an empty directory; return the position that each group has in them."""
         disk = SimulatedDisk()
         for directory in (LOG_DIR, DIRECTORY):
             disk.make_directory(directory)
@@ -130,7 +130,7 @@ GROUP = {
 
 
 def test_transactions_count_when_they_commit() -> None:
-    """Positions of aborted and open transactions never count; committed ones count at their own record offsets."""
+    """Positions of aborted and open transactions never count; committed ones count in order of their own offsets."""
     log = OffsetsLog()
     log.put(record(committed("aborted", 1)))
     log.put(record(committed("aborted", 2)), record(committed("late", 3)), producer=1)
@@ -144,7 +144,7 @@ def test_transactions_count_when_they_commit() -> None:
 
 
 def test_a_torn_end_is_passed_over() -> None:
-    """A torn end, as after a kill, is skipped; the same damage before another segment is an error with its place."""
+    """A torn end, as after a kill, is skipped; the same damage before another segment is an error with its location."""
     log = OffsetsLog()
     log.put(record(committed("a", 1)))
     log.data += log.data[:70]
@@ -165,7 +165,7 @@ def test_new_segments_of_an_interrupted_compaction_count() -> None:
 
 
 def stood(disk: SimulatedDisk, directory: Path) -> dict[GroupPartition, CommittedOffset]:
-    """Return the positions in a directory's `__consumer_offsets`; each must be in its group's partition."""
+    """Return the positions in a directory's `__consumer_offsets`, checking that each is in its group's partition."""
     found = {}
     for number in range(PARTITIONS):
         home = directory / f"{TOPIC}-{number}"
@@ -187,7 +187,7 @@ def commit(disk: SimulatedDisk, directory: Path, *positions: CommittedOffset) ->
 
 
 def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOffset]]:
-    """Return a log directory whose groups have positions in existing and in missing topics, and those to be copied."""
+    """Return a log directory with groups in existing and missing topics, and the positions that must be copied."""
     disk, _ = prepared_disk(LOG_DIR)
     engine = served(disk, LOG_DIR)
     orders = decode_id(engine.topic("orders").topic_id).int
@@ -209,7 +209,7 @@ def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOf
 
 
 def test_positions_are_taken_along() -> None:
-    """Positions in copied topics are copied, but not a former topic's; the partition count is the broker's."""
+    """Positions in copied topics are copied, but not those of a former topic; our partition count is the broker's."""
     disk, expected = source_with_groups()
     told: list[str] = []
     Takeover(
@@ -227,7 +227,7 @@ def test_positions_are_taken_along() -> None:
 
 
 def test_taking_positions_is_gone_on_with_wherever_it_stopped() -> None:
-    """After a kill or power loss at any step, a repetition gives each group its position."""
+    """After a kill or power loss at any step, a repeated takeover gives each group its position."""
     disk, expected = source_with_groups()
     before = below(disk, LOG_DIR)
     disk.watched = DATA
@@ -240,7 +240,7 @@ def test_taking_positions_is_gone_on_with_wherever_it_stopped() -> None:
 
 
 def test_a_second_takeover_moves_no_group_back() -> None:
-    """Positions committed here since then stay; newer ones of the source are copied."""
+    """In a second takeover, positions committed here since then stay, and newer positions of the source are copied."""
     disk, _ = source_with_groups()
     taken(disk)
     commit(disk, DATA, committed("a", 15, at=NOW + 1))
@@ -251,7 +251,7 @@ def test_a_second_takeover_moves_no_group_back() -> None:
 
 
 def test_groups_are_put_where_they_stood() -> None:
-    """Positions are set before the broker stops, missing ones after its start; existing ones are not changed then."""
+    """Positions are set before the broker stops; after its start, missing ones are added and existing ones stay."""
     disk, _ = prepared_disk(DATA)
     commit(disk, DATA, committed("a", 12), committed("a", 3, partition=1), committed("b", 8, topic="trimmed"))
     cluster = OwnCluster(disk)
@@ -283,9 +283,9 @@ def test_groups_are_put_where_they_stood() -> None:
 
 
 def test_a_group_with_members_is_named() -> None:
-    """The cluster refuses positions of a group with members; after they end the handover can continue.
+    """The cluster refuses positions of a group with members; after the members leave the handover can continue.
 
-    Until then our topics exist there, empty, and nothing else has changed on either side.
+    Until then our topics exist in the cluster but are empty, and nothing else has changed on either side.
     """
     disk, records = prepared_disk(DATA)
     commit(disk, DATA, committed("busy", 12))
@@ -313,7 +313,7 @@ def open_transaction(disk: SimulatedDisk) -> None:
 
 
 def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
-    """The other cluster cannot end the transaction: the handover is refused, or with the flag prints the remedy."""
+    """A handover with an open transaction, which the cluster cannot end, needs a flag; then it prints the remedy."""
     disk, _ = prepared_disk(DATA)
     open_transaction(disk)
     with pytest.raises(StorageError, match="orders-1: has an open transaction.*--with-open-transactions"):

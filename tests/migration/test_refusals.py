@@ -42,11 +42,11 @@ pytestmark = pytest.mark.slow
 
 EMPTY = Path("/empty")
 Change = Callable[[StoppingDisk], None]
-"""A change of the directories before a run, which makes the run fail."""
+"""A change of the directories before a run that makes the run fail."""
 
 
 def append_there(disk: StoppingDisk) -> None:
-    """Append foreign records to the last topic, and create a topic that comes before it."""
+    """Append foreign records to the last topic, and create a topic whose name comes before it."""
     engine = served(disk, LOG_DIR)
     engine.create_topic("alpha")
     topic = engine.topics().get("trimmed") or engine.create_topic("trimmed")
@@ -58,7 +58,7 @@ def begin_transaction(disk: StoppingDisk) -> None:
     engine = served(disk, DATA)
     engine.partition("trimmed", 0).append(produced(txn=True))
     engine.close()
-    served(disk, DATA).close()  # Each start deletes a producer snapshot, until two are left.
+    served(disk, DATA).close()  # Each start deletes a producer snapshot until two are left.
 
 
 def remove(path: str) -> Change:
@@ -88,7 +88,7 @@ def recreate(directory: Path, *topics: str) -> Change:
 
 
 def break_batch(disk: StoppingDisk) -> None:
-    """Damage a batch before others, so that its epoch cannot be lowered."""
+    """Damage a batch that other batches follow, so that its epoch cannot be lowered."""
     path = DATA / "trimmed-0" / f"{0:020d}.log"
     data = bytearray(disk.read_bytes(path))
     second = scan(data)[1].position
@@ -114,7 +114,7 @@ def check_bytes(disk: StoppingDisk, run: Callable[[], object], message: str) -> 
 
 
 def check_refused(disk: StoppingDisk, run: Callable[[], object], message: str) -> None:
-    """Assert that the run fails and changes no byte; both directories then serve the same records as before."""
+    """Assert that the run fails and changes no byte, and that both directories still serve the same records."""
     expected = [contents(copy.deepcopy(disk), directory) for directory in (DATA, LOG_DIR)]
     check_bytes(disk, run, message)
     assert expected == [contents(disk, directory) for directory in (DATA, LOG_DIR)]
@@ -134,14 +134,14 @@ def check_refused(disk: StoppingDisk, run: Callable[[], object], message: str) -
     ],
 )
 def test_a_preparation_that_is_refused(change: Change, message: str) -> None:
-    """The last topic is checked before the first one is created."""
+    """All topics are checked before the first is created, so a fault of the last topic leaves nothing behind."""
     disk, _ = prepared_disk(DATA)
     change(disk)
     check_refused(disk, lambda: given(disk).prepare(OwnCluster(disk)), message)
 
 
 def test_a_preparation_without_one_of_our_partitions() -> None:
-    """A missing partition does not count as one that never existed, and nothing is created."""
+    """A partition whose directory is missing does not count as never having existed, and nothing is created."""
     disk, _ = prepared_disk(DATA)
     remove("/data/orders-0")(disk)
     before = [contents(copy.deepcopy(disk), directory) for directory in (DATA, LOG_DIR)]
@@ -152,7 +152,7 @@ def test_a_preparation_without_one_of_our_partitions() -> None:
 
 @pytest.mark.parametrize(("partitions", "node"), [(2, 1), (1, 2)])
 def test_a_preparation_for_a_topic_of_another_form(partitions: int, node: int) -> None:
-    """Another number of partitions, or replicas on another broker, are found before the first topic is created."""
+    """A wrong number of partitions, or replicas on another broker, are detected before the first topic is created."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     known = {"trimmed": TopicDescription(new_id(), partitions, frozenset({node}))}
@@ -161,7 +161,7 @@ def test_a_preparation_for_a_topic_of_another_form(partitions: int, node: int) -
 
 
 def test_a_preparation_for_another_cluster() -> None:
-    """The cluster's id is compared with the log directory's first."""
+    """The cluster's id is compared with the log directory's id before anything else."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     cluster.cluster_id = lambda: "another"
@@ -169,7 +169,7 @@ def test_a_preparation_for_another_cluster() -> None:
 
 
 def test_a_handover_of_nothing() -> None:
-    """A handover does not turn a directory without topics into a data directory."""
+    """A handover of a directory without topics is refused and does not make it a data directory."""
     disk, _ = prepared_disk(DATA)
     disk.make_directory(EMPTY)
     handover = Handover([EMPTY], [LOG_DIR], report=print, files=disk)
@@ -188,7 +188,7 @@ def test_a_handover_of_nothing() -> None:
     ],
 )
 def test_a_placing_that_is_refused(change: Change, message: str) -> None:
-    """The last partition is checked before checkpoints and files of the first one are written."""
+    """All partitions are checked before checkpoints and files of the first partition are written."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     change(disk)
@@ -196,7 +196,7 @@ def test_a_placing_that_is_refused(change: Change, message: str) -> None:
 
 
 def test_a_placing_of_what_is_being_written() -> None:
-    """A directory that another process opens between the check and the lock is not copied."""
+    """A directory that another process opens between check and lock is not copied."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     handover = given(disk)
@@ -217,7 +217,7 @@ def test_a_placing_of_what_is_being_written() -> None:
 @pytest.mark.parametrize("held", ["data", "log"])
 @pytest.mark.parametrize("does", ["handover", "takeover"])
 def test_a_directory_that_is_in_use(tmp_path: Path, does: str, held: str) -> None:
-    """While a mount has our directory or a broker has its own, the holder is named, and nothing is written."""
+    """If a mount uses our directory or a broker its own, the error names the process, and nothing is written."""
     data, log_dir = tmp_path / "data", tmp_path / "log"
     for directory in (data, log_dir):
         with closing(open_engine(directory)) as engine:
@@ -238,7 +238,7 @@ def test_a_directory_that_is_in_use(tmp_path: Path, does: str, held: str) -> Non
 
 
 def test_a_partition_that_cannot_be_copied() -> None:
-    """An unreadable batch ends the handover; the broker keeps its empty partition and its checkpoints."""
+    """An unreadable batch ends the handover, and the broker keeps its empty partition and its checkpoints."""
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     break_batch(disk)
@@ -267,7 +267,7 @@ def break_metadata(disk: StoppingDisk) -> None:
     ],
 )
 def test_a_second_takeover_that_is_refused(change: Change, message: str) -> None:
-    """The last topic is checked before anything of the first one is written; both were copied before."""
+    """All topics, copied before, are checked before anything of the first is written."""
     disk, _ = prepared_disk(LOG_DIR)
     taken(disk)
     change(disk)
@@ -275,7 +275,7 @@ def test_a_second_takeover_that_is_refused(change: Change, message: str) -> None
 
 
 def test_a_takeover_after_the_source_deleted_records() -> None:
-    """Our copy keeps its records although it ends before the source's new log start."""
+    """Our copy keeps its records even if the source's new log start is above the end of our copy."""
     disk, records = prepared_disk(LOG_DIR)
     taken(disk)
     engine = served(disk, LOG_DIR)
@@ -298,14 +298,14 @@ def test_a_takeover_without_a_metadata_log() -> None:
 
 
 def test_a_takeover_with_a_metadata_log_that_cannot_be_read() -> None:
-    """Unknown settings do not count as defaults, so nothing is written."""
+    """If the metadata log is unreadable, the settings do not count as defaults, and nothing is written."""
     disk, _ = prepared_disk(LOG_DIR)
     break_metadata(disk)
     check_bytes(disk, lambda: taken(disk), "a metadata record that cannot be read")
 
 
 def test_a_takeover_of_partitions_with_different_ids() -> None:
-    """Two topics with one name are detected before anything is written."""
+    """Partitions of one topic name with different topic ids are detected before anything is written."""
     disk, _ = prepared_disk(LOG_DIR)
     write_topic_id_again(disk, LOG_DIR / "trimmed-0", new_id())
     write_topic_id_again(disk, LOG_DIR / "orders-1", new_id())
@@ -321,7 +321,7 @@ def test_a_takeover_of_partitions_with_different_ids() -> None:
     ],
 )
 def test_a_takeover_between_directories_that_do_not_fit(source: Path, target: Path, message: str) -> None:
-    """The broker's own directory, and one that is not a data directory, stay unchanged."""
+    """A takeover into the broker's own directory, or from or to a directory without Kafka's files, changes nothing."""
     disk, _ = prepared_disk(LOG_DIR)
     disk.make_directory(EMPTY)
     directories = BrokerDirectories(log_dirs=[source], without_settings=True)
@@ -329,7 +329,7 @@ def test_a_takeover_between_directories_that_do_not_fit(source: Path, target: Pa
 
 
 def test_a_repeated_takeover_keeps_what_was_deleted_here() -> None:
-    """A partition in place keeps its own log start, so records deleted here do not come back."""
+    """A repeated takeover keeps a placed partition's log start, so records deleted here do not come back."""
     disk, _ = prepared_disk(LOG_DIR)
     taken(disk)
     engine = served(disk, DATA)

@@ -38,7 +38,7 @@ class OtherCluster:
 
 
 def kept_by_us() -> tuple[ShareGroupsFound, str]:
-    """Return the share groups in a closed engine's files, and the id of its topic."""
+    """Return the share groups in a closed engine's files, and the id of their topic."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     for internal in ("__consumer_offsets", "__share_group_state"):
@@ -59,18 +59,18 @@ def kept_by_us() -> tuple[ShareGroupsFound, str]:
 
 
 def test_groups_and_states_are_read_out_of_files() -> None:
-    """The epoch, the topics, the start offset and the released records are read."""
+    """Epoch, topics, start offset and released records of share groups are read from a closed engine's files."""
     found, topic_id = kept_by_us()
     ((key, state),) = found.states.items()
 
     assert ({"g": 1}, ("g", decode_id(topic_id), 0)) == (found.epochs, tuple(key))
     assert ["orders"] == [one.name for one in found.topics["g"].initialized.values()]
-    # The second write has the start offset that results from the first.
+    # The second write has the start offset that follows from the first.
     assert (1, (StateBatch(1, 1, 0, 1),)) == (state.start_offset, state.batches)
 
 
 def test_a_group_is_put_once_and_left_alone_where_it_has_begun() -> None:
-    """Positions are set once, under the cluster's topic ids; groups in topics that are not handed over are skipped."""
+    """Positions are set once, with the cluster's topic ids; groups of topics that are not handed over are skipped."""
     found, topic_id = kept_by_us()
     cluster, ids = OtherCluster(), {"orders": "theirs"}
     topics = {decode_id(topic_id): "orders"}

@@ -1,4 +1,4 @@
-"""A takeover: when it is refused, and how copied logs are checked."""
+"""A takeover: the cases in which it is refused, and how copied logs are checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_another_topic_of_the_same_name_is_refused() -> None:
-    """If a topic of that name with another id exists here, a takeover changes nothing."""
+    """If a topic with the same name and another id exists here, a takeover changes nothing."""
     disk, _ = prepared_disk(LOG_DIR)
     engine = served(disk, DATA)
     engine.create_topic("trimmed")
@@ -25,14 +25,14 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
 
 
 def test_settings_that_cannot_be_had_are_asked_about() -> None:
-    """If the metadata log is elsewhere, nothing is copied until the user accepts the loss of the settings."""
+    """If the metadata log is not in the named directories, nothing is copied until the user accepts losing settings."""
     disk, _ = prepared_disk(LOG_DIR)
     with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
         Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], report=print, files=disk).take()
 
 
 def test_what_is_taken_over_is_looked_through_where_all_else_was_closed_in_order() -> None:
-    """The clean mark of a data directory holds for its own logs, not for logs that are copied into it."""
+    """A data directory's clean-shutdown mark covers only its own logs, so copied logs are checked."""
     disk, records = prepared_disk(LOG_DIR)
     disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)
     disk.unlink(LOG_DIR / names.RECOVERY_POINTS)
@@ -47,7 +47,7 @@ def test_what_is_taken_over_is_looked_through_where_all_else_was_closed_in_order
 
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
 def test_a_takeover_of_a_torn_tail_can_be_repeated(damage: str) -> None:
-    """A repeated takeover accepts a copy that ends where the first one's recovery truncated it, but no shorter one."""
+    """A repeated takeover accepts a copy that ends where the first one's recovery truncated it, but no shorter copy."""
     disk, records = prepared_disk(LOG_DIR)
     disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)
     disk.unlink(LOG_DIR / names.RECOVERY_POINTS)
