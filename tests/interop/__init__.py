@@ -1,1 +1,1 @@
-"""Comparisons with a real Apache Kafka broker: our engine opens its files, and it opens ours."""
+"""Comparisons with a real Apache Kafka broker: our engine opens the broker's files, and the broker opens ours."""

@@ -13,7 +13,7 @@ from testing.broker.libraries import Java
 
 @pytest.fixture(scope="session")
 def broker(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The shared broker, running; a test that stops it starts it again. Each test has its own topics."""
+    """The shared running broker; a test that stops it starts it again. Each test has its own topics."""
     with running_broker(tmp_path_factory.mktemp("kafka") / "node", java) as broker:
         yield broker
 

@@ -1,9 +1,9 @@
-"""Write `tests/vectors/broker-made` again: small partitions made by a real broker, and Kafka's tools' output.
+"""Recreate `tests/vectors/broker-made`: small partitions made by a real broker, and the output of Kafka's tools.
 
     python -m tests.interop.make_vectors tests/vectors/broker-made
 
-Offsets, keys, values, headers and most timestamps are the same each time; producer ids, topic ids and times from the
-broker's clock are not.
+Offsets, keys, values, headers and most timestamps are the same each time. Producer ids, topic ids and times from the
+broker's clock differ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DATA_DIRECTORY_FILES = (
 
 
 class Bench(NamedTuple):
-    """The broker and its client, with which each maker writes its topics."""
+    """The broker, and the client with which each maker writes its topics."""
 
     broker: Broker
     client: Client
@@ -58,13 +58,13 @@ def lines(start: int, end: int, *, keys: int = 7, interval_ms: int = 1000) -> It
 
 
 def snappy(bench: Bench) -> None:
-    """The broker compresses uncompressed batches: snappy with xerial framing."""
+    """Make a topic whose batches the broker compresses itself: snappy with xerial framing."""
     bench.client.create_topic("snappy", settings={"compression.type": "snappy", **SMALL_SEGMENTS})
     bench.client.produce("snappy", lines(0, 120), batch=15)
 
 
 def producer_codecs(bench: Bench) -> None:
-    """Batches stored as they were sent, one with each codec of librdkafka (whose snappy has no framing)."""
+    """Make a topic with batches stored as they were sent, one per codec of librdkafka (its snappy has no framing)."""
     bench.client.create_topic("codecs", settings={"compression.type": "producer"})
     for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd") * 2):
         records = lines(number * 20, number * 20 + 20)
@@ -72,7 +72,7 @@ def producer_codecs(bench: Bench) -> None:
 
 
 def append_time(bench: Bench) -> None:
-    """The broker's clock replaces the records' timestamps, in plain and in compressed batches."""
+    """Make a topic where the broker's clock replaces timestamps, in plain and in compressed batches."""
     for topic, codec in (("append-time", "uncompressed"), ("append-time-gzip", "gzip")):
         settings = {"message.timestamp.type": "LogAppendTime", "compression.type": codec, **SMALL_SEGMENTS}
         bench.client.create_topic(topic, settings=settings)
@@ -80,7 +80,7 @@ def append_time(bench: Bench) -> None:
 
 
 def idempotent(bench: Bench) -> None:
-    """Three idempotent producers take turns over several segments."""
+    """Make a topic in which three idempotent producers take turns over several segments."""
     bench.client.create_topic("idempotent", settings=SMALL_SEGMENTS)
     producers = [bench.client.producer(enable_idempotence=True, linger_ms=1000) for _ in range(3)]
     for turn in range(12):
@@ -89,7 +89,7 @@ def idempotent(bench: Bench) -> None:
 
 
 def transactions(bench: Bench) -> None:
-    """Committed, aborted and interleaved transactions over several segments; the last one stays open."""
+    """Make committed, aborted and interleaved transactions over several segments; the last transaction stays open."""
     bench.client.create_topic("transactions", settings=SMALL_SEGMENTS)
     first, second, third = (_transactional(bench.client, f"writer-{number}") for number in range(3))
     number = 0
@@ -109,7 +109,7 @@ def transactions(bench: Bench) -> None:
 
 
 def compacted(bench: Bench) -> None:
-    """Keys overwritten and deleted again, cleaned twice, so that tombstones have delete horizons."""
+    """Make a topic with overwritten and deleted keys, cleaned twice, so that its tombstones have delete horizons."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS}
     bench.client.create_topic("compacted", settings=settings)
     for turn in range(2):
@@ -122,7 +122,7 @@ def compacted(bench: Bench) -> None:
 
 
 def compacted_transactions(bench: Bench) -> None:
-    """Transactions in a compacted topic: aborted records are gone, markers have delete horizons, last batches stay."""
+    """Make a compacted topic with transactions: aborted records are gone, markers have horizons, last batches stay."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL_SEGMENTS}
     bench.client.create_topic("compacted-transactions", settings=settings)
     writers = [_transactional(bench.client, f"cleaner-{number}") for number in range(3)]
@@ -138,7 +138,7 @@ def compacted_transactions(bench: Bench) -> None:
 
 
 def old_times(bench: Bench) -> None:
-    """Timestamps from past decades: out of order, equal, and far enough apart to roll segments."""
+    """Make a topic with timestamps from past decades: out of order, equal, and far enough apart to roll segments."""
     bench.client.create_topic("old-times", settings={"segment.ms": "86400000", "index.interval.bytes": "100"})
     day = 86_400_000
     for start in (
@@ -155,7 +155,7 @@ def old_times(bench: Bench) -> None:
 
 
 def headers_and_nulls(bench: Bench) -> None:
-    """Records with and without keys, values and headers."""
+    """Make a topic of records with and without keys, values and headers."""
     bench.client.create_topic("headers", partitions=2)
     many = [(f"name{number}", str(number).encode()) for number in range(20)]
     records = [
@@ -174,7 +174,7 @@ def headers_and_nulls(bench: Bench) -> None:
 
 
 def trimmed(bench: Bench) -> None:
-    """A log start within a batch, set by DeleteRecords."""
+    """Make a topic with a log start inside a batch, set by DeleteRecords."""
     bench.client.create_topic("trimmed", settings=SMALL_SEGMENTS)
     bench.client.produce("trimmed", lines(0, 100), batch=10)
     bench.client.delete_records("trimmed", 73)
@@ -218,12 +218,12 @@ def _transactional(client: Client, transactional_id: str) -> Producer:
 
 
 def _recent(records: Iterator[Outgoing]) -> Iterator[Outgoing]:
-    """Remove the records' timestamps: the state of a producer with old ones would expire immediately."""
+    """Remove the records' timestamps: a producer whose records are old would expire immediately."""
     return (record._replace(timestamp=0) for record in records)
 
 
 def _wait_until_cleaned(broker: Broker, partition: TopicPartition) -> None:
-    """Wait until everything below the active segment is clean, and the replaced files are renamed."""
+    """Wait until all sealed segments of a partition are clean and the replaced files have their final names."""
     files = NativeFileSystem(read_only=True)
     directory = broker.log_dir / names.partition_directory(partition)
     deadline = time.monotonic() + CLEANING_TIMEOUT_SECONDS
@@ -236,7 +236,7 @@ def _wait_until_cleaned(broker: Broker, partition: TopicPartition) -> None:
 
 
 def _partitions(log_dir: Path) -> list[TopicPartition]:
-    """Return the makers' partitions, without Kafka's internal topics."""
+    """Return the partitions that the makers wrote, leaving out Kafka's internal topics."""
     found = (names.parse_partition_directory(path.name) for path in log_dir.iterdir() if path.is_dir())
     return sorted(each.partition for each in found if each and not each.partition.topic.startswith("__"))
 
@@ -291,7 +291,7 @@ def _write_dumps(java: Java, partitions: list[TopicPartition], output: Path) -> 
         others = [path for path in files if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot")]
         for kind, chosen, flags in (("log", logs, ("--print-data-log",)), ("idx", others, ())):
             printed = dump(java, chosen, *flags, directory=root)
-            # Findings have absolute paths; all other output here has relative ones.
+            # Findings have absolute paths; the other files of the vectors have relative paths.
             findings = printed.stderr.replace(f"{root}/", "")
             (folder / f"{directory}.{kind}.txt").write_text(printed.stdout + findings)
 

@@ -75,7 +75,7 @@ def load(
     clock: Clock = system_clock,
     **checkpointed: int,
 ) -> Log:
-    """Load a partition's directory for reading and writing; create it if it is missing."""
+    """Load a partition's directory for reading and writing, creating it if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     return load_log(
         SegmentDirectory(directory, NativeFileSystem(), clock),
@@ -90,7 +90,7 @@ def load(
 def batch_of(
     records: Iterable[Outgoing], stamp: BatchStamp | None = None, *, base_offset: int = 0
 ) -> bytearray:
-    """Return a batch as a producer encodes it, or, given a base offset, as a leader stores it."""
+    """Return a batch as a producer encodes it or, with a base offset, as a leader stores it."""
     return encode(
         [
             Record(

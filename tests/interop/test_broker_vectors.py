@@ -1,4 +1,4 @@
-"""Our engine reads stored files of a broker; no broker runs."""
+"""Our engine reads stored files of a broker. No broker runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTITIONS = sorted(path.name for path in LOG_DIR.iterdir() if path.is_dir())
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_records_are_those_a_consumer_got(name: str, isolation: Isolation) -> None:
-    """Offsets, times, keys, values and headers of every visible record equal what librdkafka consumed."""
+    """Offsets, times, keys, values and headers of all visible records equal those that librdkafka consumed."""
     topic, _, number = name.rpartition("-")
     engine = open_engine(LOG_DIR, read_only=True)
     try:
@@ -37,11 +37,11 @@ def test_records_are_those_a_consumer_got(name: str, isolation: Isolation) -> No
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None:
-    """Recovery from the `.log` files and a clean close write the same bytes as the broker to every other file.
+    """Recovery from the `.log` files and a clean close write all other files with the broker's bytes.
 
     There are two exceptions. Snapshots and transaction indexes of a cleaned section may mention batches that
-    compaction has removed since. (The clock is at its earliest, so that no producer expires.) And a recovery writes
-    no snapshot at the log start, neither here nor in a broker.
+    compaction has removed since. (The clock is at its earliest, so that no producer expires.) And neither our
+    recovery nor a broker's writes a snapshot at the log start.
     """
     directory = tmp_path / name
     directory.mkdir()
@@ -85,14 +85,14 @@ def index_interval(name: str) -> str:
 
 
 def dirty_start(name: str) -> int:
-    """Return the offset at which the section begins that no compaction has changed."""
+    """Return the offset of the first record that no compaction has processed."""
     topic, _, number = name.rpartition("-")
     cleaned = read_offsets(NativeFileSystem(read_only=True), LOG_DIR / names.CLEANER_OFFSETS)
     return cleaned.get(TopicPartition(topic, int(number)), Offset(0))
 
 
 def contents(directory: Path, *, dirty_start: int) -> dict[str, bytes]:
-    """Return the bytes of every file of a segment, by name."""
+    """Return the bytes of every segment file by name, without snapshots and aborts below `dirty_start`."""
     return {
         path.name: path.read_bytes()
         for path in sorted(directory.iterdir())

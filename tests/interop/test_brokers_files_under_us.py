@@ -27,15 +27,15 @@ START_TIME = 1_700_000_000_000
 DENSE_INDEX = {"index.interval.bytes": "300"}
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 SAME_BATCHES = ("segments", "idempotent", *CODECS, "mixed", "transactions")
-"""Kinds of topics whose log still has its first batch."""
+"""Kinds of topics whose logs still have their first batch."""
 Consumed = Mapping[tuple[TopicPartition, Isolation], list[Record]]
-"""The records that a consumer of each isolation level got."""
+"""The records that a consumer got, by partition and isolation level."""
 SMALL_SEGMENTS = {"internal.segment.bytes": "4000", **DENSE_INDEX}
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A copy of the broker's log directory, and the records that its consumers had got before."""
+    """A copy of the broker's log directory, and the records that consumers had got before the copy."""
 
     directory: Path
     consumed: Consumed
@@ -46,12 +46,12 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Copies from three moments of one broker."""
+    """Copies of one broker's log directory at three moments."""
 
     stopped: State
-    """After a clean stop: indexes are trimmed, the clean-shutdown marker exists, nothing was ever recovered."""
+    """After a clean stop. Indexes are trimmed, the clean-shutdown marker exists, and nothing was ever recovered."""
     killed: State
-    """After more records and SIGKILL: indexes are preallocated, and there is no marker."""
+    """After more records and SIGKILL. Indexes are preallocated, and there is no clean-shutdown marker."""
     recovered: State
     """The killed state after the broker's own recovery and a clean stop."""
 
@@ -70,7 +70,7 @@ def plain_records(start: int, end: int) -> list[Outgoing]:
 
 
 def write_topics(client: Client, prefix: str) -> Consumed:
-    """Write topics of every kind; return what a read_committed consumer gets from them."""
+    """Write topics of every kind; return the records that consumers get from them."""
     client.create_topic(prefix, partitions=2, settings=DENSE_INDEX)
     client.produce(prefix, plain_records(0, 500), batch=7)
     client.produce(prefix, plain_records(500, 520), partition=1, batch=20)
@@ -151,7 +151,7 @@ def test_records_are_the_consumers(state: State, looked_into: Engine, isolation:
 
 
 def test_reading_changes_nothing(state: State) -> None:
-    """Opening the broker's directory read-only changes no byte and no name in it."""
+    """Opening the broker's directory read-only changes no bytes and no file names in it."""
     before = fingerprint(state.directory)
     engine = open_engine(state.directory, read_only=True)
     for partition in state.partitions():
@@ -162,7 +162,7 @@ def test_reading_changes_nothing(state: State) -> None:
 
 
 def test_lookups_by_time_agree(state: State, looked_into: Engine) -> None:
-    """A lookup at, just before or just after each record's time finds the first record at or after that time."""
+    """A lookup at, just before or just after a record's time finds the first record with that time or a later one."""
     for (place, isolation), records in state.consumed.items():
         if isolation is Isolation.READ_COMMITTED:
             continue
@@ -175,7 +175,7 @@ def test_lookups_by_time_agree(state: State, looked_into: Engine) -> None:
 
 
 def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> None:
-    """After our recovery and clean close, the killed directory has the same files as after the broker's."""
+    """Our recovery and clean close of the killed directory make the same files as the broker's recovery and close."""
     directory = tmp_path / "recovered"
     shutil.copytree(states.killed.directory, directory)
     # A broker keeps topic settings in its metadata log; these settings are common to all topics.
@@ -190,13 +190,14 @@ def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> Non
     "name", ["before-stop-0", "before-stop-1", *(f"before-stop-{kind}-0" for kind in SAME_BATCHES)]
 )
 def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, name: str) -> None:
-    """Appending the broker's batches one by one to our engine makes logs, indexes and snapshots equal byte for byte."""
+    """When our engine appends the broker's batches one by one, logs, indexes and snapshots equal the broker's."""
     theirs = states.stopped.directory / name
     settings = DENSE_INDEX if name in ("before-stop-0", "before-stop-1") else SMALL_SEGMENTS
     log = ours.load(tmp_path / name, settings, clean=True)
     for file in sorted(theirs.glob("*.log")):
         for batch in ours.batches_in(file.read_bytes()):
-            # Only a coordinator makes markers: append batches of such topics as a follower does.
+            # Only a coordinator makes markers, so batches of topics with markers are appended as a follower
+            # does.
             (log.appender.append_as_follower if "transactions" in name else log.append)(batch)
     log.close()
     assert segment_files(theirs, ".snapshot") == segment_files(tmp_path / name, ".snapshot")
@@ -206,7 +207,7 @@ def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, na
 def test_the_broker_starts_again_on_what_we_closed(
     broker: Broker, client: Client, states: States, ending: str
 ) -> None:
-    """The broker serves everything after our engine has opened its directory, written to it and closed it."""
+    """The broker serves all records after our engine has opened its directory, written to it and closed it."""
     with away(broker, ending), closing(open_engine(broker.log_dir)) as engine:
         partition = engine.partition("before-stop", 1)
         before = ours.read_records(partition)
@@ -221,9 +222,9 @@ def test_the_broker_starts_again_on_what_we_closed(
 
 
 def test_the_broker_rebuilds_the_indexes_of_what_we_wrote(broker: Broker, client: Client) -> None:
-    """The broker starts after our engine wrote with the settings of the metadata log.
+    """The broker starts after our engine wrote with the topic settings of the metadata log.
 
-    With a larger segment the rebuilt index would not fit, and the broker would not start.
+    With a larger segment size, the index that the broker rebuilds would not fit, and the broker would not start.
     """
     name, settings = "small-indexes", {"segment.index.bytes": "800", "index.interval.bytes": "0"}
     client.create_topic(name, settings=settings)

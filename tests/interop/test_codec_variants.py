@@ -1,4 +1,4 @@
-"""Variants of compressed content: which of them Kafka's readers accept."""
+"""Variants of compressed content that Kafka's readers accept or refuse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 300
 
 
 def test_kafkas_readers_read_and_refuse_what_ours_do(java: Java, tmp_path: Path):
-    """The readers of Kafka's consumer and broker, with the libraries of `pom.xml`, accept what our readers accept."""
+    """Our readers accept exactly what Kafka's consumer and broker accept, with the libraries in `pom.xml`."""
     names = {}
     for number, (codec, name) in enumerate(VARIANTS):
         file = tmp_path / str(number)

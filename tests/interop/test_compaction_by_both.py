@@ -1,6 +1,6 @@
-"""The broker's cleaner and ours make the same bytes from the same files.
+"""The broker's cleaner and our cleaner make the same bytes from the same files.
 
-The time of a broker's pass follows from the delete horizons that it set, so ours can run with the same time.
+The time of a broker's pass follows from the delete horizons that it set, so our cleaner can run with the same time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS = {
     "delete.retention.ms": str(DELETE_RETENTION_MS),
     "min.cleanable.dirty.ratio": "1.0",
 }
-"""No dirty ratio is above 1: the broker cleans nothing until a lower ratio is set."""
+"""A dirty ratio above 1 is impossible, so the broker cleans nothing until the test sets a lower limit."""
 
 
 class Pass(NamedTuple):
@@ -52,7 +52,7 @@ class Pass(NamedTuple):
 
 @pytest.fixture(scope="module")
 def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pass]]:
-    """Two passes: the first sets horizons, which have passed in the second; the second has compressed batches too."""
+    """Two passes; the horizons that the first sets have passed in the second, which also has compressed batches."""
     folder = tmp_path_factory.mktemp("compaction")
     client.create_topic(TOPIC.topic, settings=SETTINGS)
     writer = client.producer(transactional_id=TOPIC.topic, linger_ms=1000)
@@ -71,7 +71,7 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
                 enable_idempotence=turn % 2 == 0,
                 compression_type="zstd" if number and turn % 4 == 3 else "none",
             )
-        # Each turn has a transaction of eight records, whose marker may come late, and twelve other records.
+        # Each round has a transaction of eight records, whose marker may come late, and twelve other records.
         client.wait_for_end(TOPIC.topic, (number + 1) * 12 * (8 + 1 + 12))
         checkpoint = cleaner_checkpoint(broker.log_dir)
         before = copy_partition(broker, folder / f"before-{number}")
@@ -86,7 +86,8 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
 def keyed_records(number: int) -> list[Outgoing]:
     """Return twenty records: a few keys with tombstones, and a unique key at the end of each batch.
 
-    A pass must keep a record of its last batch, because brokers of this version keep that batch's header in any case.
+    A unique key makes a pass keep a record of the last batch. Brokers of this version always keep that batch's
+    header.
     """
     return [
         Outgoing(
@@ -103,7 +104,7 @@ def cleaner_checkpoint(log_dir: Path) -> Offset | None:
 
 
 def copy_partition(broker: Broker, target: Path) -> Path:
-    """Copy the partition's files; closed segments do not change unless the broker cleans."""
+    """Copy the partition's files, of which closed segments change only when the broker cleans."""
     source = broker.log_dir / names.partition_directory(TOPIC)
     return shutil.copytree(
         source, target / source.name, ignore=shutil.ignore_patterns("*.deleted", "*.cleaned", "*.swap")
@@ -131,7 +132,7 @@ def cleaned_by_us(done: Pass, directory: Path) -> Log:
 
 @pytest.mark.parametrize("number", range(2))
 def test_both_leave_the_same(passes: list[Pass], tmp_path: Path, number: int) -> None:
-    """Both leave the same records in batches with the same headers; without compression the files are equal."""
+    """Both cleaners leave the same records in batches with equal headers; without compression the files are equal."""
     done = passes[number]
     log = cleaned_by_us(done, tmp_path / "ours" / done.before.name)
     found = [ours.read_records(log, isolation) for isolation in Isolation]
@@ -163,7 +164,7 @@ def closed_files(directory: Path) -> dict[str, bytes]:
 
 
 def test_the_passes_had_something_to_do(passes: list[Pass]) -> None:
-    """The passes set delete horizons, remove what has passed them, drop aborted records and keep empty batches."""
+    """The passes set delete horizons, remove records past theirs, drop aborted records and keep empty batches."""
     first, second = (batches_of(done.after) for done in passes)
     assert len(first) < len(batches_of(passes[0].before))
     horizons = {batch.base_offset for batch in first if batch.delete_horizon_ms is not None}

@@ -1,4 +1,4 @@
-"""One flipped bit in a header field outside the checksum: where a broker's recovery and ours end the log."""
+"""One flipped bit in a header field that no checksum covers: where recovery in a broker and here ends the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES = NativeFileSystem()
 RECORDS, IN_A_BATCH = 300, 3
 CONFIG = TopicConfig(internal_segment_bytes=4000, segment_index_bytes=4096, index_interval_bytes=100)
 POWERS = (0, 1, 2, 3, 5, 8, 9, 16, 30)
-"""The exponents of the base offset's flipped bits. Higher bits move the offset out of its segment's range."""
+"""Exponents of the base offset's flipped bits. Higher bits would move the offset out of the segment's range."""
 OFFSET_BITS = {f"base offset, 2^{power}": 63 - power for power in POWERS}
 BITS = {
     **OFFSET_BITS,
@@ -40,12 +40,12 @@ BITS = {
     "magic below zero": 128,
     "magic below the present": 134,
 }
-"""Bit positions, counted from the header's first bit."""
+"""Bit positions by name, counted from the header's first bit."""
 ENDS_A_BROKERS_LOG = {"length", "magic below zero", "magic below the present"}
 
 
 class BatchLocation(NamedTuple):
-    """A batch of the log to damage."""
+    """A batch of the log that is damaged."""
 
     log: str
     position: int
@@ -56,26 +56,26 @@ class BatchLocation(NamedTuple):
         return self.base_offset ^ 1 << 63 - BITS[bit] if bit in OFFSET_BITS else self.base_offset
 
     def may_have(self, bit: str) -> bool:
-        """Return whether the new offset fits into the segment; otherwise a broker does not start."""
+        """Return whether the changed base offset fits into the segment; if it does not, a broker does not start."""
         segment_base = int(self.log[:20])
         last_offset = self.offset_with(bit) + IN_A_BATCH - 1
         return segment_base <= self.offset_with(bit) and last_offset <= segment_base + MAX_RELATIVE_OFFSET
 
 
 class Damaged(NamedTuple):
-    """Both engines' results for one flipped bit."""
+    """The broker's and our results for one flipped bit."""
 
     bit: str
     base_offset: int
     found_offset: int
     """The base offset stored in the batch after the flip."""
     brokers: int
-    """The log end offset of the broker."""
+    """The log end offset that the broker recovers."""
     own: int
 
     @property
     def moves_the_end(self) -> bool:
-        """Return whether the last batch's base offset changed, which no later batch contradicts."""
+        """Return whether the last batch's base offset changed; no later batch shows that the change is wrong."""
         return self.found_offset != self.base_offset == RECORDS - IN_A_BATCH
 
 
@@ -120,7 +120,7 @@ def forget_checkpoints(log_dir: Path) -> None:
 def outcomes(
     broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Damaged]]:
-    """The results of flipping each bit of each batch, in a broker's partition and in a directory of ours."""
+    """The results of flipping each bit of each batch, under the broker and under our engine."""
     home = tmp_path_factory.mktemp("flipped")
     source = home / f"{TOPIC}-0"
     places = write_log(source)
@@ -162,10 +162,10 @@ def own_end(source: Path, parent: Path, place: BatchLocation, bit: int) -> int:
 
 
 def test_a_broker_keeps_the_batch_but_for_its_length_and_an_older_magic(outcomes: list[Damaged]) -> None:
-    """A broker cuts the log only at a wrong length or an older magic; it ignores base offsets and leader epochs.
+    """A broker cuts the log only at a wrong length or an older magic; it ignores wrong base offsets and epochs.
 
-    The last batch's base offset, right or wrong, gives the log end. If the offset breaks the indexes, as in the very
-    first batch here, the broker itself loses the log's offsets.
+    The base offset of the last batch, right or wrong, gives the log end. If the offset breaks the indexes, as in the
+    very first batch here, the broker itself loses the log's offsets.
     """
     assert [brokers_end(one) for one in outcomes] == [one.brokers for one in outcomes]
 
@@ -179,10 +179,10 @@ def brokers_end(one: Damaged) -> int:
 
 
 def test_we_keep_what_a_broker_keeps(outcomes: list[Damaged]) -> None:
-    """We keep what a broker keeps, and batches with a wrong magic, or a wrong length that the checksum refutes.
+    """We keep what a broker keeps, and also batches with a wrong magic, or with a length that the checksum refutes.
 
-    If the last batch has a larger base offset, the log has a gap before it, as in a broker; a smaller one is
-    corrected.
+    If the last batch has a larger base offset, the log has a gap before the batch, as in a broker; a smaller base
+    offset is corrected.
     """
     assert [own_expected(one) for one in outcomes] == [one.own for one in outcomes]
 

@@ -1,4 +1,4 @@
-"""Consumer groups move between a broker and our engine: each reads the other's files and continues its groups."""
+"""Consumer groups move between a broker and our engine, which read each other's files and continue the groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 @pytest.fixture
 def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker, which is running again for the next test, whatever a test does to it."""
+    """The broker, which runs again before the next test whatever a test does to it."""
     with back_again(one_node):
         yield one_node
 
@@ -67,7 +67,7 @@ def read_as_member(engine: Engine, group: str, topic: str, positions: Mapping[in
 
 
 def fill(data: Path, topic: str, *groups: str) -> None:
-    """Write six records to each of two partitions; each group has read four records of one, and all of the other."""
+    """Write six records to each of two partitions; each group has read four of one partition and all of the other."""
     engine = open_engine(data)
     made = engine.create_topic(topic, partitions=2)
     for number, partition in made.partitions().items():
@@ -78,7 +78,7 @@ def fill(data: Path, topic: str, *groups: str) -> None:
 
 
 def read_with_kcat(broker: Broker, group: str, topic: str, count: int) -> list[str]:
-    """Return the next records that kcat (librdkafka) gets as a member; without a position it begins at the first."""
+    """Return the next records that kcat (librdkafka) gets as a member; without a position it begins at offset 0."""
     command = ["kcat", "-b", broker.bootstrap_server, "-G", group, "-q", "-c", str(count)]
     ran = subprocess.run(
         [*command, "-X", "auto.offset.reset=earliest", topic],
@@ -101,7 +101,7 @@ def decoded(java: Java, directory: Path) -> list[tuple[dict[str, Any], dict[str,
 
 
 def shape(value: Any) -> Any:
-    """Return a JSON value with all its names but without its values."""
+    """Return a JSON value with its names but without its values."""
     if isinstance(value, dict):
         return {name: shape(one) for name, one in value.items()}
     return [shape(value[0])] if isinstance(value, list) and value else type(value).__name__
@@ -117,7 +117,7 @@ def kafkas_lags(java: Java, broker: Broker, group: str, topic: str) -> dict[int,
 
 
 def test_kafkas_decoder_prints_our_records(java: Java, node: Broker, tmp_path: Path) -> None:
-    """Kafka's decoder prints our records of a group and its positions with the same fields as Kafka's own."""
+    """Kafka's decoder prints our group and position records with the same fields as records of a broker."""
     fill(tmp_path / "data", "orders", "billing")
     found = decoded(java, tmp_path / "data")
     client = Client(node.bootstrap_server)
@@ -154,7 +154,7 @@ def test_kafkas_decoder_prints_our_records(java: Java, node: Broker, tmp_path: P
 
 
 def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """After a handover Kafka's tool shows our positions and lag, and consumers get each remaining record once."""
+    """After a handover Kafka's tool shows our positions and lag, and consumers get each unread record once."""
     topic, group, data = "ours", "shells", tmp_path / "data"
     fill(data, topic, group, "kcats")
     place = ("--bootstrap-server", node.bootstrap_server, "--log-dir", str(node.log_dir))
@@ -185,7 +185,7 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
 def test_we_go_on_where_the_groups_of_java_and_librdkafka_stood(
     java: Java, node: Broker, tmp_path: Path
 ) -> None:
-    """A read-only mount of the broker's files shows its groups, a takeover copies them, and a shell reads the rest."""
+    """A read-only mount of the broker's files shows its groups; after a takeover a shell reads what they have left."""
     topic = "theirs"
     client = Client(node.bootstrap_server)
     client.create_topic(topic, partitions=1)

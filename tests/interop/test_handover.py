@@ -1,4 +1,4 @@
-"""`topicfs handover` and `topicfs takeover` with a real broker, run as a user runs them."""
+"""`topicfs handover` and `topicfs takeover` with a real broker, run from the command line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bench(NamedTuple):
 
 @pytest.fixture(scope="module")
 def node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    # With a snapshot of the metadata after nearly every change, the commands also read snapshots.
+    # A snapshot of the metadata is made after nearly every change, so the commands also read snapshots.
     snapshots = {"metadata.log.max.record.bytes.between.snapshots": "500"}
     with running_broker(tmp_path_factory.mktemp("handover") / "node", java, snapshots) as broker:
         yield broker
@@ -69,7 +69,7 @@ def bench(node: Broker, tmp_path: Path) -> Iterator[Bench]:
 
 
 def fill(engine: Engine, prefix: str) -> dict[TopicPartition, list[Record]]:
-    """Write topics: two partitions of several segments, a log start within a batch, a cleaned log, an empty one."""
+    """Write topics: two partitions with several segments, a log start in a batch, a cleaned log and an empty log."""
     settings = {"retention.ms": "-1", "internal.segment.bytes": "4000", "index.interval.bytes": "300"}
     orders = engine.create_topic(f"{prefix}orders", partitions=2, overrides=settings)
     for number, partition in orders.partitions().items():
@@ -91,7 +91,7 @@ def fill(engine: Engine, prefix: str) -> dict[TopicPartition, list[Record]]:
 
 
 def test_handover_in_one_run(bench: Bench) -> None:
-    """One run creates the topics, waits until the broker stops, and moves the files; then the broker serves all."""
+    """One run creates the topics, waits until the broker stops, and moves the files; then the broker serves them."""
     results: list[Result] = []
     worker = threading.Thread(target=lambda: results.append(bench.handover()))
     worker.start()
@@ -109,7 +109,7 @@ def test_handover_in_one_run(bench: Bench) -> None:
 
 
 def test_handover_in_steps(bench: Bench) -> None:
-    """With --no-wait each run prints the next step; extra runs change nothing; the broker may be killed."""
+    """With --no-wait each run prints the next step; extra runs change nothing, and the broker may be killed."""
     waiting = bench.handover("--no-wait")
     assert (1, True) == (waiting.exit_code, "still runs: stop it" in str(waiting.exception))
     assert 1 == bench.handover("--no-wait").exit_code
@@ -128,7 +128,7 @@ def test_handover_in_steps(bench: Bench) -> None:
 
 
 def test_nothing_that_the_broker_has_is_overwritten(bench: Bench) -> None:
-    """If the broker has a topic of the same name with records, the handover stops before it changes anything."""
+    """If the broker has a topic with records and the same name, the handover stops before it changes anything."""
     name = f"{bench.prefix}orders"
     bench.client.create_topic(name, partitions=2)
     bench.client.produce(name, [Outgoing(b"theirs")])
@@ -139,7 +139,7 @@ def test_nothing_that_the_broker_has_is_overwritten(bench: Bench) -> None:
 
 
 def test_a_refused_placing_changes_nothing_of_the_broker(bench: Bench) -> None:
-    """A handover refused because the broker has new records changes no file of the broker."""
+    """A handover that is refused because the broker has new records changes no file of the broker."""
     name = f"{bench.prefix}trimmed"
     assert 1 == bench.handover("--no-wait").exit_code
     theirs = plain_records(0, 3)
@@ -154,7 +154,7 @@ def test_a_refused_placing_changes_nothing_of_the_broker(bench: Bench) -> None:
 
 
 def test_a_refused_takeover_changes_nothing(bench: Bench, tmp_path: Path) -> None:
-    """A takeover refused because the source deleted records beyond the end of our copy changes neither side."""
+    """A takeover that is refused because the source deleted records beyond our copy's end changes neither side."""
     name, taken = f"{bench.prefix}theirs", tmp_path / "taken"
     bench.client.create_topic(name)
     bench.client.produce(name, plain_records(0, 20), batch=5)
@@ -189,7 +189,7 @@ def records_in(directory: Path, topic: str) -> list[Record]:
 
 @pytest.mark.parametrize("link", [False, True])
 def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
-    """A takeover after a clean stop or SIGKILL copies topics with ids, settings and the records that consumers got."""
+    """A takeover after a clean stop or SIGKILL copies topic ids, settings and the records that consumers got."""
     name = f"{bench.prefix}theirs"
     settings = {"internal.segment.bytes": "4000", "max.message.bytes": "70000", "segment.ms": "86400000"}
     topic_id = bench.client.create_topic(name, partitions=2, settings=settings)
@@ -217,10 +217,10 @@ def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
 
 
 def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -> None:
-    """A takeover and a handover move transactions, all codecs and several leader epochs from one cluster to another.
+    """A takeover, then a handover, move transactions, all codecs and several leader epochs to another cluster.
 
-    A group that had read half of a topic continues as soon as the other broker has started. The Java consumer reads
-    too: it would take batches with an epoch above the leader's as a sign of a new leader.
+    A group that had read half of a topic continues as soon as the other broker has started. The Java consumer also
+    reads the topic, because it would take batches with an epoch above the leader's as a sign of a new leader.
     """
     plain, transactions = f"{bench.prefix}plain", f"{bench.prefix}transactions"
     bench.client.create_topic(plain)
@@ -273,7 +273,7 @@ def last_epoch(directory: Path) -> int:
 
 
 def test_takeover_wants_the_broker_stopped(bench: Bench, tmp_path: Path) -> None:
-    """While the broker runs, a takeover is refused, names the process that holds the lock, and creates nothing."""
+    """While the broker runs, a takeover fails with the name of the process that has the lock, and creates nothing."""
     result = bench.run("takeover", str(bench.broker.log_dir), str(tmp_path / "taken"))
     assert 1 == result.exit_code
     assert re.search(r"in use by process \d+", str(result.exception))
@@ -291,7 +291,7 @@ def wait_for_topics(bench: Bench, worker: threading.Thread) -> None:
 
 
 def check_served(bench: Bench) -> None:
-    """Compare all records that librdkafka reads, and the next offset."""
+    """Check that librdkafka reads all records, and that each partition has the right next offset."""
     for (topic, number), records in bench.records.items():
         assert records == bench.client.records(topic, partition=number)
     for (topic, number), records in bench.records.items():

@@ -1,4 +1,4 @@
-"""Lookups by time for which a broker and our engine differ over the same files, as docs/differences.md says."""
+"""Lookups by time for which a broker and our engine give different answers, as docs/differences.md says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def record(timestamp: int, key: bytes = b"k", size: int = 800) -> Outgoing:
 def answers(
     broker: Broker, client: Client, topic: str, timestamp: int, folder: Path, *, start: int = 0
 ) -> tuple[int, int]:
-    """Return the broker's answer, and ours for a copy of its files; -1 for none."""
+    """Return the broker's answer and our answer for a copy of the broker's files; -1 means that no record was found."""
     said = client.offset_at(topic, timestamp)
     source = broker.log_dir / names.partition_directory(TopicPartition(topic, 0))
     shutil.copytree(source, folder / source.name)
@@ -39,7 +39,7 @@ def answers(
 
 
 def test_a_broker_answers_with_the_offset_of_a_transactions_marker(broker, client, tmp_path):
-    """A broker may return the offset of a commit marker, which has a time too; our lookups find only records."""
+    """A broker may return a commit marker's offset, because markers have times; our lookups find only records."""
     client.create_topic("times-marker", settings={"retention.ms": "-1"})
     writer = client.producer(transactional_id="times-marker")
     writer.init_transactions(30)
@@ -53,7 +53,7 @@ def test_a_broker_answers_with_the_offset_of_a_transactions_marker(broker, clien
 def test_a_broker_answers_nothing_where_the_record_as_late_was_deleted(broker, client, tmp_path):
     """A broker finds nothing if the first segment with a late enough time has that record below the log start.
 
-    The broker looks into that segment alone; our lookup continues in the next segment.
+    The broker searches only that segment; our lookup continues in the next segment.
     """
     client.create_topic("times-deleted", settings={"retention.ms": "-1", **TWO_A_SEGMENT})
     client.produce("times-deleted", map(record, (LATE, EARLY, LATEST, LATEST)), batch=1)

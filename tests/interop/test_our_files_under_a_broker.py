@@ -1,4 +1,4 @@
-"""A broker serves our partitions, placed by hand as kafka-storage.md#moving-partitions describes, to all clients."""
+"""A broker serves our partitions to all clients; kafka-storage.md#moving-partitions says how to place them by hand."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ pytestmark = pytest.mark.java
 WAYS = ("clean", "without-indexes", "unclean")
 KINDS = ("plain", "codecs", "idempotent", "transactions", "compacted")
 APPENDED = "appended"
-"""The kind to which the broker appends; no other test reads it."""
+"""The kind of topic to which the broker appends; no other test reads it."""
 COMPACTED = {
     "cleanup.policy": "compact",
     "delete.retention.ms": "1000",
-    # No dirty ratio is above 1: only our cleaner cleans.
+    # A dirty ratio above 1 is impossible, so only our cleaner cleans.
     "min.cleanable.dirty.ratio": "1.0",
 }
 FILES = NativeFileSystem()
@@ -48,25 +48,25 @@ TIME_ENTRY = Struct(">qi")
 
 
 class Placed(NamedTuple):
-    """One of our partitions that the broker now serves."""
+    """One of our partitions, which the broker now serves."""
 
     ours: Path
     """Our directory, closed cleanly."""
     records: dict[Isolation, list[Record]]
-    """The records that our engine read from it."""
+    """The records that our engine read from the directory."""
 
     @property
     def name(self) -> str:
-        """The name of its topic."""
+        """The name of the partition's topic."""
         return self.ours.name.removesuffix("-0")
 
 
 Everything = Mapping[tuple[str, str], Placed]
-"""Placed partitions by way of placing and kind."""
+"""Placed partitions, by the way they were placed and the kind of topic."""
 
 
 def groups_of_records() -> Iterator[list[Outgoing]]:
-    """Yield groups of records for batches of one record and of several in turn."""
+    """Yield groups of records, alternately for batches of one record and of several records."""
     records = plain_records(0, 600)
     while records:
         for size in (1, 5, 12, 2):
@@ -101,7 +101,7 @@ def write_idempotent(partition: Log) -> None:
 
 
 def write_transactions(partition: Log) -> None:
-    """Write transactions of three batches with their markers, as in a leader's log, and abort every second one."""
+    """Write transactions of three batches and their markers, as in a leader's log, aborting every second one."""
     sequence = 0
     for number, records in enumerate(groups_of_records()):
         end = partition.offsets().log_end_offset
@@ -128,13 +128,13 @@ def write_transactions(partition: Log) -> None:
 
 
 def write_compacted(partition: Log) -> None:
-    """Write repeated keys, tombstones and aborts of two producers; clean twice: before and after the horizons pass."""
+    """Write repeated keys, tombstones and two producers' aborts; clean before and after the delete horizons."""
     sequences = [0, 0]
     for number in range(120):
         end = partition.offsets().log_end_offset
         records = keyed_records(number)
         transactional = number % 2 == 0
-        # The second producer writes nothing later: only a header remains of its last batch.
+        # The second producer writes nothing later, so only a header remains of its last batch.
         producer = 1 if number in (1, 3) else 0
         stamp = BatchStamp(
             leader_epoch=0,
@@ -213,7 +213,7 @@ def settings_of(kind: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]:
-    """A topic of each kind for each way of placing files."""
+    """A topic of each kind, for each way of placing files."""
     data = tmp_path_factory.mktemp("ours")
     engine = open_engine(data)
     written = {
@@ -242,7 +242,7 @@ def placed(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
 
 
 def place(source: Path, log_dir: Path) -> None:
-    """Replace the broker's segments by ours, keep its partition.metadata, and remove its checkpoints for the log."""
+    """Replace the broker's segments by ours, keep its partition.metadata, and delete the log's checkpoints."""
     target = log_dir / source.name
     for file in target.iterdir():
         if file.name != names.PARTITION_METADATA:
@@ -264,12 +264,12 @@ def one(request: pytest.FixtureRequest, placed: Everything) -> Placed:
 
 @pytest.mark.parametrize("isolation", Isolation)
 def test_a_client_reads_every_record(one: Placed, client: Client, isolation: Isolation) -> None:
-    """librdkafka, with checksums on, reads every record's fields; with read_committed no aborted record."""
+    """librdkafka, verifying checksums, reads all records with all fields; with read_committed no aborted records."""
     assert one.records[isolation] == client.records(one.name, isolation=isolation)
 
 
 def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
-    """kcat reads every record, as a shell user runs it."""
+    """kcat reads every record, run as from a shell."""
     expected = [
         (record.offset, record.timestamp, _text(record.key), _text(record.value))
         for record in one.records[Isolation.READ_COMMITTED]
@@ -279,7 +279,7 @@ def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
 
 
 def test_the_console_consumer_reads_every_record(placed: Everything, broker: Broker, java: Java) -> None:
-    """The console consumer reads every record with Kafka's Java consumer."""
+    """The console consumer, which uses Kafka's Java consumer, reads every record."""
     one = placed["clean", "codecs"]
     records = one.records[Isolation.READ_UNCOMMITTED]
     lines = tools.console_consume(
@@ -300,9 +300,9 @@ def test_the_console_consumer_reads_every_record(placed: Everything, broker: Bro
 def test_the_broker_left_or_made_the_indexes_that_we_make(
     one: Placed, broker: Broker, tmp_path: Path
 ) -> None:
-    """The broker keeps our indexes, or rebuilds the same bytes from the log, except for the active segment.
+    """The broker keeps our indexes, or rebuilds them with the same bytes, except in the active segment.
 
-    A transaction index rebuilt from a cleaned log has fewer entries; there our index is rebuilt too.
+    A transaction index rebuilt from a cleaned log has fewer entries; for this comparison our index is rebuilt, too.
     """
     directory = one.ours
     if one.name.endswith("compacted") and not one.name.startswith("clean-"):
@@ -325,7 +325,7 @@ def test_lookups_by_time_agree(one: Placed, client: Client) -> None:
 
 
 def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> None:
-    """The broker gives the next record the next offset, however the files were placed."""
+    """The broker appends the next record at the next offset, however the files were placed."""
     for way in WAYS:
         one = placed[way, APPENDED]
         expected = len(one.records[Isolation.READ_UNCOMMITTED])
@@ -335,7 +335,7 @@ def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_compacted_table_is_the_brokers(placed: Everything, client: Client, way: str) -> None:
-    """A cleaned log has all that cleaning may leave, and a consumer makes the same table from it."""
+    """A cleaned log has all that cleaning may leave, and a consumer builds our engine's table from it."""
     one = placed[way, "compacted"]
     batches = [batch for log in one.ours.glob("*.log") for batch in scan(log.read_bytes())]
     assert any(not batch.record_count for batch in batches), "an emptied batch of a live producer"
@@ -346,10 +346,10 @@ def test_a_compacted_table_is_the_brokers(placed: Everything, client: Client, wa
 
 
 def test_kafkas_dump_finds_no_mismatch(placed: Everything, java: Java) -> None:
-    """kafka-dump-log finds our indexes consistent with their logs, and reads our snapshots.
+    """kafka-dump-log finds that our indexes fit their logs, and reads our snapshots.
 
-    It complains only about time index entries of emptied batches, which a broker's cleaner writes too: the tool looks
-    for their time in records.
+    It complains only about time index entries of emptied batches, which a broker's cleaner also writes, because the
+    tool looks for their time in records.
     """
     files = [
         path

@@ -18,7 +18,7 @@ SIZES = Sizes(log_bytes=2 << 20, segment_bytes=1 << 20, flips=25)
 
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_broker_reads_what_was_healed(java: Java, tmp_path: Path, name: str) -> None:
-    """A broker reads the original records from the healed replica and from the other one."""
+    """A broker reads the original records from the healed replica and from the undamaged replica."""
     engine = open_both(tmp_path, SIZES)
     try:
         records = write(engine, SIZES)

@@ -1,4 +1,4 @@
-"""Share groups move between a broker and our engine: each reads the other's files and continues its groups."""
+"""Share groups move between a broker and our engine, which read each other's files and continue the groups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 @pytest.fixture
 def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker, which is running again for the next test, whatever a test does to it."""
+    """The broker, which runs again before the next test whatever a test does to it."""
     with back_again(one_node):
         yield one_node
 
@@ -50,7 +50,7 @@ def segments(data: Path, topic: str) -> list[Path]:
 
 
 def test_kafkas_decoders_print_our_records(java: Java, tmp_path: Path) -> None:
-    """Kafka's decoders print our records of share states and of groups like Kafka's own."""
+    """Kafka's decoders print our records of share states and groups like records of a broker."""
     data = tmp_path / "data"
     engine = open_engine(data)
     topic = engine.create_topic("orders", partitions=1)
@@ -105,7 +105,7 @@ def set_reset(java: Java, broker: Broker, group: str, value: str) -> None:
 
 
 def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """Records that Kafka's consumer accepted are done; its other records are delivered again, with their counts."""
+    """Records that Kafka's consumer accepted are done; the others are delivered again, with their delivery counts."""
     name, group = "theirs", "billing"
     client = Client(node.bootstrap_server)
     client.create_topic(name, partitions=1)
@@ -127,7 +127,7 @@ def test_we_go_on_where_a_brokers_group_stood(java: Java, node: Broker, tmp_path
 
 
 def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_path: Path) -> None:
-    """After a handover Kafka's consumer gets only released records, with their delivery counts, and new ones."""
+    """After a handover Kafka's consumer gets only new records and released ones, with their delivery counts."""
     name, group, data = "ours", "workers", tmp_path / "data"
     engine = open_engine(data)
     append_lines(

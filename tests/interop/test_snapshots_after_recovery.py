@@ -1,4 +1,4 @@
-"""Producer snapshots after a recovery and after the next clean close: a broker's and ours of the same directory."""
+"""Producer snapshots after a recovery and the next clean close: a broker's and ours of the same directory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FILES = NativeFileSystem()
 TOPIC = "snapshots"
 SETTINGS = {"internal.segment.bytes": "700", "index.interval.bytes": "300"}
 LAZY = {"log.retention.check.interval.ms": "3600000", "log.initial.task.delay.ms": "3600000"}
-"""No periodic task changes the directory between the recovery and the comparison."""
+"""Intervals so long that no periodic task changes the directory between recovery and comparison."""
 LONG_AGO = 1_600_000_000_000
-"""The last write of producers that have expired."""
+"""Time of the last write of producers that have expired since."""
 BATCHES = 40
 EXPIRED, LIVE, OPEN = (ProducerId(each) for each in (100, 200, 300))
 
@@ -39,7 +39,7 @@ Snapshots = Mapping[str, bytes]
 
 
 class Writer:
-    """Appends as a leader's log has it: idempotent and transactional batches of two records, and markers."""
+    """Appends batches as they are in a leader's log: idempotent and transactional ones of two records, and markers."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -87,7 +87,7 @@ def write_idempotent(writer: Writer) -> None:
 
 
 def write_expired(writer: Writer) -> None:
-    """Write with producers of the first and a middle segment that have expired, and one that lives to the end."""
+    """Write with expired producers in the first and a middle segment, and with a producer that is active to the end."""
     for number in range(BATCHES):
         silent = number < 6 or 15 <= number < 22
         writer.write(
@@ -102,7 +102,7 @@ def write_all_expired(writer: Writer) -> None:
 
 
 def write_transactions(writer: Writer) -> None:
-    """Write old and new commits and aborts, and an old open transaction, which never expires."""
+    """Write old and new commits and aborts, and an old transaction that stays open, which never expires."""
     writer.write(OPEN, LONG_AGO, transactional=True)
     for number in range(BATCHES):
         producer_id, timestamp = (EXPIRED, LONG_AGO) if number % 4 < 2 else (LIVE, int(system_clock()))
@@ -157,7 +157,7 @@ def flip_all(directory: Path) -> None:
 
 
 def add_strays(directory: Path) -> None:
-    """Add snapshots at offsets that are no segment's base: two above the last base, one of them above the log end."""
+    """Add snapshots at offsets that are no segment's base: two above the last base, one of these past the log end."""
     content = paths(directory)[-1].read_bytes() if paths(directory) else bytes.fromhex("000148674bc700000000")
     for offset in (3, 17, max(bases(directory)) + 1, 5_000):
         (directory / f"{offset:020d}.snapshot").write_bytes(content)
@@ -177,7 +177,7 @@ def lose_the_beginning(directory: Path) -> None:
 
 
 def tear_the_log(directory: Path) -> None:
-    """Cut the middle segment's log, so that recovery drops all that follows."""
+    """Cut the middle segment's log, so that recovery drops all later segments."""
     middle = bases(directory)[len(bases(directory)) // 2]
     path = directory / f"{middle:020d}.log"
     path.write_bytes(path.read_bytes()[:-9])
@@ -264,7 +264,7 @@ def epochs_below(directory: Path, end_offset: Offset) -> Entries:
 
 
 def write_logs(home: Path) -> dict[str, tuple[Path, int]]:
-    """Write a closed log of each kind; return each with its end offset."""
+    """Write a closed log of each kind; return each log's directory and end offset by kind."""
     logs = {}
     for kind, write in WRITERS.items():
         directory = home / kind / f"{TOPIC}-0"
@@ -281,7 +281,7 @@ def set_checkpoints(log_dir: Path, which: str, offsets: Mapping[TopicPartition, 
 
 
 def run(broker: Broker, logs: Mapping[str, tuple[Path, int]], home: Path, cases: list[Case]) -> list[Outcome]:
-    """Run each case in a partition of one start of the broker, and in a directory under our engine."""
+    """Run every case in partitions of a single broker start, and in directories of our engine."""
     offsets: list[tuple[int, int]] = []
     for number, case in enumerate(cases):
         source, end_offset = logs[case.kind]
@@ -331,7 +331,7 @@ def place(source: Path, target: Path) -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(java: Java, tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
-    """The outcomes of all cases after an unclean and after a clean end."""
+    """The outcomes of all cases, after an unclean end and after a clean end."""
     home = tmp_path_factory.mktemp("snapshots")
     logs = write_logs(home)
     assert all(len(bases(directory)) > 4 for kind, (directory, _) in logs.items() if kind != "nothing")
@@ -358,12 +358,12 @@ def _hex(content: bytes | None) -> str:
 
 
 def test_a_recovery_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
-    """After a recovery the snapshots have the broker's names and contents, whatever was lost."""
+    """After a recovery our snapshots have the broker's names and contents, whatever was lost."""
     assert [] == differing(outcomes, lambda one: one.recovered)
 
 
 def test_the_clean_close_behind_it_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
-    """After the clean close that follows, too; without appends it adds no snapshot that a broker does not write."""
+    """After the next clean close our snapshots equal the broker's, and a close without appends adds none."""
     assert [] == differing(outcomes, lambda one: one.closed)
 
 

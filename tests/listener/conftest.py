@@ -16,7 +16,7 @@ from topicfs.listener.limits import ListenerLimits
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """A function that serves directories, with limits or other directories if given; they are closed after the test."""
+    """A function that serves directories, with limits and other directories if given; closes them after the test."""
     with ExitStack() as stack:
 
         def begin(*directories: Path, **how: object) -> Served:
@@ -27,13 +27,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def served(start: Callable[..., Served]) -> Served:
-    """A new served directory whose listener soon gives up a stalled client."""
+    """A new served directory; its listener disconnects a stalled client soon."""
     return start(limits=ListenerLimits(stall_seconds=5.0))
 
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Java and the jars; skips, with a one-line reason, if they are unavailable."""
+    """Java and its jars; skips the test with a one-line reason if they are unavailable."""
     try:
         return find_java()
     except UnavailableError as error:

@@ -58,7 +58,7 @@ def serve(directories: Sequence[Path], *, limits: ListenerLimits | None = None, 
 
 
 class RawClient:
-    """One connection that sends anything, allowed or not."""
+    """A connection that can send any request, allowed or not."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -69,7 +69,7 @@ class RawClient:
         self.socket.close()
 
     def ask(self, api: Api, values: Mapping[str, Any], version: int | None = None) -> dict[str, Any]:
-        """Send a request, and return the answer's fields."""
+        """Send a request, and return the fields of its answer."""
         version = api.request.versions[-1] if version is None else version
         self.send(api, values, version)
         return api.response.read(self.receive(api, version), version)
@@ -83,7 +83,7 @@ class RawClient:
         self.socket.sendall(struct.pack(">i", len(content)) + content)
 
     def receive(self, api: Api, version: int) -> bytes:
-        """Return the bytes of an answer after its header."""
+        """Return an answer's bytes that follow its header."""
         answer = self.receive_frame()
         assert self._correlation == struct.unpack_from(">i", answer)[0]
         if api.key == API_VERSIONS.key or not api.is_flexible(version):

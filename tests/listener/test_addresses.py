@@ -21,7 +21,7 @@ from topicfs.listener.listener import Listener, ListenerOptions
     ],
 )
 def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
-    """An address is `HOST:PORT`, or the same in the form of a broker's advertised.listeners."""
+    """An address is `HOST:PORT`, or has the form of a broker's advertised.listeners."""
     assert Endpoint(host, port) == parse_endpoint(text)
 
 
@@ -42,7 +42,7 @@ def test_an_address_that_others_reach_is_refused(host: str) -> None:
 
 
 def test_an_address_that_others_reach_is_taken_if_it_is_asked_for() -> None:
-    """With `--listen-any` a listener binds an address that other machines reach."""
+    """With `any_address` a listener binds an address that other machines reach."""
     listener = Listener(ListenerOptions(endpoint=Endpoint("0.0.0.0", 0), any_address=True))
     assert 0 < listener.endpoint.port
     listener.close()

@@ -1,4 +1,4 @@
-"""Fetch answers that the kernel sends from a segment's file are right, even if the file changes meanwhile."""
+"""The kernel sends fetch answers from a segment's file; they are right even if the file changes meanwhile."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def begin(served: Served) -> tuple[RawClient, bytes]:
 
 
 def rest(client: RawClient, begun: bytes) -> bytes:
-    """Return the records of an answer whose first bytes are `begun`."""
+    """Return an answer's records, given that `begun` are the answer's first bytes."""
     size = int.from_bytes(begun[:4], "big")
     frame = begun[4:] + client._exactly(size + 4 - len(begun))
     [topic] = FETCH.response.read(frame[5:], 12)["responses"]
@@ -60,7 +60,7 @@ def rest(client: RawClient, begun: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [10, 100, 3000, 5000, 70_000])
 def test_spans_are_the_batches_that_are_read(served: Served, size: int) -> None:
-    """A span from any offset and of any size has the same whole batches that a read returns."""
+    """A span at any offset and of any size has the whole batches that a read returns there."""
     log = log_of(served, segment_bytes="1048576", index_interval_bytes="4096")
     fill(log, min(300, (2 << 20) // size), size)
     end = log.offsets().log_end_offset
@@ -97,7 +97,7 @@ def test_nothing_of_an_open_transaction(served: Served) -> None:
 
 
 def test_more_than_a_read_answer_may_have(served: Served) -> None:
-    """An answer sent from files may exceed the limit for bytes read into memory."""
+    """An answer sent from files may be larger than the limit for bytes that are read into memory."""
     log = log_of(served)
     whole = fill(log, 12, 500_000)
     found = served.client().fetch("t", maxBytes=LARGE, partitionMaxBytes=LARGE)
@@ -106,7 +106,7 @@ def test_more_than_a_read_answer_may_have(served: Served) -> None:
 
 
 def test_many_partitions_are_bounded_together(start: Any) -> None:
-    """An answer over many partitions stays within max_fetch_bytes, except for its first batch."""
+    """The partitions of an answer share the limit max_fetch_bytes, which only the first batch may exceed."""
     served = start(limits=ListenerLimits(max_fetch_bytes=300_000))
     served.engine.create_topic("t", partitions=4)
     for number in range(4):
@@ -138,7 +138,7 @@ def test_a_file_that_goes_while_it_is_sent(served: Served, change: str) -> None:
 
 
 def test_a_file_that_is_cut_while_it_is_sent(served: Served) -> None:
-    """If the file is truncated during the send, the connection ends and no other bytes fill the answer."""
+    """If the file is truncated during the send, the connection ends, and no filler bytes are sent."""
     log = log_of(served)
     whole = fill(log, 14, 500_000)
     client, begun = begin(served)
@@ -149,7 +149,7 @@ def test_a_file_that_is_cut_while_it_is_sent(served: Served) -> None:
 
 
 def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
-    """If the file is already shorter than its batches, the answer reports the damage."""
+    """If the file is shorter than its batches before the send, the answer reports the damage."""
     log = log_of(served)
     whole = fill(log, 3, 100_000)
     [path] = log.directory.glob("*.log")
@@ -158,7 +158,7 @@ def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
 
 
 def test_more_partitions_than_files_may_be_open(start: Any) -> None:
-    """A fetch of more partitions than the process may open files succeeds: an answer keeps only a few files open."""
+    """A fetch may name more partitions than the process may have open files, as an answer keeps only a few open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # The engine itself needs some descriptors.
     try:

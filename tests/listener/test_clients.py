@@ -1,4 +1,4 @@
-"""Real clients use a served directory: kcat, librdkafka for Python, and the engine's own readers."""
+"""Real clients use a served directory: kcat, librdkafka for Python, and readers of the engine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def values(served: Served, topic: str, partition: int = 0) -> list[bytes | None]
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_kcat_in_and_out(served: Served, codec: str) -> None:
-    """kcat produces to and consumes from a topic created on demand, with every codec; the engine reads the same."""
+    """kcat produces to and consumes from an auto-created topic with every codec, and the engine reads the same."""
     lines = [f"line {number}" for number in range(1000)]
     kcat("-P", "-b", served.address, "-t", "lines", "-z", codec, lines=lines)
     assert [line.encode() for line in lines] == values(served, "lines")
@@ -166,7 +166,7 @@ def test_a_fetch_waits_for_enough(served: Served) -> None:
 
 
 def test_requests_that_were_sent_ahead(served: Served) -> None:
-    """Pipelined requests are answered in order; a request that wants no answer gets none."""
+    """Pipelined requests are answered in order, and a request that wants no answer gets no answer."""
     client = served.client()
     client.topic("t")
     data = [{"name": "t", "partitionData": [{"index": 0, "records": bytes(batch(b"a"))}]}]

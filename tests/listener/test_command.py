@@ -1,4 +1,4 @@
-"""`topicfs serve` and `topicfs mount --listen`, run as users run them."""
+"""`topicfs serve` and `topicfs mount --listen`, run from the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = str(Path(sys.executable).with_name("topicfs"))
 
 
 def test_serve(tmp_path: Path) -> None:
-    """`topicfs serve` starts in an empty directory and ends cleanly; produced records are there at the next start."""
+    """`topicfs serve` starts in an empty directory and ends cleanly, and the next start has the produced records."""
     for expected in ([], ["hello"]):
         process = subprocess.Popen(
             [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0"],
@@ -41,7 +41,7 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_settings_that_are_reloaded(tmp_path: Path) -> None:
-    """On SIGHUP the listener uses the reloaded settings for new topics; without --config SIGHUP ends it cleanly."""
+    """After SIGHUP new topics get the reloaded settings; without --config SIGHUP ends the listener cleanly."""
     file = tmp_path / "server.properties"
     file.write_text("auto.create.topics.enable=false\n")
     for options in (["--config", "server.properties"], []):
@@ -80,7 +80,7 @@ def test_settings_that_are_reloaded(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """A refused command line prints one line with the reason."""
+    """An invalid command line prints a one-line error with the reason."""
     done = subprocess.run(
         [PROGRAM, *arguments],
         capture_output=True,

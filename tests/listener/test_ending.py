@@ -1,4 +1,4 @@
-"""Closing the listener: it answers requests in progress, and nothing delays it for long."""
+"""Closing the listener: requests in progress are answered, and no client delays the close for long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def send_produce(client: RawClient, records: bytes) -> None:
 
 
 def hold_appends(served: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Return an event that is set when an append to `t` begins, and an event for which that append then waits."""
+    """Return two events: the first is set when an append to `t` begins, which then waits for the second."""
     begun, let_go = threading.Event(), threading.Event()
     log = served.engine.partition("t", 0)
     append = log.append
@@ -42,7 +42,7 @@ def serving_threads() -> list[threading.Thread]:
 
 
 def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client learns that its append in progress succeeded, and does not repeat it; later requests are not begun."""
+    """A client gets the answer to an append in progress, so it does not repeat it; later requests are not begun."""
     client, idle = served.client(), served.client()
     client.topic("t")
     begun, let_go = hold_appends(served, monkeypatch)
@@ -62,7 +62,7 @@ def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: p
 
 
 def test_requests_that_wait_for_their_turn_are_not_begun(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`close` waits only for the request being handled; requests waiting for a slot are not begun."""
+    """`close` waits only for the request in progress; requests that wait for a slot are not begun."""
     served = start(limits=ListenerLimits(max_handled=1))
     client, other = served.client(), served.client()
     client.topic("t")
@@ -82,7 +82,7 @@ def test_requests_that_wait_for_their_turn_are_not_begun(start: Any, monkeypatch
 def test_a_client_that_reads_nothing_does_not_keep_the_end_waiting(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`close` cuts the connection of a client that reads nothing of its answer."""
+    """`close` disconnects a client that does not read its answer."""
     monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.2)
     client = served.client()
     client.topic("t")
@@ -95,7 +95,7 @@ def test_a_client_that_reads_nothing_does_not_keep_the_end_waiting(
 
 
 def test_requests_that_wait_for_memory_end() -> None:
-    """`end` ends requests that wait for memory, even if no memory is freed."""
+    """`end` ends the requests that wait for memory, even if no memory is freed."""
     memory = Memory(ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=3600.0))
 
     def wait() -> None:

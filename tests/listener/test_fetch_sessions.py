@@ -1,4 +1,4 @@
-"""Fetch sessions: refused requests and exchanged partitions."""
+"""Fetch sessions: refused requests, and requests that exchange partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def numbers(answer: Any) -> list[int]:
 
 
 def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused request keeps the epoch, the partitions and the session that a new session would have replaced."""
+    """A refused request leaves the epoch, the partitions and the session that would have been replaced as they were."""
     monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)
     client = served.client()
@@ -41,7 +41,7 @@ def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.M
 
 
 def test_partitions_that_come_as_others_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request may exchange all partitions of a session; a partition that it both adds and removes is removed."""
+    """A request may replace all partitions of a session; a partition that is both added and removed is removed."""
     monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)
     client = served.client()

@@ -84,7 +84,7 @@ def test_a_consumer_goes_on_at_its_position(served: Served, consumer: Callable[.
 
 
 def test_a_consumer_that_is_no_member_commits(served: Served, consumer: Callable[..., Consumer]) -> None:
-    """A consumer that assigns its partitions itself can commit positions to a group without members."""
+    """A consumer that assigns its own partitions can commit positions to a group without members."""
     fill(served, "t", 1)
     alone = consumer("g")
     alone.assign([Place("t", 0, 5)])
@@ -96,7 +96,7 @@ def test_a_consumer_that_is_no_member_commits(served: Served, consumer: Callable
 
 
 def test_kcat_members_share_a_topic(served: Served) -> None:
-    """Two kcat processes of one group read each record once."""
+    """Two kcat processes in one group together read each record once."""
     fill(served, "t", 4)
     command = ["kcat", "-b", served.address, "-q", "-u", "-o", "beginning", "-G", "g", "t"]
     with (
@@ -125,7 +125,7 @@ def is_stable(served: Served, group: str) -> bool:
 
 
 def joined(served: Served, group: str) -> tuple[Membership, Event]:
-    """Let a reader of this process join, as a mount's reader does."""
+    """Return a membership of a reader in this process, which joins as a reader of a mount does."""
     changed = Event()
     wanted = Subscription(topics=frozenset({"t"}))
     return served.engine.groups.join(group, wanted, client_id="cat", listener=changed.set), changed
@@ -135,7 +135,7 @@ def joined(served: Served, group: str) -> tuple[Membership, Event]:
 def test_a_consumer_and_a_reader_of_the_mount_share_a_group(
     served: Served, consumer: Callable[..., Consumer], assignor: str
 ) -> None:
-    """A consumer and a reader have different partitions, and the remaining one takes over those of the other."""
+    """A consumer and a reader get different partitions; when one leaves, the other gets all partitions."""
     fill(served, "t", 4)
     served.engine.groups.create("g")
     served.engine.groups.alter_config("g", {"assignor": assignor})
@@ -228,7 +228,7 @@ LONG = "x" * 40_000
 
 
 def joining(group: str = "g", instance: str | None = None, **how: Any) -> dict[str, Any]:
-    """Return the fields of a join by a static member, or by one without an id."""
+    """Return the fields of a join by a new member, static if `instance` is given."""
     asked = {"groupId": group, "sessionTimeoutMs": 6_000, "rebalanceTimeoutMs": 60_000, "memberId": ""}
     asked |= {"groupInstanceId": instance, "protocolType": "consumer", "reason": None}
     return {**asked, "protocols": [{"name": "range", "metadata": b""}], **how}
@@ -248,13 +248,13 @@ def joining(group: str = "g", instance: str | None = None, **how: Any) -> dict[s
 def test_a_member_that_no_record_can_hold_is_refused(
     served: Served, code: Code, fields: dict[str, Any]
 ) -> None:
-    """A join with fields that no record can hold is refused, because the group could not store its assignment."""
+    """A join whose fields fit in no record is refused, because the group could not store the member's assignment."""
     assert code == served.client().ask(JOIN_GROUP, fields)["errorCode"]
     assert {} == dict(served.engine.groups.listed())
 
 
 def test_a_position_of_a_group_that_no_record_can_hold_is_refused(served: Served) -> None:
-    """A commit to a group whose name fits into no record is refused, and a deletion does not find the group."""
+    """A commit for a group whose name fits in no record is refused, and a deletion does not find such a group."""
     fill(served, "t", 1)
     assert Code.INVALID_GROUP_ID == committed(served, LONG, 9)
     assert Code.GROUP_ID_NOT_FOUND == deleted(served, LONG)
@@ -273,14 +273,14 @@ def deleted(served: Served, group: str) -> int:
 
 
 def test_a_position_is_kept_for_as_long_as_a_request_can_say(served: Served) -> None:
-    """A retention time in a commit may be so long that its end lies beyond 64 bits."""
+    """A commit's retention time may be so long that its end exceeds 64 bits."""
     fill(served, "t", 1)
     assert Code.NONE == committed(served, "g", 2, retentionTimeMs=2**63 - 1)
     assert 1 == position(served, "g", 0)
 
 
 def test_a_client_that_disconnects_does_not_keep_its_connection(start: Callable[..., Served]) -> None:
-    """A client that disconnects while its join waits for other members frees its connection."""
+    """A client that disconnects while its join waits for other members does not keep its connection."""
     served = start(limits=ListenerLimits(max_connections=2))
     hours = {"rebalanceTimeoutMs": 2**31 - 1, "sessionTimeoutMs": 1_800_000}
     first = served.client()
@@ -309,7 +309,7 @@ def beating(served: Served) -> dict[str, Any]:
 def test_groups_of_a_read_only_directory_are_shown_and_not_changed(
     start: Callable[..., Served], tmp_path: Any
 ) -> None:
-    """Every request that would change a group is refused; a client that was told to try again would never end."""
+    """Requests that would change a group are refused for good, because a client told to retry would never end."""
     with closing(start()) as before:
         fill(before, "t", 1)
         before.engine.groups.set_positions("g", {TopicPartition("t", 0): Position(4)})
@@ -337,7 +337,7 @@ def test_groups_of_a_read_only_directory_are_shown_and_not_changed(
 
 
 def test_a_group_whose_coordinator_does_not_serve_is_not_deleted(start: Callable[..., Served]) -> None:
-    """The client is told to try again, as for any other request about the group."""
+    """For a group whose coordinator is unavailable, a deletion is answered with a retriable error."""
     with closing(start()) as before:
         before.engine.groups.create("g")
         place = before.engine.groups.describe("g").coordinator

@@ -1,4 +1,4 @@
-"""Hostile clients can neither end the process, nor use much memory, nor keep others from being served."""
+"""Hostile clients can neither end the process, use much memory, nor keep other clients from being served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOFTWARE = {"clientSoftwareName": "test", "clientSoftwareVersion": "1"}
 
 
 def serves(served: Served) -> bool:
-    """Return whether another client is answered."""
+    """Return whether the server still answers a new client."""
     client = served.client()
     try:
         return 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]
@@ -39,7 +39,7 @@ def head(api: Api, version: int) -> bytes:
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, (100 << 20) + 1, 0x16030102, 0x47455420])
 def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
-    """A frame size of 0, below 0, above the limit, or made of the first bytes of TLS or HTTP ends the connection."""
+    """A frame size of 0, below 0, above the limit, or from the first bytes of TLS or HTTP ends the connection."""
     client = served.client()
     client.socket.sendall(struct.pack(">i", size) + b"rest")
     assert client.is_closed()
@@ -65,7 +65,7 @@ def test_frames_that_are_no_requests(served: Served, content: bytes) -> None:
 
 
 def test_more_structures_than_a_request_may_have(served: Served) -> None:
-    """A request with too many structures is refused: each takes 3 bytes in the frame and some hundred in memory."""
+    """A request with too many structures is refused: each has 3 bytes in the frame but hundreds in memory."""
     count = 1 << 20
     client = served.client()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -76,7 +76,7 @@ def test_more_structures_than_a_request_may_have(served: Served) -> None:
 
 
 def test_any_bytes_are_answered_or_refused(served: Served) -> None:
-    """Randomly changed requests are answered, or their connection is closed; other connections go on."""
+    """Randomly changed requests are answered or end their connection; other connections are not affected."""
     client = served.client()
     client.topic("t")
     client.produce("t", batch(b"a"))
@@ -106,7 +106,7 @@ def test_any_bytes_are_answered_or_refused(served: Served) -> None:
 
 
 def sample(fields: Any, version: int) -> dict[str, Any]:
-    """Return a request with one item in each array, for which the server does not wait."""
+    """Return a request with one item in each array that the server answers without waiting."""
     return {one.name: item(one, one.kind, version) for one in fields if one.in_version(version)}
 
 
@@ -204,7 +204,7 @@ def test_a_request_that_comes_byte_by_byte(start: Any) -> None:
             client.socket.sendall(b"\0")
             sent += 1
             with suppress(TimeoutError):
-                if not client.socket.recv(1):  # Waits until the connection ends or the next byte is due.
+                if not client.socket.recv(1):  # Returns when the connection ends or the next byte is due.
                     break
     assert 1 << 16 > sent
     assert serves(served)

@@ -35,7 +35,7 @@ def test_kafka_topics(java: Any, served: Served) -> None:
 
 
 def test_console_and_perf_producers(java: Any, served: Served) -> None:
-    """The console and perf producers write with every codec and idempotently; the console consumer reads it all."""
+    """The console and perf producers write with every codec and idempotently; the console consumer reads all of it."""
     served.engine.create_topic("t")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         arguments = ("--topic", "t", "--num-records", "500", "--record-size", "100", "--throughput", "-1")

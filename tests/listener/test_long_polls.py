@@ -1,4 +1,4 @@
-"""Fetches that wait for enough records: what they hold, what they read, and when they are answered."""
+"""Fetches that wait for enough records: the memory they use, what they read, and when they are answered."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENT = ListenerLimits(max_wait_seconds=3600.0)
 
 
 class Watched:
-    """Counts the bytes read from a partition, and the partition's listeners."""
+    """A partition that counts the bytes read from it, and its listeners."""
 
     def __init__(self, partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read_bytes = 0
@@ -45,7 +45,7 @@ class Watched:
 def test_bytes_are_not_read_again_and_again(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int, times: int
 ) -> None:
-    """While a fetch waits, each byte is read once; with replicas twice: to count it, and for the answer."""
+    """While a fetch waits, each byte is read once; with replicas it is read twice, for the count and the answer."""
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
     client = served.client()
@@ -66,7 +66,7 @@ def test_bytes_are_not_read_again_and_again(
 def test_requests_that_wait_hold_no_memory(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int
 ) -> None:
-    """Waiting fetches hold no memory: a producer can use all of it, although many fetches wait."""
+    """However many fetches wait, a producer can use all of the memory for requests."""
     places = [tmp_path / str(number) for number in range(directories)]
     limits = ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=TIMEOUT_SECONDS, max_wait_seconds=3600.0)
     served = start(*places, limits=limits, replication_factor=directories)
@@ -85,7 +85,7 @@ def test_requests_that_wait_hold_no_memory(
 
 @pytest.mark.parametrize("directories", [1, 2])
 def test_an_answer_that_is_as_full_as_it_gets(start: Any, tmp_path: Path, directories: int) -> None:
-    """If the next batch does not fit into the answer, the answer is sent immediately: waiting could not enlarge it."""
+    """If the next batch does not fit into the answer, the answer is sent at once, because waiting cannot enlarge it."""
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
     client = served.client()

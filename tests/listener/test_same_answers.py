@@ -1,4 +1,4 @@
-"""A real broker and a served directory answer the same requests alike."""
+"""A real broker and a served directory give the same answers to the same requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWN = {
     "port", "host", "clusterId", "topicId", "errorMessage", "batchIndexErrorMessage", "throttleTimeMs", "configs",
     "controllerId", "sessionId",
 }  # fmt: skip
-"""Fields that differ between any two brokers, and messages, whose wording is free."""
+"""Fields that differ between any two brokers, and error messages, whose wording is free."""
 ALONE = {
     "assignments": [],
     "configs": [{"name": "retention.ms", "value": "-1"}],
@@ -65,14 +65,14 @@ def both(broker: Any, served: Any) -> Iterator[tuple[RawClient, RawClient]]:
 
 
 def same(both: tuple[RawClient, RawClient], ask: Callable[[RawClient], Any]) -> Any:
-    """Send a request to both, and return their common answer (AssertionError)."""
+    """Send a request to both servers and return their common answer; raises AssertionError if the answers differ."""
     theirs, ours = (shown(ask(client)) for client in both)
     assert [] == list(differences(theirs, ours))
     return ours
 
 
 def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
-    """Yield one line for each difference."""
+    """Yield one line for each difference between two answers."""
     if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
         for name in theirs:
             yield from differences(theirs[name], ours[name], f"{path}.{name}")
@@ -84,7 +84,7 @@ def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
 
 
 def create(both: Any, *names: str, **how: Any) -> Any:
-    """Create topics at both, compare the answers, and wait until the broker leads them."""
+    """Create topics on both servers, compare the answers, and wait until the broker leads the topics."""
     topics = [{"name": name, **ALONE, **how} for name in names]
     asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
     answer = same(both, lambda client: client.ask(CREATE_TOPICS, asked))
@@ -96,7 +96,7 @@ def create(both: Any, *names: str, **how: Any) -> Any:
 
 
 def leads(broker: RawClient, topic: str, count: int) -> bool:
-    """Return whether a broker leads all partitions of a topic: it learns of a new topic later than its controller."""
+    """Return whether a broker leads all partitions of a topic, which it learns later than its controller."""
     partitions = [
         {"partitionIndex": number, "currentLeaderEpoch": -1, "timestamp": -1} for number in range(count)
     ]
@@ -107,13 +107,13 @@ def leads(broker: RawClient, topic: str, count: int) -> bool:
 
 @pytest.mark.parametrize("version", METADATA.request.versions)
 def test_metadata_in_every_version(both: Any, version: int) -> None:
-    """Metadata agrees for an existing topic, a missing one and invalid names."""
+    """Metadata answers agree for an existing topic, a missing topic and invalid names."""
     name = f"metadata-{version}"
     create(both, name, numPartitions=3, replicationFactor=1)
     names = [{"name": one} for one in (name, "missing", "not/a/name", "")]
     asked: dict[str, Any] = {"topics": names, "allowAutoTopicCreation": False}
     if version < 4:
-        asked["topics"] = names[:1]  # Metadata would create the others.
+        asked["topics"] = names[:1]  # Metadata for the missing names would create their topics.
     same(
         both,
         lambda client: client.ask(
@@ -134,7 +134,7 @@ def test_metadata_by_ids(both: Any) -> None:
 
 
 def test_creating_topics(both: Any) -> None:
-    """CreateTopics agrees for topics that are created, and for every way in which a topic is refused."""
+    """CreateTopics answers agree for topics that are created and for every reason to refuse a topic."""
     create(both, "made", numPartitions=2, replicationFactor=1)
     create(both, "made", "also-made", "twice", "twice", "not/a/name", "..", "")
     create(both, "zero", numPartitions=0)
@@ -204,7 +204,7 @@ def numbered(producer_id: int, epoch: int, sequence: int, *values: bytes) -> byt
 
 @pytest.mark.parametrize("version", PRODUCE.request.versions)
 def test_producing_in_every_version(both: Any, version: int) -> None:
-    """Produce agrees for each acks that is answered, for an existing and a missing partition, and for every codec."""
+    """Produce answers agree for each acks that gets one, an existing and a missing partition, and every codec."""
     name = f"produced-{version}"
     create(both, name)
     if version < 13:
@@ -233,7 +233,7 @@ def test_producing_in_every_version(both: Any, version: int) -> None:
 
 
 def test_batches_that_are_refused(both: Any) -> None:
-    """Both refuse damaged, cut, empty, doubled, too large, too late and keyless batches, and old formats."""
+    """Both refuse damaged, cut, empty, duplicate, too large, too late and keyless batches, and old batch formats."""
     create(both, "refusing", configs=[{"name": "max.message.bytes", "value": "1000"}])
     create(both, "keyed", configs=[{"name": "cleanup.policy", "value": "compact"}])
     create(both, "late", configs=[{"name": "message.timestamp.after.max.ms", "value": "1000"}])
@@ -254,7 +254,7 @@ def test_batches_that_are_refused(both: Any) -> None:
 
 
 def test_idempotent_producers(both: Any) -> None:
-    """Idempotent batches agree: in order, repeated, out of order, fenced, with a new epoch, or too old."""
+    """Answers to idempotent batches agree: in order, repeated, out of order, fenced, of a new epoch, or too old."""
     create(both, "numbered")
     for epoch, sequence in (
         (0, 0), (0, 1), (0, 1), (0, 3), (0, 2), (1, 5), (1, 0), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5),
@@ -279,7 +279,7 @@ def test_idempotent_producers(both: Any) -> None:
 
 @pytest.mark.parametrize("version", range(4, 13))
 def test_fetching_in_every_version(both: Any, version: int) -> None:
-    """Fetch agrees at existing offsets, at the end, beyond it and below 0, and for missing topics and partitions."""
+    """Fetch answers agree at existing offsets, at the end, beyond it and below 0, and for what does not exist."""
     name = f"fetched-{version}"
     create(both, name)
     for value in (b"a", b"b" * 50, b"c"):
@@ -302,7 +302,7 @@ def test_fetching_in_every_version(both: Any, version: int) -> None:
 
 
 def test_bounds_of_a_fetch(both: Any) -> None:
-    """Fetch returns the whole first batch, however small its bounds are."""
+    """Fetch returns the first batch whole, however small the request's limits are."""
     create(both, "bounded")
     for _ in range(3):
         same(both, lambda client: client.produce("bounded", batch(b"v" * 1000)))
@@ -312,7 +312,7 @@ def test_bounds_of_a_fetch(both: Any) -> None:
 
 
 def test_a_fetch_session(both: Any) -> None:
-    """Fetch sessions agree when begun, continued with and without news, changed, and with a wrong epoch or id."""
+    """Fetch sessions agree when begun, continued with or without new records, changed, or with a wrong epoch or id."""
     create(both, "session")
     ids: dict[int, int] = {}
 
@@ -351,7 +351,7 @@ def test_a_fetch_session(both: Any) -> None:
 
 
 def test_unknown_ids_in_a_fetch(both: Any) -> None:
-    """Fetch by an unknown topic id agrees."""
+    """Answers to a Fetch with an unknown topic id agree."""
 
     def ask(client: RawClient) -> Any:
         asked = fetching("x")
@@ -416,7 +416,7 @@ def test_ends_of_epochs(both: Any, version: int) -> None:
 
 
 def test_deleting_records(both: Any) -> None:
-    """DeleteRecords agrees for some records, all, too many, and for a compacted topic."""
+    """DeleteRecords answers agree for some, all and too many records, and for a compacted topic."""
     create(both, "deleting")
     create(both, "compacted", configs=[{"name": "cleanup.policy", "value": "compact"}])
     for _ in range(4):
@@ -485,7 +485,7 @@ def test_describing(both: Any) -> None:
 
 
 def test_versions(both: Any) -> None:
-    """ApiVersions offers each supported request in the broker's versions, with the old header."""
+    """ApiVersions has the broker's versions of each supported request, and the old header."""
     theirs, ours = (
         {
             one["apiKey"]: (one["minVersion"], one["maxVersion"])

@@ -1,4 +1,4 @@
-"""A real broker and a served directory answer the same requests about groups alike."""
+"""A real broker and a served directory give the same answers to the same requests about groups."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ pytestmark = pytest.mark.java
 
 NO_MEMBER = {"memberId": "nobody", "groupInstanceId": None, "generationId": 3}
 LOADING = {14, 15, 16}
-"""Codes by which a broker asks a client to retry while it creates and loads the topic of groups."""
+"""Codes with which a broker asks clients to retry while it creates and loads __consumer_offsets."""
 
 
 def version_of(api: Api, values: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the fields of `values` that this version of the request has."""
+    """Return the fields of `values` that version `version` of the request has."""
     return {one.name: values[one.name] for one in api.request.fields if one.in_version(version)}
 
 
 @pytest.fixture
 def clients(both: tuple[RawClient, RawClient]) -> tuple[RawClient, RawClient]:  # noqa: F811
-    """Clients of both, once the broker coordinates groups."""
+    """Clients of both servers, once the broker coordinates groups."""
 
     def serves() -> bool:
         asked = {"keyType": 0, "coordinatorKeys": ["any"]}
@@ -70,7 +70,7 @@ def joining(group: str, **how: Any) -> dict[str, Any]:
 
 
 def join(client: RawClient, version: int, **how: Any) -> dict[str, Any]:
-    """Join a group; join again with the member id from the answer if one is required."""
+    """Join a group; if the answer requires a member id, join again with the id in the answer."""
     asked = joining(**how)
     answer = client.ask(JOIN_GROUP, version_of(JOIN_GROUP, asked, version), version)
     if answer["errorCode"] == 79:
@@ -80,7 +80,7 @@ def join(client: RawClient, version: int, **how: Any) -> dict[str, Any]:
 
 
 def without_ids(answer: dict[str, Any]) -> Any:
-    """Return an answer whose ids of members are replaced, so that two answers can be compared."""
+    """Return an answer with member ids replaced, so that two answers can be compared."""
     own = answer["memberId"]
     text = {key: "own" if value == own else value for key, value in answer.items()}
     text["members"] = [{**one, "memberId": "own"} for one in answer["members"]]
@@ -89,7 +89,7 @@ def without_ids(answer: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("version", JOIN_GROUP.request.versions)
 def test_the_life_of_a_member(clients: Any, version: int) -> None:
-    """Requests of a member's life agree: join, sync, heartbeat and leave, with right and wrong generations."""
+    """Answers to join, sync, heartbeat and leave agree, with right and wrong generations."""
     group = f"life-{version}-{uuid4()}"
     joined = [join(client, version, group=group) for client in clients]
     assert [] == list(differences(*(shown(without_ids(one)) for one in joined)))
@@ -131,7 +131,7 @@ def test_the_life_of_a_member(clients: Any, version: int) -> None:
 )
 @pytest.mark.parametrize("version", [1, 4, 9])
 def test_joins_that_are_refused(clients: Any, served: Served, how: dict[str, Any], version: int) -> None:
-    """Refused joins agree; here the refused group does not remain, while a broker may keep it."""
+    """Refused joins agree; the refused group does not exist here afterwards, while a broker may keep it."""
     group = {"group": f"refused-{uuid4()}", **how}
     same(clients, lambda one: join(one, version, **group))
     assert {} == dict(served.engine.groups.listed())

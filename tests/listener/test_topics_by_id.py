@@ -1,4 +1,4 @@
-"""A topic id in a request never means a later topic with the same name."""
+"""A topic id in a request never matches a later topic of the same name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_new_topic_of_the_name_is_another_one(broker: Broker) -> None:
 def test_a_deletion_while_topics_are_listed_is_not_lost(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic deleted while the map of ids is being built is unknown at the next request."""
+    """A topic deleted while the map of ids is being built is unknown to the next request."""
     engine = broker.engine
     engine.create_topic("orders", partitions=1)
     unique = decode_id(engine.topic("orders").topic_id)

@@ -1,4 +1,4 @@
-"""Real clients in trouble: aborted transactions, full disks, failing replicas, deleted segments, and kill -9."""
+"""Real clients meet aborted transactions, full disks, failing replicas, deleted segments, and kill -9."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "broker-made"
 
 @pytest.fixture
 def transactions(start: Any, tmp_path: Path) -> Served:
-    """A served copy of a broker's committed, aborted and interleaved transactions, the last one still open."""
+    """A served copy of a broker's committed, aborted and interleaved transactions; the last transaction is open."""
     shutil.copytree(VECTORS / "log-dirs", tmp_path / "data")
     served: Served = start()
     return served
 
 
 def consumed(name: str, isolation: str) -> list[tuple[int, str | None]]:
-    """Return the offsets and values that a consumer got from the broker itself."""
+    """Return the offsets and values that a consumer got from the broker."""
     lines = (VECTORS / "consumed" / f"{name}.{isolation}.jsonl").read_text().splitlines()
     found = (json.loads(line) for line in lines)
     return [
@@ -116,7 +116,7 @@ def test_too_few_replicas_in_sync(start: Any, tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_full_disk(start: Any, tmp_path: Path) -> None:
-    """On a full disk the client gets an error and sends again; once there is space, each record is there once."""
+    """On a full disk the client gets an error and retries; once there is space, each record is stored once."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=16) as disk:
         served = start(disk / "data")
         served.engine.create_topic("t", partitions=1)
@@ -162,7 +162,7 @@ def test_segments_that_retention_deletes_while_they_are_read(served: Served) -> 
 
 
 def test_kill_9_while_a_client_produces(tmp_path: Path) -> None:
-    """After kill -9, each record acknowledged with acks=all is there once, and the client reconnects by itself."""
+    """After kill -9, each record acknowledged with acks=all is stored once, and the client reconnects by itself."""
     acknowledged: list[bytes] = []
     command = [PROGRAM, "serve", "data", "--listen"]
 
