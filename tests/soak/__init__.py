@@ -1,9 +1,9 @@
 """Tests that run for any length of time: `python -m tests.soak NAME [OPTION...]`, where NAME is one of `RUNS`.
 
-Errors in how the request loop, the waiting reads and the threads interact show only under mixed load, and some only
-after a long time. `loads` has the programs that use a mount, each in its own process; `cycle` mounts, runs all of
-them, ends the mount while they use it, and checks that every line whose write had returned is there, once and in
-order. The test suite has a short form of each test.
+Errors in how the request loop, the waiting reads and the threads interact show only under mixed load, and some of the
+errors only after a long time. `loads` has the programs that use a mount, each in its own process. `cycle` mounts,
+runs all of these programs, ends the mount while they use it, and checks that every line whose write returned is
+stored once and in order. The test suite has a short form of each test.
 """
 
 RUNS = {
@@ -22,4 +22,4 @@ RUNS = {
     "compatibility": "tests.soak.compatibility",
     "fuzz": "tests.fuzz",
 }
-"""Modules by the name of the test; docs/testing.md describes each test."""
+"""Module by the name of the test; docs/testing.md describes the tests."""

@@ -1,4 +1,4 @@
-"""`python -m tests.soak NAME [OPTION...]`: run one of the long tests; `--help` after a name shows its options."""
+"""`python -m tests.soak NAME [OPTION...]`: run one of the long tests; `NAME --help` shows the test's options."""
 
 from __future__ import annotations
 

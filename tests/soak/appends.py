@@ -2,7 +2,8 @@
 
 A mount of three brokers has up to five large writes of a file in flight. Three shells append files to two partitions,
 and a fourth appends single lines, while two of the brokers are stopped, killed or paused in turn. In the end each
-file whose `cat` succeeded is in its partition once and in order, and of any other file only a beginning.
+file whose `cat` succeeded is in its partition once and in order; a file whose `cat` failed is there only up to some
+line.
 """
 
 from __future__ import annotations
@@ -95,10 +96,10 @@ def append_while_leaders_go(
         for _ in range(moves):
             time.sleep(
                 chance.uniform(*BETWEEN_SECONDS)
-            )  # A random moment, independent of what the mount does.
+            )  # A random moment that does not depend on what the mount does.
             how = chance.choice(("stopped", "killed", "standing still"))
             with away(brokers[chance.choice((2, 3))], how):
-                time.sleep(chance.uniform(*AWAY_SECONDS))  # Stay away for this time.
+                time.sleep(chance.uniform(*AWAY_SECONDS))  # The broker stays away for this time.
             done[how] += 1
         for shell in shells:
             shell.stop.set()
@@ -112,7 +113,7 @@ def append_while_leaders_go(
 
 
 def _compare(written: list[Written], client: Client, partition: int) -> None:
-    """Check that a partition has the appended files."""
+    """Check that the partition has the files in `written`."""
     found: dict[bytes, list[bytes]] = {}
     for record in client.records(TOPIC, partition=partition):
         assert record.value is not None

@@ -16,16 +16,16 @@ TIMEOUT_SECONDS = 60
 
 
 def line(number: int) -> bytes:
-    """Return the value of the record at an offset."""
+    """Return the value of the record at offset `number`."""
     return b"%d %s" % (number, b"x" * (number * 7919 % 300))
 
 
 def read_by_broker(data: Path, node: Path, java: Java, records: int) -> int:
-    """Move a data directory's `orders` to a broker in `node`; check its records and return their number."""
+    """Hand a data directory's `orders` to a broker in `node`; check the records it serves and return their number."""
     with running_broker(node, java) as broker:
         words = ("handover", str(data), "--bootstrap-server", broker.bootstrap_server)
         words = (*words, "--log-dir", str(broker.log_dir), "--no-wait")
-        # The handover creates the topic and waits until the broker ends.
+        # The handover creates the topic and waits until the broker has ended.
         assert 1 == CliRunner().invoke(cli, words).exit_code
         broker.stop()
         placed = CliRunner().invoke(cli, words)

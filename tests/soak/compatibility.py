@@ -1,9 +1,9 @@
 """`python -m tests.soak compatibility [--releases 2.8.0,4.3.1] [--lines N] [--seed N]`: use several Kafka releases.
 
-For each release, Maven downloads Kafka, Kafka's tool formats its directory, and its topics are mounted. The session
-appends and reads files, reads records of every codec and of transactions, follows, uses and sets groups, changes
-settings, mirrors the topics, and shows them in `topicfs top`. The mount must show what a Kafka client finds in the
-broker, and vice versa.
+For each release, Maven downloads Kafka, Kafka's tool formats the broker's directory, and the broker's topics are
+mounted. The session appends and reads files, reads records of every codec and of transactions, follows, uses and sets
+groups, changes settings, mirrors the topics, and shows them in `topicfs top`. The mount must show what a Kafka client
+finds in the broker, and vice versa.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Session(NamedTuple):
         return [one.value or b"" for one in self.client.records(TOPIC, partition=partition)]
 
     def end(self) -> int:
-        """Return the sum of both partitions' end offsets, which count transaction markers too."""
+        """Return the sum of both partitions' end offsets, including the offsets of transaction markers."""
         return sum(self.client.offset_for(TOPIC, partition=number) for number in range(2))
 
 
 def _append_and_read(session: Session) -> None:
-    """Append a file to one partition; a client writes to the other one with each codec and in transactions."""
+    """Append a file to one partition; a client writes to the other partition with each codec and in transactions."""
     source = session.home / "source"
     lines = [b"%d %d" % (number, session.chance.getrandbits(400)) for number in range(session.lines)]
     source.write_bytes(b"".join(line + b"\n" for line in lines))
@@ -112,7 +112,7 @@ def _follow(session: Session) -> None:
 
 
 def _read_in_groups(session: Session) -> None:
-    """Read as a new group, show another client's group, and set the positions of both."""
+    """Read as a new group, show another client's group, and set the positions of both groups."""
     group = f"@groups/{GROUP}"
     given = session.run(f"mkdir {group}; cat {group}/{TOPIC}/drain").splitlines()
     assert sorted(given) == sorted(one.decode() for number in range(2) for one in session.values(number))
@@ -134,7 +134,7 @@ def _read_in_groups(session: Session) -> None:
 
 
 def _change_topics(session: Session) -> None:
-    """Create a topic by mkdir, change, extend, trim and remove it; a client creates and deletes another one."""
+    """Create a topic by mkdir, change, extend, trim and remove it; a client creates and deletes another topic."""
     session.run(f"mkdir {MADE}; echo one >> {MADE}/0/log; echo two >> {MADE}/0/log")
     session.command("config", MADE, "retention.ms=3600000", "max.message.bytes=100000")
     shown = json.loads(session.command("config", MADE, "--set", "--json"))

@@ -1,4 +1,4 @@
-"""Compare a topic with earlier observations of it, and find a driver's processes."""
+"""Compare a topic with earlier observations of it, and find a Spark driver's processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITIONS = 2
 WORKER, PARENT = "worker", "parent of workers"
 """Kinds of Python processes."""
 PARENT_DEPTH = 2
-"""Depth of `pyspark.daemon` below a driver: the JVM is between them."""
+"""Depth of the process `pyspark.daemon` below a driver, with the JVM between the two."""
 
 
 class Found(NamedTuple):
@@ -24,7 +24,7 @@ class Found(NamedTuple):
     start: int
     end: int
     records: dict[int, tuple[str, str]]
-    """Key and value by offset."""
+    """Key and value of each record by offset."""
 
 
 class Seen:
@@ -37,7 +37,7 @@ class Seen:
         self._place_of: dict[str, tuple[int, int]] = {}
 
     def compare(self, number: int, one: Found) -> None:
-        """Compare a partition with its earlier observations (AssertionError)."""
+        """Compare a partition with its earlier observations; raises AssertionError."""
         assert one.end >= self.ends[number]
         self.ends[number] = one.end
         for offset, record in one.records.items():
@@ -67,7 +67,7 @@ def found_by_owner(engine: Engine, topic: str) -> dict[int, Found]:
 
 
 def found_in_mount(topic: Path) -> dict[int, Found]:
-    """Return each partition of a topic as a mount shows it (OSError)."""
+    """Return each partition of a topic as a mount shows it; raises OSError."""
     found = {}
     for number in range(PARTITIONS):
         folder = topic / str(number)
@@ -91,7 +91,7 @@ def python_processes(parent: int, depth: int = 1) -> Iterator[tuple[int, str]]:
 
 
 def python_orphans(folder: Path) -> Iterator[int]:
-    """Yield the running processes whose environment names a driver of `folder`."""
+    """Yield the running processes whose environment says that their driver works in `folder`."""
     wanted = f"SPARK_LOCAL_DIRS={folder}/spark".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

@@ -1,12 +1,12 @@
-"""A streaming query copies a topic to another one while its processes are killed; checks the target.
+"""A streaming query copies a topic to another while its processes are killed; checks the target.
 
-It kills the driver with its JVM, one of its Python processes (a task's worker, the stream's planner, a committer, or
-their parent), or the daemon that owns the data directories. Meanwhile the target is compacted or loses its oldest
+A kill hits the driver with its JVM, one of its Python processes (a task's worker, the stream's planner, a committer,
+or their parent), or the daemon that owns the data directories. Meanwhile the target is compacted or loses its oldest
 segments, owners are slow, and checkpoints are reset to an earlier state.
 
-The target's log end offsets count all rows ever appended: never fewer than the rows of the micro-batches that Spark
-committed, never more than the rows that it planned, and in the end exactly the source's rows. No value is at two
-offsets, and an offset keeps its value until retention or compaction may remove it.
+The sum of the target's log end offsets is the number of rows ever appended. It is never below the rows of the
+micro-batches that Spark committed, never above the rows that it planned, and in the end exactly the source's rows. No
+value is at two offsets, and an offset keeps its value until retention or compaction may remove it.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ SETTINGS = {
     "compact": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"},
     "delete": {"cleanup.policy": "delete", "retention.bytes": "6000"},
 }
-"""Settings of the target, by the policy that removes its records."""
+"""Settings of the target by the policy that removes its records."""
 SMALL = {"internal.segment.bytes": "3000", "file.delete.delay.ms": "0"}
 DUTIES = {"retention_check_interval_ms": 300, "cleaner_backoff_ms": 300, "initial_task_delay_ms": 100}
 LATER_MS = 1000
-"""Milliseconds to advance the clock so that all duties are due."""
+"""Milliseconds by which the clock is advanced so that all duties are due."""
 AHEAD = 3 * LARGEST
-"""Number of rows that the source has beyond those that the query has planned."""
+"""Number of rows that the source has beyond the rows that the query has planned."""
 OVERLOADED = "Python worker failed to connect back"
 """Spark's error if a worker does not start in time on a busy machine."""
 TEND_EVERY_SECONDS = 0.2
-"""Seconds between two checks of the driver and the daemon during a wait."""
+"""Seconds between two checks of the driver and the daemon while the test waits."""
 CHUNK = 50
 """Number of rows in one append, smaller than a segment."""
 FARTHEST = {"rename": 60, "removal": 60, "truncation": 40, "opening": 300}
-"""Maximum number of operations of each kind before a daemon's aimed death."""
+"""Maximum number of operations of each kind before a daemon is killed at such an operation."""
 
 
 class Form(NamedTuple):
-    """The variant of a scene."""
+    """The variant of a scene: what is copied how."""
 
     directories: int
     mounted: bool
@@ -89,7 +89,7 @@ class Copies(KilledQuery):
     """A query from topic to topic, its checkpoint, and the observations of its topics."""
 
     def __init__(self, folder: Path, form: Form, chance: random.Random) -> None:
-        """Create the topics, and start the daemon if the form has one."""
+        """Create the topics, and start the daemon if `form` has a daemon."""
         super().__init__(folder, [folder / f"d{number}" for number in range(form.directories)])
         self.form = form
         self.counts: Counter[str] = Counter()
@@ -130,7 +130,7 @@ class Copies(KilledQuery):
         found = list(python_processes(self.driver.pid))
         if not found:
             return ""
-        # Only workers hold a write, and few processes are workers.
+        # Only workers hold a write, but few of the processes are workers.
         busy = [one for one in found if one[1] == WORKER]
         pid, kind = self._chance.choice(busy if busy and self._chance.random() < 0.8 else found)
         self._may_fail = True
@@ -144,7 +144,7 @@ class Copies(KilledQuery):
         super().kill_daemon()
 
     def remount(self) -> None:
-        """Start the daemon again, sometimes aimed to die at one of its next changes of the disk."""
+        """Start the daemon again, sometimes so that it is killed at one of its next changes of the disk."""
         assert self.mount is not None
         if self._chance.random() < 0.5:
             aim = self._chance.choice(list(AIMS))
@@ -165,7 +165,7 @@ class Copies(KilledQuery):
                 os.kill(self.mount.pid, signal.SIGCONT)
 
     def tend(self) -> None:
-        """Feed the source, check the driver, and restart a daemon that died at its aimed change."""
+        """Feed the source, check the driver, and restart a daemon that was killed at a change of the disk."""
         if time.monotonic() < self._tended + TEND_EVERY_SECONDS:
             return
         self._feed()
@@ -208,7 +208,7 @@ class Copies(KilledQuery):
         return 0
 
     def restart(self) -> None:
-        """Start a driver with its checkpoint, with a reset one, or after it must have refused an old copy."""
+        """Start a driver with its checkpoint, with a reset checkpoint, or so that it must first refuse an old copy."""
         options: list[str] = []
         kept = self._batches_when_kept
         if kept is not None and self.committed() >= kept + 3 and not self.form.named:
@@ -223,8 +223,8 @@ class Copies(KilledQuery):
         self.start(*options)
 
     def _put_back(self) -> None:
-        """Reset the checkpoint to the state before Spark recorded the last micro-batch as committed."""
-        # Workers of a killed driver, and the owner, may still commit that micro-batch.
+        """Reset the checkpoint to its state before Spark recorded the last micro-batch as committed."""
+        # Workers of a killed driver, or the owner, may still commit that micro-batch.
         wait_until(
             lambda: not any(python_orphans(self.folder)),
             "no worker is left",
@@ -250,7 +250,7 @@ class Copies(KilledQuery):
 
     @contextmanager
     def _owned(self) -> Iterator[Engine]:
-        """Open the data directories as their owner as soon as they are free, and close them at the end."""
+        """Open the data directories as their owner as soon as no other process has them; close them after the block."""
         config = EngineConfig(replication_factor=self.form.directories, **DUTIES)
         opened: list[Engine] = []
 
@@ -265,7 +265,7 @@ class Copies(KilledQuery):
             yield engine
 
     def _feed(self) -> None:
-        """Append rows to the source until it has more than the query has planned."""
+        """Append rows to the source if it has fewer than AHEAD rows beyond those that the query has planned."""
         if self._fed >= self.planned() + AHEAD:
             return
         first = self._fed
@@ -282,7 +282,10 @@ class Copies(KilledQuery):
                         log.write(lines)
 
     def look(self) -> int:
-        """Check the target (AssertionError); return the source's number of rows, or -1 if the daemon died meanwhile."""
+        """Check the target; return the source's number of rows, or -1 if the daemon was killed meanwhile.
+
+        Raises AssertionError.
+        """
         finished = self.finished()
         try:
             if self.mount is None:
@@ -307,7 +310,7 @@ class Copies(KilledQuery):
         return sum(one.end for one in source.values())
 
     def finish(self) -> int:
-        """Copy to the end without kills; return the number of rows (AssertionError)."""
+        """Copy to the end without kills; return the number of rows. Raises AssertionError."""
         if self.mount is not None:
             self.kill_daemon()
             super().remount()
@@ -359,7 +362,7 @@ def kill_once(scene: Copies, chance: random.Random) -> None:
 
 
 def run_scene(folder: Path, form: Form, kills: int, chance: random.Random) -> Copies:
-    """Kill `kills` processes, copy to the end, and check everything; return the scene (AssertionError)."""
+    """Kill `kills` processes, copy to the end, check everything, and return the scene. Raises AssertionError."""
     scene = Copies(folder, form, chance)
     try:
         while scene.kills.total() < kills:
@@ -385,7 +388,7 @@ FORMS = (
 
 
 def soak(base: Path, kills: int, seed: int, say: Callable[[str], None]) -> None:
-    """Kill `kills` processes, 25 in each scene (AssertionError)."""
+    """Kill `kills` processes, 25 in each scene; raises AssertionError."""
     for number in range((kills + 24) // 25):
         begun = time.monotonic()
         wanted = min(25, kills - 25 * number)

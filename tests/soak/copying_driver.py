@@ -1,10 +1,10 @@
-"""A Spark driver in its own process, which tests kill: a streaming query that copies the topic `source` to `target`.
+"""A Spark driver in its own process, which tests kill: a streaming query copies the topic `source` to `target`.
 
     python -m tests.soak.copying_driver PATH CHECKPOINT [--named] [--stale COPY] [--seed N]
 
 If the query fails, it is started again in the same JVM, each time with a random `maxOffsetsPerTrigger`. The driver
 prints one line for each start and failure. With `--named` the query writes within `foreachBatch`, as versions of an
-application. With `--stale` it first runs a query with an old copy of the checkpoint, which must be refused.
+application. With `--stale` the driver first runs a query with an old copy of the checkpoint, which must be refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMITS = (20, 60, 200)
 """Values of maxOffsetsPerTrigger."""
 LARGEST = 200
 END = ".end"
-"""Suffix of a file beside the checkpoint; once it exists, the driver copies the remaining rows and ends."""
+"""Suffix of a file beside the checkpoint. When the file exists, the driver copies the remaining rows and ends."""
 POLL_SECONDS = 0.2
 REFUSED_EXIT = 3
 """Exit status after an error that no killed process can cause."""

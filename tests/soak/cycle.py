@@ -1,4 +1,4 @@
-"""One mount under load from start to end, and the checks afterwards."""
+"""Mount, use the mount under load, unmount, and check the files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fusefs.mounted.conftest import ROOT, Mount
 from tests.soak.loads import Seen
 
 SLOW_DISK = "sync .log 0.02\n"
-"""Delays each flush of a segment by this many seconds: threads wait, other requests must not."""
+"""Delays each flush of a segment by 0.02 seconds: threads must wait, but other requests must not."""
 
 PLACES = {
     "write_lines": "busy/0",
@@ -33,9 +33,9 @@ PLACES = {
     "list_directories": "busy/0",
     "probe": "busy/0",
 }
-"""The partition on which each load works."""
+"""The partition that each load uses."""
 TIMEOUT_SECONDS = 200
-"""Timeout for a load to begin, and to end after the mount, also on a busy machine."""
+"""Timeout in seconds for a load to begin, and to end after the mount, even on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Cycle:
 
     seen: dict[str, Seen]
     anonymous_kib: tuple[int, int]
-    """RssAnon of the daemon in KiB at the beginning and before the end."""
+    """RssAnon of the daemon in KiB, at the beginning and before the end."""
 
 
 def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
-    """Mount in `base`, run every load, end the mount during the loads, mount again and check. AssertionError.
+    """Mount in `base`, run every load, end the mount during the loads, mount again and check.
 
-    The mount lives for at least `seconds`, and until each load has counted something.
+    The mount lasts at least `seconds`, and until each load has counted something. Raises AssertionError.
     """
     base.mkdir(exist_ok=True)
     mount = Mount(base, **options)
@@ -78,7 +78,7 @@ def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
 
 
 def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], begun: Path, deadline: float) -> None:
-    """Wait until the deadline, and until each load has made its file in `begun`; fail if a process ends."""
+    """Wait until the deadline and until each load has made its file in `begun`; fail if a process ends."""
 
     def is_over() -> bool:
         assert mount.daemon is not None
@@ -95,7 +95,7 @@ def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], begun: Pat
 
 @contextmanager
 def _loads(mount: Path, begun: Path) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """Start each load in its own process; kill those that remain."""
+    """Start each load in its own process, and kill the loads that still run after the block."""
     processes = {
         name: subprocess.Popen(
             [sys.executable, "-m", "tests.soak.loads", name, str(mount), place, str(begun / name)],
@@ -122,17 +122,17 @@ def _outcome(name: str, process: subprocess.Popen[str]) -> Seen:
 
 
 def _check_lines(log: Path, counted: Seen) -> None:
-    """Check that all lines whose write returned are there, once and in order; a last write may be there in part."""
+    """Check that all lines whose write returned are there once and in order. The last line may be partial."""
     if "written" not in counted:
         return
     written, tried = int(counted["written"]), int(counted["tried"])
     count, wrong = 0, -1
-    with log.open("rb") as lines:  # Line by line: a long run has too many for memory.
+    with log.open("rb") as lines:  # Read line by line, because a long run has too many lines for memory.
         for count, line in enumerate(lines, 1):
             if wrong < 0 and line != b"%d\n" % (count - 1):
                 wrong = count
     assert written <= count <= tried, f"{log}: {count} lines, {written} answered, {tried} tried"
-    # The last line may come from a write that was cut.
+    # The last line may be from a write that was cut short.
     assert wrong in {-1, count}, f"{log}: line {wrong} of {count} is another than was written"
 
 

@@ -1,9 +1,9 @@
 """`python -m tests.soak followers [--seconds N] [--seed N]`: fifty followers of all speeds during fast appends.
 
 A mount without a kernel has two topics, one of them compressed. The event loop's thread and another thread append
-lines, plain and in transactions that commit or abort; segments roll, and retention deletes the oldest ones. Each
-follower must read, byte for byte, what was appended after it opened `follow`: all of it in the end, unless retention
-overtook it, which it learns from an error.
+lines, plain and in transactions that commit or abort; segments roll, and retention deletes the oldest segments. Each
+follower must read, byte for byte, everything that was appended after it opened `follow`, unless retention overtook
+the follower, which it learns from an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SETTINGS = {"segment.bytes": "1048576", "retention.bytes": "6000000", "retention
 MAX_COMPARED_LINES = 500_000
 """Maximum number of lines kept in memory for the comparison."""
 TIMEOUT_SECONDS = 60
-"""Timeout for followers to reach the end after the last append."""
+"""Timeout in seconds for followers to reach the end after the last append."""
 
 
 @dataclass
@@ -54,17 +54,17 @@ class Appended:
     aborted: set[int] = field(default_factory=set)
     """Offsets of records in aborted transactions, which no reader may see."""
     ended: bool = False
-    """True if nothing more is appended."""
+    """True after the last append."""
 
     def add(self, base_offset: int, values: list[bytes]) -> range:
-        """Record the lines of one batch."""
+        """Add the lines of a batch; return the range of their offsets."""
         offsets = range(base_offset, base_offset + len(values))
         self.lines.update(zip(offsets, values, strict=True))
         return offsets
 
 
 class Shown:
-    """What readers of a partition see of all appended lines, including those that retention deleted."""
+    """The lines that readers of a partition see, including lines that retention has deleted."""
 
     def __init__(self, appended: Appended) -> None:
         self._offsets = sorted(appended.lines.keys() - appended.aborted)
@@ -77,7 +77,7 @@ class Shown:
 
 
 class Follower:
-    """An open `follow`, and a digest of what it has read."""
+    """An open `follow` file, and a digest of what was read from it."""
 
     def __init__(self, client: MountClient, partition: Log, suffix: str) -> None:
         self.client = client
@@ -90,7 +90,7 @@ class Follower:
         self._rest = b""
 
     async def open(self, flags: int = os.O_RDONLY) -> None:
-        # This thread appends nothing in between; if the other thread does, open again.
+        # This thread appends nothing in between; if the other thread appends, open again.
         while True:
             self.start_offset = self.partition.visible_end(Isolation.READ_COMMITTED)
             self.fh = await self.client.open(f"{self.partition.topic}/0/follow{self.suffix}", flags)
@@ -117,7 +117,10 @@ class Follower:
         self.size += len(data)
 
     def check(self, shown: Shown, *, whole: bool) -> None:
-        """Compare what was read with what was appended; with `whole` it must have read all. Raises AssertionError."""
+        """Compare what was read with what was appended; `whole`: everything must have been read.
+
+        Raises AssertionError.
+        """
         expected = shown.text_from(self.start_offset)
         where = f"{self.partition.topic}: from {self.start_offset} on, {self.size} bytes"
         assert hashlib.blake2b(expected[: self.size]).digest() == self.digest.digest(), where
@@ -144,7 +147,7 @@ class Run:
         return partition
 
     def goes_on(self, until: float) -> bool:
-        """Return whether to append more: until `until`, and on a slow machine until everything has happened once."""
+        """Return whether to append more: until `until`, or on a slow machine until everything has happened once."""
         now, rare = time.monotonic(), ("deleted", "commits", "aborts")
         return now < until or (not all(self.counts[name] for name in rare) and now < until + TIMEOUT_SECONDS)
 
@@ -214,7 +217,7 @@ class Run:
     # Followers.
 
     async def follow(self, number: int, until: float) -> None:
-        """Follow at one speed; open again after being overtaken by retention, or after a short visit."""
+        """Follow at a certain speed; open again after retention overtook the follower, or after a short visit."""
         chance = random.Random(number)
         topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
         ways: tuple[Callable[[Follower, random.Random, float], object], ...]
@@ -243,7 +246,7 @@ class Run:
                 return
 
     def check(self) -> None:
-        """Compare what each follower read with what was appended. Raises AssertionError."""
+        """Compare what each follower read with what was appended; raises AssertionError."""
         shown = {topic: Shown(appended) for topic, appended in self.appended.items()}
         for follower, whole in self._closed:
             follower.check(shown[follower.partition.topic], whole=whole)
@@ -253,7 +256,7 @@ class Run:
     async def until_end(
         self, follower: Follower, size: Callable[[], int], pause: Callable[[], float]
     ) -> None:
-        """Read until everything was read."""
+        """Read until everything has been read."""
         appended = self.appended[follower.partition.topic]
         while True:
             with trio.move_on_after(1) as waited:
@@ -287,7 +290,7 @@ class Run:
                     await follower.read(chance.choice((100, 2**17)))
 
     async def pass_by(self, follower: Follower, chance: random.Random, _until: float) -> None:
-        """Open, read little or nothing, and close."""
+        """Open, read little or nothing, and close again."""
         for _ in range(chance.randrange(30)):
             with _nothing_new():
                 await follower.read(2**14)
@@ -295,7 +298,7 @@ class Run:
 
 
 class Notification:
-    """The handle that the kernel passes with a poll."""
+    """The handle that the kernel passes with a poll request."""
 
     def __init__(self) -> None:
         self.notified = trio.Event()
@@ -305,7 +308,7 @@ class Notification:
 
 
 class _nothing_new:  # noqa: N801 - a context manager
-    """Suppresses EAGAIN."""
+    """A context manager that suppresses EAGAIN."""
 
     def __enter__(self) -> None:
         pass
@@ -349,7 +352,7 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
 
 
 def main() -> None:
-    """Do runs of a minute at most until the time is over, and print a line for each."""
+    """Do runs of at most a minute until the time is over, and print a line for each run."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak followers", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="how long in all")
     parser.add_argument("--seed", type=int, default=1, help="of the first run")

@@ -1,8 +1,8 @@
 """A small disk is kept full: writers never stop, and an owner frees space in every possible way.
 
-Two topics limit themselves, one by retention and one by compaction; a third one fills the remaining space, and its
-owner deletes it, shortens its retention, or raises its start, in turn. After each of these every writer must make
-progress, and in the end the mount closes cleanly, with each acknowledged line in its place.
+Two topics limit their own size, one by retention and one by compaction. A third topic fills the remaining space, and
+its owner in turn deletes it, shortens its retention, and raises its start. After each of these changes every writer
+must make progress, and in the end the mount closes cleanly, with each acknowledged line in its place.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from topicfs.storage.disk.native import NativeFileSystem
 DUTIES = {"retention_check_interval_ms": 500, "cleaner_backoff_ms": 500, "initial_task_delay_ms": 500}
 SEGMENTS = "segment.bytes=1048576\nfile.delete.delay.ms=500\n"
 TIMEOUT_SECONDS = 120
-"""Timeout for a writer to make progress after space was freed, also on a busy machine."""
+"""Timeout in seconds for a writer to make progress after space was freed, even on a busy machine."""
 REFUSALS = {errno.ENOSPC, errno.ENOENT, errno.ESTALE}
-"""Errors of a full disk, and of a topic that was just deleted."""
+"""Errors that a write may get from a full disk or a topic that was just deleted."""
 
 
 class Writer(threading.Thread):
@@ -56,7 +56,7 @@ class Writer(threading.Thread):
                 self.stopping.wait(0.01)
 
     def _was_deleted(self) -> bool:
-        """Return whether EIO means that the topic was deleted during the write."""
+        """Return whether EIO was returned because the topic was deleted during the write."""
         status = (self.path.parents[2] / "@status").read_text()
         return (
             f"{'/'.join(self.path.parts[-3:])}: {'-'.join(self.path.parts[-3:-1])}: the topic was deleted"
@@ -83,7 +83,10 @@ def keyed(block: int) -> bytes:
 
 
 def keep_full(base: Path, *, seconds: float, kind: str = "tmpfs", size_mb: int = 64) -> Counter[str]:
-    """Keep a disk full for `seconds` and until space was freed in every way; return counts. AssertionError."""
+    """Keep a disk full for `seconds` and until space was freed in every way; return counts.
+
+    Raises AssertionError.
+    """
     base.mkdir(exist_ok=True)
     with small_disk(base, kind=kind, size_mb=size_mb) as disk:
         mount = Mount(base, directories=str(disk / "data"), allow_delete=True, engine=DUTIES)
@@ -157,7 +160,7 @@ def delete(mount: Mount) -> None:
 
 
 def shorten(mount: Mount) -> None:
-    """Set a retention of a few megabytes, and then none again."""
+    """Set a retention of a few megabytes, wait for its effect, then remove the setting."""
     config = mount.path / "greedy" / "config"
     write(config, "retention.bytes=4194304\n")
     size = mount.path / "greedy/0/status"
@@ -211,7 +214,7 @@ def _wait(condition: Callable[[], bool], writers: list[Writer], what: str) -> No
 
 
 def _check_lines(log: Path, blocks: int) -> None:
-    """Check that the remaining lines are the newest ones, each once and in order."""
+    """Check that the remaining lines are the newest lines, each once and in order."""
     lines = log.read_bytes().splitlines()
     assert lines
     assert [b"%0999d" % number for number in range(blocks * 32 - len(lines), blocks * 32)] == lines

@@ -1,11 +1,11 @@
 """`python -m tests.soak kills [--kills N] [--seed N]`: a process that owns a data directory is killed repeatedly.
 
 The owner appends to a plain and a compacted topic, with a roll every few batches and all duties (checkpoints,
-retention, compaction) after each append, and finally closes cleanly. It is killed at a random moment, or just before
-its n-th rename, removal, truncation or opening of a file, which may be in a recovery, a roll, a checkpoint, a
+retention, compaction) after each append, and finally closes cleanly. The owner is killed at a random moment, or just
+before its n-th rename, removal, truncation or opening of a file, which may be in a recovery, a roll, a checkpoint, a
 compaction or a close. After each kill a copy of the directory is opened and checked: every acknowledged record is
 there once, in its place; retention removes nothing; `topicfs check` finds nothing. The next owner continues with the
-directory of the killed one.
+directory of the killed owner.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.model import Offset, Record
 
 APPENDS = 40
-"""Appends of one owner before it closes cleanly, if it lives."""
+"""Appends of one owner before it closes cleanly, if it is not killed."""
 KEYS = 5
 TIMEOUT_SECONDS = 300
 AIMS = {"rename": "os.rename", "removal": "os.remove", "truncation": "os.truncate", "opening": "open"}
-"""Operations at which an owner can die, and the audit events that Python raises just before them."""
+"""Operations at which an owner can be killed, and the audit events that Python raises just before the operations."""
 FARTHEST = {"rename": 400, "removal": 150, "truncation": 400, "opening": 2000}
-"""Maximum n for each operation: about as many as one owner makes."""
+"""Maximum n for each operation: about as many operations as one owner makes."""
 CONFIG = EngineConfig(
     recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64)
 )
@@ -60,7 +60,7 @@ OVERRIDES = {
 
 
 def own(data: Path) -> None:
-    """Work until killed or done; print a dot for each append that both topics acknowledged."""
+    """Work until killed or done; print a dot for each append that both topics have acknowledged."""
     engine = open_engine(data, config=CONFIG)
     for name, overrides in OVERRIDES.items():
         if name not in engine.topics():
@@ -83,7 +83,7 @@ def record(offset: Offset) -> Record:
 
 
 def die_at(kind: str, number: int) -> None:
-    """Kill this process, as with kill -9, before the n-th operation of a kind."""
+    """Kill this process with SIGKILL just before its n-th operation of a kind."""
     left = [number]
 
     def look(event: str, arguments: tuple[object, ...]) -> None:
@@ -95,7 +95,7 @@ def die_at(kind: str, number: int) -> None:
     sys.addaudithook(look)
 
 
-# The process that kills.
+# The process that kills the owners.
 
 
 @dataclass
@@ -103,15 +103,18 @@ class Kills:
     """The results of all kills."""
 
     killed: Counter[str] = field(default_factory=Counter)
-    """Number of kills, by the operation they were aimed at."""
+    """Number of kills, by the operation at which the kill was to happen."""
     stage: Counter[str] = field(default_factory=Counter)
-    """Number of kills while the owner was opening, working or closing, and of owners that lived."""
+    """Number of kills while the owner was opening, working or closing, and of owners that were not killed."""
     answered: int = 0
     """Number of acknowledged appends."""
 
 
 def run_kills(base: Path, count: int, seed: int) -> Kills:
-    """Kill `count` owners below `base`, and more until one has acknowledged something (blocking). AssertionError."""
+    """Kill `count` owners below `base`, and more until an append was acknowledged (blocking).
+
+    Raises AssertionError.
+    """
     chance, kills, data, answered = random.Random(seed), Kills(), base / "data", 0
     while kills.killed.total() < count or not kills.answered:
         aim = chance.choice(["moment", *AIMS])
@@ -126,7 +129,7 @@ def run_kills(base: Path, count: int, seed: int) -> Kills:
             kills.stage["lived"] += 1
         look_at_a_copy(data, base / "copy", answered)
         if kills.killed.total() % 25 == 0 and code == -signal.SIGKILL:
-            # Start with a new directory before reading it each time takes too long.
+            # Start with a new directory before reading the old one takes too long.
             shutil.rmtree(data)
             answered = 0
     return kills
@@ -141,7 +144,7 @@ def stage_of(told: bytes) -> str:
 def run_owner(data: Path, aim: str, chance: random.Random) -> tuple[bytes, int]:
     """Run an owner; return its output and its exit status."""
     number = 0 if aim == "moment" else chance.randint(1, FARTHEST[aim])
-    # Prefer small numbers, which are in the recovery at the start.
+    # Prefer small numbers, which are operations of the recovery at the start.
     number = number // 10 + 1 if aim != "moment" and chance.random() < 0.3 else number
     command = [
         sys.executable,
@@ -212,7 +215,7 @@ def _expected(end_offset: int) -> list[tuple[int, tuple[bytes, bytes]]]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Act as the owner, or kill many owners."""
+    """Be an owner, or kill many owners."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which kills")

@@ -1,8 +1,8 @@
 """Programs that use a mount: `python -m tests.soak.loads NAME MOUNT PARTITION FILE`, until the mount ends.
 
-Each program makes FILE once each of its counters is above zero: a mount that ends earlier proves nothing. In the end
-it prints its counts as one JSON line. A load that writes has its own partition and writes line 0, 1, 2 …, so that the
-content and order of the log are known.
+Each program makes FILE when all of its counters are above zero, because a mount that ends earlier proves nothing. In
+the end the program prints its counts as one JSON line. A load that writes has its own partition and writes line 0, 1,
+2 …, so that the content and order of the log are known.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pathlib import Path
 from tests.doubles.waiting import wait_until
 
 GONE = {errno.ENOTCONN, errno.ENOENT, errno.ECONNABORTED, errno.ESTALE, errno.EIO}
-"""Errors of calls after, or during, the end of the mount."""
+"""Errors of calls during and after the end of the mount."""
 BLOCKED_THREADS = 100
 TIMEOUT_SECONDS = 200
-"""Timeout for the first line of a partition, also on a busy machine."""
+"""Timeout in seconds for the first line of a partition, even on a busy machine."""
 Seen = dict[str, float]
-"""The counts of a load; `written` and `tried` are numbers of lines, names ending in `_s` are seconds."""
+"""The counts of a load. `written` and `tried` are numbers of lines, names that end in `_s` are seconds."""
 
 
 class WrongError(AssertionError):
@@ -37,7 +37,7 @@ class WrongError(AssertionError):
 
 
 class Begun:
-    """Makes a file at its first call, to report that its load has begun."""
+    """Makes a file at its first call, as a sign that its load has begun."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Begun:
 
 
 def wants_going_on(mount: Path) -> bool:
-    """Return whether the mount still exists; any other failure of a call is an error."""
+    """Return whether the mount still exists; if it does, a failed call is an error."""
     return any(
         line.split(" ")[4] == str(mount) for line in Path("/proc/self/mountinfo").read_text().splitlines()
     )
@@ -85,17 +85,17 @@ def write_lines(
 
 
 def lines_of(chance: random.Random) -> int:
-    """Return the number of lines in a write: mostly small, because hours of large ones would fill the disk."""
+    """Return the number of lines in a write: usually few, because hours of large writes would fill the disk."""
     return 20_000 if chance.random() < 0.002 else chance.choice((1, 1, 1, 5, 100))
 
 
 def write_durably(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Append with O_SYNC: each write waits for the disk in a thread."""
+    """Append with O_SYNC, so that each write waits for the disk in a thread."""
     return write_lines(mount, partition, begun, flags=os.O_SYNC, pause_seconds=0.2)
 
 
 def write_from_a_shell(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Append with `echo n >> log`, which opens and closes the file; the shell prints the number of its last line."""
+    """Append with `echo n >> log`, which opens and closes the file; the shell prints its last line's number."""
     script = (
         'n=0; while echo $n >> "$0"; do n=$((n + 1)); [ -e "$1" ] || : > "$1"; done 2> /dev/null; echo $n'
     )
@@ -106,7 +106,7 @@ def write_from_a_shell(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Open, read and close records and ranges by offset, missing names, and the status page."""
+    """Open, read and close records and ranges by offset, names that do not exist, and the status page."""
     chance, opened = random.Random(partition), 0
     directory = mount / partition
     try:
@@ -129,7 +129,7 @@ def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def newest(directory: Path) -> int:
-    """Return the number of the last line, after waiting for the first."""
+    """Return the number of the last line, after waiting for a first line."""
 
     def has_lines() -> bool:
         (directory / "status").read_bytes()  # Fails if the mount has ended.
@@ -168,7 +168,7 @@ def read_streams(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def follow_lines(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Follow a busy partition: after the first line no line may be missing."""
+    """Follow a busy partition; after the first line that is read, no line may be missing."""
     path, expected, followed = mount / partition / "follow", None, 0
     try:
         with path.open("rb", buffering=0) as follow:
@@ -189,7 +189,7 @@ def follow_lines(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Wait for `follow` with poll(2), and read the announced lines without blocking."""
+    """Wait with poll(2) for data in `follow`, and read the announced lines without blocking."""
     polled = 0
     try:
         descriptor = os.open(mount / partition / "follow", os.O_RDONLY | os.O_NONBLOCK)
@@ -206,7 +206,7 @@ def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Let a hundred threads wait in reads of `follow`; each new line wakes them all."""
+    """Let a hundred threads wait in reads of `follow`, all of which each new line wakes."""
     woken, errors, lock = [0], [], threading.Lock()
 
     def wait() -> None:
@@ -240,7 +240,7 @@ def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def signal_readers(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Interrupt readers that wait in vain, and measure how long the slowest one takes to end."""
+    """Interrupt readers that wait for nothing, and measure how long the slowest reader takes to end."""
     chance, ended, slowest_seconds = random.Random(partition), 0, 0.0
     while wants_going_on(mount):
         words = chance.choice((["cat", "follow"], ["head", "-n", "1", "follow"], ["grep", "x", "follow"]))
@@ -279,7 +279,7 @@ def list_directories(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def probe(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Measure how long a read of `@status` takes during the other loads."""
+    """Measure how long a read of `@status` takes while the other loads run."""
     del partition
     slowest_seconds = 0.0
     took: list[float] = []
@@ -298,7 +298,7 @@ def probe(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def check_gone(error: OSError) -> None:
-    """Raise `error` unless the mount's end explains it."""
+    """Raise `error` unless the end of the mount explains it."""
     if error.errno not in GONE:
         raise error
 
@@ -322,6 +322,6 @@ LOADS: dict[str, Callable[[Path, str, Begun], Seen]] = {
 
 if __name__ == "__main__":
     name, where, which, sign = sys.argv[1:]
-    # A shell starts background processes with SIGINT ignored, and readers would not end by it.
+    # A shell starts background processes with SIGINT ignored, so SIGINT would not end readers.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout.write(json.dumps(LOADS[name](Path(where), which, Begun(Path(sign)))) + "\n")

@@ -1,10 +1,10 @@
 """`python -m tests.soak mirror [--kills N] [--seed N] [--brokers 3]`: a mirror is killed repeatedly, and continues.
 
-Its source is busy: records are written to a plain, a transactional, a compacted and a quickly expiring topic; a
-transaction stays open for long, records are deleted, a topic gets partitions, and one is deleted and created again.
-With three brokers two of them are stopped and killed in turn, so that leaders change. A last run then copies the
-rest: the copy has every batch of the source at its offset, byte for byte, files that both have are equal, and
-`topicfs check` finds nothing.
+Its source is busy. Records are written to a plain, a transactional, a compacted and a quickly expiring topic; a
+transaction stays open for long, records are deleted, a topic gets partitions, and another topic is deleted and
+created again. With three brokers, two of them are stopped or killed in turn, so that leaders change. A last run then
+copies what is missing: the copy has every batch of the source at its offset, byte for byte, files that exist in both
+are equal, and `topicfs check` finds nothing.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ TOPICS = {
 USUAL = frozenset({"plain", "transaction", "keyed"})
 """Steps that even the shortest run must take."""
 REPLICAS = ((2, 3, 1), (3, 1, 2))
-"""Replicas of topics in turn, with three brokers; the controller leads none, since it has to stay alive."""
+"""Replicas of topics in turn, with three brokers. The controller leads no partition, because it must stay alive."""
 
 
 class Load(threading.Thread):
-    """Writes to the brokers until `stop` is set; `join_or_raise` raises its error."""
+    """Writes to the brokers until `stop` is set; `join_or_raise` raises the error of the thread."""
 
     def __init__(self, client: Client, chance: random.Random, brokers: Sequence[Broker]) -> None:
-        """`brokers` are the brokers that may stop, if any."""
+        """`brokers` are the brokers that the load may stop."""
         super().__init__(daemon=True)
         self.stop = threading.Event()
         self.done: Counter[str] = Counter()
@@ -86,7 +86,7 @@ class Load(threading.Thread):
             self._error = error
 
     def wait_for(self, steps: frozenset[str]) -> None:
-        """Wait until all of these steps were done, or the thread failed."""
+        """Wait until all steps in `steps` were done or the thread has failed."""
         done = f"{', '.join(steps)} were done"
         wait_until(
             lambda: steps <= self.done.keys() or not self.is_alive(),
@@ -131,7 +131,7 @@ class Load(threading.Thread):
             raise
 
     def _hold(self) -> None:
-        """End the open transaction, or begin one, which leaves all later records undecided."""
+        """End the open transaction, or begin a transaction, which leaves all later records undecided."""
         self._held = not self._held
         try:
             if self._held:
@@ -147,11 +147,11 @@ class Load(threading.Thread):
             raise
 
     def _let_go(self) -> None:
-        """End the open transaction, unless the coordinator has already done so after its timeout."""
+        """End the open transaction, unless its coordinator has ended it after its timeout."""
         try:
             self._holding.abort_transaction(30)
         except KafkaException:
-            self._made("holding")  # Aborts an open transaction with that id.
+            self._made("holding")  # A new producer with the id aborts an open transaction of that id.
 
     def _keyed(self) -> None:
         records = [one if self._chance.random() < 0.8 else Outgoing(None, one.key) for one in self._some()]
@@ -183,7 +183,7 @@ class Load(threading.Thread):
         self._client.produce("plain", self._some(), partition=count - 1)
 
     def _move(self) -> None:
-        """Stop or kill a broker for a moment."""
+        """Stop or kill a broker for a short time."""
         broker = self._chance.choice(self._brokers)
         (broker.stop if self._chance.random() < 0.5 else broker.kill)()
         try:
@@ -194,7 +194,7 @@ class Load(threading.Thread):
 
 
 def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int) -> Counter[str]:
-    """Mirror the brokers into `home`, and kill each mirror but the last; return what was done meanwhile."""
+    """Mirror the brokers into `home`, killing each mirror but the last; return what was done meanwhile."""
     client, chance, copy = Client(brokers[0].bootstrap_server), random.Random(seed), home / "copy"
     several = len(brokers) > 1
     for (name, settings), replicas in zip(TOPICS.items(), cycle(REPLICAS), strict=False):
@@ -213,7 +213,7 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
         load.wait_for(USUAL)
     finally:
         load.join_or_raise()
-    for broker in brokers[1:]:  # Brokers that were started by the load's thread end with it.
+    for broker in brokers[1:]:  # A broker that the load's thread started ends with that thread.
         broker.kill()
         broker.start()
     led = "brokers that were away lead their partitions again"
@@ -225,7 +225,7 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
 
 
 def _leaders_by_broker(brokers: Sequence[Broker]) -> dict[int, dict[str, list[int]]]:
-    """Return the leaders of each topic's partitions according to each broker; -1 means none."""
+    """Return the leader of each topic's partitions according to each broker; -1 means no leader."""
     found = {}
     for broker in brokers:
         told = Client(broker.bootstrap_server).admin.list_topics(timeout=30).topics
@@ -241,7 +241,7 @@ def _all_are_led(client: Client) -> bool:
 
 
 def compare(client: Client, brokers: Sequence[Broker], copy: Path) -> None:
-    """Compare the copy with its source."""
+    """Compare the mirror's copy with its source."""
     findings = list(DirectoryCheck(copy, NativeFileSystem(read_only=True)).findings())
     assert [] == findings, findings
     topics = client.admin.list_topics().topics
@@ -267,7 +267,7 @@ def compare(client: Client, brokers: Sequence[Broker], copy: Path) -> None:
 
 
 def _batches(directory: Path, start: int) -> dict[int, bytes]:
-    """Return a log's batches from an offset on, by their base offsets."""
+    """Return a log's batches from offset `start` on by base offset."""
     found: dict[int, bytes] = {}
     for path in sorted(directory.glob("*.log")):
         data = path.read_bytes()
@@ -283,10 +283,10 @@ def _newest(records: list[Record]) -> dict[bytes | None, Record]:
 
 
 def _compare_files(theirs: Path, ours: Path) -> int:
-    """Compare the files that both have, and return their number.
+    """Compare the files that exist in both directories, and return their number.
 
-    It may be 0: after all its records are deleted, a broker continues in a new file that begins at its log start,
-    while the copy keeps the file in which this start lies.
+    The number may be 0. After all records are deleted, a broker continues in a new file that begins at its log start,
+    while the copy keeps the file that contains this log start.
     """
     names = {path.name for path in ours.glob("*.log")} & {path.name for path in theirs.glob("*.log")}
     for name in names:

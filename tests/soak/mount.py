@@ -1,6 +1,6 @@
-"""`python -m tests.soak mount [--seconds N] [--cycle N]`: run cycles of loads and print a line for each.
+"""`python -m tests.soak mount [--seconds N] [--cycle N]`: run cycles of loads and print a line for each cycle.
 
-With `--full-disk tmpfs|ext4` it keeps a mount over a disk of 64 MB full instead (needs root).
+With `--full-disk tmpfs|ext4` the run keeps a mount over a disk of 64 MB full instead (needs root).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.soak.cycle import run_cycle
 from tests.soak.full_disk import keep_full
 
 TIMEOUT_SECONDS = 300
-"""Timeout for operations that usually take a second: a shared machine is sometimes slow for minutes."""
+"""Timeout for operations that usually take a second, because a shared machine is sometimes slow for minutes."""
 
 
 def main() -> None:
-    """Run cycles until the time is over; a failed cycle's files stay at the printed path."""
+    """Run cycles until the time is over; the files of a failed cycle stay at the printed path."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak mount", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600, help="how long in all")
     parser.add_argument("--cycle", type=float, default=60, help="how long each mount lives")

@@ -1,8 +1,8 @@
 """`python -m tests.soak power [--losses N] [--seed N]`: a machine with replicas loses power repeatedly, at any change.
 
 An engine over two or three simulated disks appends, flushes, rolls, elects and moves replicas, while single disks
-fail, fill up and recover. The power fails before a random change of any disk, also while the engine is opened after
-the previous failure. Each disk keeps what was flushed and a random share of the rest. Then every flushed line is
+fail, fill up and recover. The power fails before a random change of any disk, even while the engine is opened after
+the previous failure. Each disk keeps what was flushed and a random part of what was not. Then every flushed line is
 there, every line is there at most once and in order, no lost line comes back, and once all replicas are in sync their
 files are equal.
 """
@@ -30,7 +30,7 @@ LIFE_STEPS = 400
 OPENING_STEPS = 150
 """Maximum number of changes before a power failure while the engine is opened."""
 LIVES = 8
-"""Number of power failures before the run continues with new disks."""
+"""Number of power failures before the run continues with empty disks."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Losses:
     working: int = 0
     """Number of power failures while the engine worked."""
     opening: int = 0
-    """Number of power failures while it was opened."""
+    """Number of power failures while the engine was being opened."""
     answered: int = 0
     """Number of lines whose append returned."""
     flushed: int = 0
@@ -58,16 +58,16 @@ class Expectation:
     lines: list[str] = field(default_factory=list)
     """All lines in order."""
     flushed: int = 0
-    """How many of `lines` are on disk."""
+    """Number of `lines` that are on disk."""
     open: set[str] = field(default_factory=set)
-    """Lines that may be missing: their append raised, or they were not flushed before the power failed."""
+    """Lines that may be missing, because their append raised or they were not flushed before the power failed."""
 
     def lose_power(self) -> None:
         self.open |= set(self.lines[self.flushed :])
         self.lines = self.lines[: self.flushed]
 
     def meet(self, found: list[str]) -> None:
-        """Compare with the lines `found`, which must be there from now on. AssertionError."""
+        """Compare with the lines `found`, which must be there from now on. Raises AssertionError."""
         assert len(found) == len(set(found)), f"twice: {found}"
         certain = [line for line in found if line not in self.open]
         assert self.lines == certain, f"{self.lines} and not {certain}, of {found}"
@@ -87,7 +87,7 @@ class Machine:
         )
         overrides = {"min.insync.replicas": str(self.chance.randint(1, 2))}
         self.keyed = self.chance.random() < 0.3
-        """True for a topic that may be compacted later: a gap in its offsets is not yet a loss."""
+        """True if the topic may be compacted later, so that a gap in its offsets does not mean a loss."""
         if self.keyed:
             overrides |= {"cleanup.policy": "compact", "min.compaction.lag.ms": str(10**12)}
         self.all.engine.create_topic("orders", overrides=overrides)
@@ -107,7 +107,7 @@ class Machine:
         self._lose_power()
 
     def open(self) -> int:
-        """Open the engine, sometimes after further power failures; return their number."""
+        """Open the engine, sometimes after more power failures; return the number of these failures."""
         losses = 0
         while self.chance.random() < 0.4:
             self.all.supply.steps_left = self.chance.randrange(OPENING_STEPS)
@@ -129,7 +129,7 @@ class Machine:
         self.expected.lose_power()
 
     def look(self) -> None:
-        """Compare all lines, and once the replicas are in sync all their files."""
+        """Compare all lines and, once the replicas are in sync, all files of the replicas."""
         self._meet()
         for number in range(1, len(self.all.roots) + 1):
             self.all.disk(number).heal()
@@ -142,7 +142,7 @@ class Machine:
         assert state.moving is None
         assert dict.fromkeys(sorted(state.assigned), "live") == self.all.names()
         self._meet()
-        self.all.engine.close()  # Cuts off unused slots of indexes.
+        self.all.engine.close()  # A close cuts off the indexes' unused slots.
         first, *others = [self.all.files(number) for number in state.assigned]
         for other in others:
             differ = sorted(name for name in first | other if first.get(name) != other.get(name))
@@ -173,7 +173,7 @@ class Machine:
     def _append(self) -> None:
         lines = [f"line {self.number + n}" for n in range(self.chance.randint(1, 3))]
         self.number += len(lines)
-        # Whatever happens to the call, these lines may be appended.
+        # These lines may be appended whatever happens to the call.
         self.expected.open |= set(lines)
         try:
             if self.keyed:
@@ -234,14 +234,17 @@ class Machine:
             self.all.disk(number).heal()
 
     def _restart(self) -> None:
-        # A failed flush leaves pages that the cache believes written; only this engine knows to write them
-        # again.
+        # After a failed flush the cache takes its pages for written; only this engine knows that it must
+        # write them again.
         if not self.failed:
             self.all.reopen()
 
 
 def run_losses(count: int, seed: int) -> Losses:
-    """Cause `count` power failures on one machine after another (blocking). AssertionError names the machine's seed."""
+    """Cause `count` power failures on one machine after another (blocking).
+
+    The message of an AssertionError has the machine's seed.
+    """
     losses = Losses()
     while losses.total < count:
         machine = Machine(seed)

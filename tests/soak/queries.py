@@ -1,9 +1,10 @@
 """`python -m tests.soak queries --kills 20 --seed 1`: kill a streaming query's driver, and a daemon, repeatedly.
 
-It runs twice: the writer owns the data directory during each commit; and a mount's daemon owns it, through which a
-user appends at the same time. It kills (SIGKILL) the driver with its JVM or, if mounted, the daemon: at random times,
-and while a write is staged, requested or being appended. Some drivers have tasks that fail after writing. After every
-kill no row is there twice and no committed row is missing; in the end each input is there once.
+The test runs twice. In the first run the writer owns the data directory during each commit. In the second run a
+mount's daemon owns it, through which a user appends at the same time. The test kills (SIGKILL) the driver with its
+JVM or, if mounted, the daemon: at random times, and while a write is staged, requested or being appended. Some
+drivers have tasks that fail after writing. After every kill no row is there twice and no committed row is missing; in
+the end each input is there once.
 
 `--form copies`: queries from topic to topic whose Python processes are killed, too, during compactions, retention,
 slow owners and resets of checkpoints (`copies`).
@@ -28,7 +29,7 @@ from tests.pipeline.crashes import LINES, Moment, Scene
 from tests.soak import copies, recreated_topics
 
 LONGEST_START_SECONDS = 15.0
-"""Longest random time before a kill, which may come before the driver's first commit."""
+"""Longest random time in seconds before a kill, which may therefore come before the driver's first commit."""
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Summary:
     form: str
     victims: Counter[str] = field(default_factory=Counter)
     caught: Counter[str] = field(default_factory=Counter)
-    """States of writes found right after a kill."""
+    """States of writes that were found right after kills."""
     flaky_drivers: int = 0
     micro_batches: int = 0
     records: int = 0
@@ -57,7 +58,10 @@ class Summary:
 
 
 def soak(scene: Scene, *, kills: int, chance: random.Random, form: str) -> Summary:
-    """Kill `kills` times and run to the end; raises AssertionError if rows are doubled or lost, or files are left."""
+    """Kill `kills` times and run to the end.
+
+    Raises AssertionError if rows are duplicated or lost, or if files are left over.
+    """
     summary, begun = Summary(form), time.monotonic()
     witness = scene.folder / "failed"
     for _ in range(kills):
@@ -93,7 +97,7 @@ def _kill_once(scene: Scene, chance: random.Random, summary: Summary, witness: P
         scene.kill_daemon()
         summary.victims["daemon"] += 1
         _note(scene, summary)
-        # For a while the driver is alone, and finishes writes that were begun.
+        # For a while the driver runs undisturbed, and finishes writes that killed drivers began.
         scene.until_moment(Moment.ANY, chance)
         scene.remount()
     else:

@@ -1,8 +1,8 @@
 """A stream from topic to topic, compared with a model, while both topics are recreated and its checkpoint is reset.
 
-According to the model, with failOnDataLoss a run over a recreated source fails and changes nothing; without it, the
-new topic is read from its beginning. Each record of the current source is copied to the current target once. A reset
-checkpoint copies nothing twice, and skips nothing without an error.
+According to the model, with failOnDataLoss a run over a recreated source fails and changes nothing. Without
+failOnDataLoss the new topic is read from its beginning. Each record of the current source is copied to the current
+target once. A reset checkpoint copies nothing twice, and skips nothing without an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_LINES = 40
 
 
 class Model:
-    """The lines that the target must have, and those that a run still has to copy."""
+    """The lines that the target must have, and the lines that a run must still copy."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -37,7 +37,7 @@ class Model:
         self.begun = False
         """True if the checkpoint has offsets of the source."""
         self.recreated = False
-        """True if the source was recreated since then."""
+        """True if the source was recreated after the checkpoint got offsets of it."""
 
     def recreate(self) -> None:
         """Note that the source was recreated."""
@@ -51,7 +51,7 @@ class Model:
 
 
 class Stream:
-    """The topics, the query, and the model."""
+    """The topics, the query, and the model that they are compared with."""
 
     def __init__(self, spark: SparkSession, folder: Path, chance: random.Random) -> None:
         self._spark = spark
@@ -69,7 +69,7 @@ class Stream:
         engine.close()
 
     def step(self) -> None:
-        """Do one random thing, and compare the topics with the model (AssertionError)."""
+        """Take one random step, and compare the topics with the model. Raises AssertionError."""
         action = self._chance.choices(
             [self._append, self._remake_source, self._remake_target, self._keep, self._put_back],
             [6, 2, 1, 2, 2],
@@ -116,9 +116,9 @@ class Stream:
             self._batches_since_backup = 0
 
     def _put_back(self) -> None:
-        """Run an older checkpoint that reads other rows than before, and then the newest one again.
+        """Run an older checkpoint that reads other rows than before, and then the newest checkpoint again.
 
-        A checkpoint one micro-batch older, with nothing new to read, would legitimately copy the same rows again.
+        A checkpoint that is one micro-batch older, with nothing new to read, would rightly copy the same rows again.
         """
         behind = 1 if self._model.pending else 2
         if (self._batches_since_backup or 0) < behind or self._model.recreated:
@@ -156,7 +156,7 @@ class Stream:
         self._model.ran()
 
     def _error(self, *, strict: bool) -> str:
-        """Run the query to its end; return its error."""
+        """Run the query to its end; return its error, or an empty string."""
         source = self._spark.readStream.format("topicfs").option("path", str(self._data))
         source = source.option("subscribe", "source").option("startingOffsets", "earliest")
         source = source.option("failOnDataLoss", str(strict).lower())
@@ -178,13 +178,13 @@ class Stream:
 
 
 def session() -> Any:
-    """A Spark session of this process, whose workers use this Python."""
+    """A Spark session of this process; its workers use the same Python."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return start_session("local[2]", {})
 
 
 def soak(*, seconds: float, seed: int) -> str:
-    """Take steps for `seconds`; return what was done (on AssertionError all files are kept)."""
+    """Take steps for `seconds`; return what was done. If an AssertionError is raised, all files are kept."""
     folder, begun, steps = Path(tempfile.mkdtemp(prefix="topicfs-recreated-")), time.monotonic(), 0
     spark = session()
     stream = Stream(spark, folder, random.Random(seed))

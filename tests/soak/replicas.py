@@ -1,10 +1,10 @@
 """`python -m tests.soak replicas [--kills N] [--seed N]`: a mount over replicas is killed repeatedly.
 
-Four shells append to a topic and two programs follow it. It has a replica in each of two or three directories, or in
-two of three, while the disk of one fills up or fails for a while, or a replica moves. The daemon is killed at a
-random moment, or just before its n-th rename, removal, truncation or opening of a file, which may be in a start, a
-roll, an election or a return. After each kill every line whose append returned is there once and in order; the lines
-that a follower got are there without a gap; and once the replicas are in sync their files are equal.
+Four shells append to a topic and two programs follow it. The topic has a replica in each of two or three directories,
+or in two of three, while the disk of one directory fills up or fails for a while, or a replica moves. The daemon is
+killed at a random moment, or just before its n-th rename, removal, truncation or opening of a file, which may be in a
+start, a roll, an election or a return. After each kill every line whose append returned is there once and in order;
+the lines that a follower got are there without a gap; and once the replicas are in sync their files are equal.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SHELLS, FOLLOWERS = 4, 2
 LIVES = 25
 """Number of kills before the run continues with empty directories, because each check reads all lines."""
 FARTHEST = {"rename": 200, "removal": 60, "truncation": 100, "opening": 1000}
-"""Maximum n for each operation: about as many as one daemon makes."""
+"""Maximum n for each operation: about as many operations as one daemon makes."""
 SHELL = 'n=0; while echo "$WHO $n" >> "$LOG"; do n=$((n + 1)); done 2> "$ERRORS"; echo $n'
 GONE = (
     "Transport endpoint is not connected",
     "Software caused connection abort",
     "No such file or directory",
 )
-"""Errors that a shell prints once the daemon is dead."""
+"""Errors that a shell prints after the daemon was killed."""
 TIMEOUT_SECONDS = 120
 
 
@@ -46,19 +46,19 @@ class Kills:
     """The results of all kills."""
 
     killed: Counter[str] = field(default_factory=Counter)
-    """Number of kills, by the operation they were aimed at."""
+    """Number of kills, by the operation at which the kill was to happen."""
     stage: Counter[str] = field(default_factory=Counter)
     """Number of kills while the daemon started and while it served."""
     disturbed: Counter[str] = field(default_factory=Counter)
-    """Number of lives in which a disk failed or a replica moved, by kind."""
+    """Number of daemon runs in which a disk failed or a replica moved, by kind."""
     answered: int = 0
     """Number of lines whose append returned."""
     followed: int = 0
-    """Number of lines that followers got."""
+    """Number of lines that followers read."""
 
 
 class KilledMount:
-    """A mount over replicated directories, and the lines that its topic must have."""
+    """A mount over replicated directories, and the lines that the mount's topic must have."""
 
     def __init__(self, base: Path, directories: int, replicas: int, chance: random.Random) -> None:
         base.mkdir()
@@ -72,20 +72,23 @@ class KilledMount:
         )
         self._replicas = replicas
         self.lines: list[str] = []
-        """All lines in the order in which they were last found."""
+        """All lines, in the order in which they were found last."""
         self._life = 0
 
     def live(self, kills: Kills) -> None:
-        """Start, compare with the expected lines, append and follow until the daemon is killed. AssertionError."""
+        """Start, compare with the expected lines, append and follow until the daemon is killed.
+
+        Raises AssertionError.
+        """
         aim = self._chance.choice(["moment", "moment", *AIMS])
         if not self._start(aim):
             kills.killed[aim] += 1
             kills.stage["starting"] += 1
             return
-        with suppress(OSError):  # The daemon may be dead already.
+        with suppress(OSError):  # The daemon may have been killed already.
             (self.mount.path / "orders").mkdir(exist_ok=True)
         with self._follow() as followers, self._append() as shells:
-            with suppress(OSError):  # The daemon may be dead already.
+            with suppress(OSError):  # The daemon may have been killed already.
                 self._wait_until_in_sync()
             kills.disturbed[self._disturb()] += 1
             with suppress(OSError):
@@ -109,7 +112,7 @@ class KilledMount:
         self.mount.clean_up()
 
     def close_in_order(self) -> None:
-        """Start and end cleanly; the expected lines must be there."""
+        """Start the daemon and unmount cleanly; the expected lines must be there."""
         self.mount.start()
         self._wait_until_in_sync()
         assert self.lines == self._read()
@@ -117,7 +120,7 @@ class KilledMount:
         self.mount.clean_up()
 
     def _stop(self) -> None:
-        """Unmount, which cuts off unused index slots; the replicas are then equal byte for byte."""
+        """Unmount, which cuts off the indexes' unused slots, so that the replicas are equal byte for byte."""
         assert 0 == self.mount.stop()
         if self.lines:
             self._check_equal()
@@ -177,7 +180,7 @@ class KilledMount:
             yield followers
 
     def _disturb(self) -> str:
-        """In half of the lives, let the disk of one directory fail or fill up."""
+        """In half of the daemon's runs, let the disk of one directory fail or fill up."""
         kind = self._chance.choice(("nothing", "nothing", "EIO", "ENOSPC"))
         if kind != "nothing":
             place = self._chance.choice(self.directories)
@@ -185,7 +188,7 @@ class KilledMount:
         return kind
 
     def _move(self) -> bool:
-        """In most lives, if a directory has no replica, move one there; return whether a move began."""
+        """In most of the daemon's runs, move a replica to a directory without one; return whether a move began."""
         path = self.mount.path / "orders" / "replicas"
         places = [line.split()[3] for line in path.read_text().splitlines() if "arriving" not in line]
         others = [one for one in map(str, self.directories) if one not in places]
@@ -195,7 +198,7 @@ class KilledMount:
         return True
 
     def _kill(self, aim: str, shells: Sequence[subprocess.Popen[str]]) -> None:
-        """Kill the daemon after a while, unless it dies at its aimed operation. The shells run until then."""
+        """Kill the daemon after a while if no chosen operation has killed it before; the shells run until then."""
         daemon = self.mount.daemon
         assert daemon is not None
         lives_seconds = 0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5
@@ -219,7 +222,7 @@ class KilledMount:
             assert any(words in text for words in GONE), text
 
     def _check(self, counts: list[int], seen: list[str]) -> None:
-        """Check that earlier lines and this life's acknowledged lines are there, and all lines that followers got."""
+        """Check that earlier lines, this run's acknowledged lines and all lines that followers got are there."""
         self._wait_until_in_sync()
         found = self._read()
         before, new = found[: len(self.lines)], found[len(self.lines) :]
@@ -228,7 +231,7 @@ class KilledMount:
             who = f"{self._life}.{number}"
             mine = [line for line in new if line.startswith(f"{who} ")]
             expected = [f"{who} {n}" for n in range(answered)]
-            # The line whose append was in progress may be there, too.
+            # A line whose append was in progress may be there, too.
             assert mine in (expected, [*expected, f"{who} {answered}"]), (
                 f"{who}: {answered} answered, {len(mine)} there"
             )
@@ -278,7 +281,7 @@ def _files(partition: Path) -> dict[str, bytes]:
 
 @contextmanager
 def _ended(processes: Iterator[subprocess.Popen[str]]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Kill the processes that remain at the end."""
+    """Kill the processes that still run after the block."""
     started = list(processes)
     try:
         yield started
@@ -289,9 +292,9 @@ def _ended(processes: Iterator[subprocess.Popen[str]]) -> Iterator[list[subproce
 
 
 def run_kills(base: Path, count: int, seed: int) -> Kills:
-    """Kill `count` daemons over two and three directories in turn (blocking). AssertionError.
+    """Kill `count` daemons, alternately over two and three directories (blocking).
 
-    Continues until a line was acknowledged and followed.
+    Continues until a line was acknowledged and followed. Raises AssertionError.
     """
     chance, kills, place = random.Random(seed), Kills(), 0
     while kills.killed.total() < count or not (kills.answered and kills.followed):

@@ -1,7 +1,6 @@
-"""`python -m tests.soak scrub`: flip random bits in one replica; readers notice nothing, and a scrub heals everything.
+"""`python -m tests.soak scrub`: flip random bits in one replica; reads stay right, and a scrub heals all damage.
 
-The short form is in `tests/soak/test_scrub.py`, and a real broker reads the files in
-`tests/interop/test_scrubbed_files.py`.
+`tests/soak/test_scrub.py` is the short form. In `tests/interop/test_scrubbed_files.py` a real broker reads the files.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ HEADER_BITS = 61 * 8
 
 
 class Sizes(NamedTuple):
-    """How much is written and damaged."""
+    """How much the test writes and damages."""
 
     log_bytes: int
     segment_bytes: int
     flips: int
-    """Flipped bits in each segment's log; each index of a segment gets one."""
+    """Bits flipped in each segment's log; each index of the segment gets one flipped bit."""
 
 
 class Done(NamedTuple):
@@ -47,16 +46,16 @@ class Done(NamedTuple):
     records: int
     flipped: int
     read_right: int
-    """Number of records read while the files were damaged, each equal to what was written."""
+    """Number of records that were read while files were damaged, each equal to the written record."""
     counts: ScrubCounts
     left: list[str]
-    """Findings of the scrub or a later check that were not healed."""
+    """Findings of the scrub or of a later check that were not healed."""
     unequal: list[str]
-    """Files that differ from the other replica's."""
+    """Files that differ between the two replicas."""
 
 
 def open_both(directory: Path, sizes: Sizes) -> ReplicatedEngine:
-    """Open two replicated data directories, whose readers heal what they read."""
+    """Open two replicated data directories; readers heal the damage that they meet."""
     config = EngineConfig(
         replication_factor=2, topic_defaults=TopicConfig(internal_segment_bytes=sizes.segment_bytes)
     )
@@ -64,7 +63,7 @@ def open_both(directory: Path, sizes: Sizes) -> ReplicatedEngine:
 
 
 def write(engine: ReplicatedEngine, sizes: Sizes) -> int:
-    """Fill the topic; return its number of records."""
+    """Fill the topic; return the number of records."""
     engine.create_topic("orders")
     partition, number = engine.replicated(ORDERS), 0
     while partition.status().log_bytes < sizes.log_bytes:
@@ -78,14 +77,14 @@ def write(engine: ReplicatedEngine, sizes: Sizes) -> int:
 
 
 def flip(engine: ReplicatedEngine, replica: int, sizes: Sizes, random: Random) -> int:
-    """Flip bits of one replica in batches, headers and used index slots; return their number."""
+    """Flip bits of a replica in batches, headers and used index slots; return the number of flipped bits."""
     log = engine.controller.logs(ORDERS)[replica]
     bits: set[tuple[Path, int]] = set()
     for segment in log.chain.segments:
         size = log.parts.state.end.bytes_of(segment)
         for number in range(sizes.flips if size else 0):
             bit = random.randrange(8 * size)
-            if number % 2:  # Random positions would almost never be in headers, which are small.
+            if number % 2:  # Random positions would hardly ever be in headers, which are small.
                 batch = segment.find_batch(random.randrange(segment.base_offset, log.log_end_offset), size)
                 bit = 8 * (batch.position if batch else 0) + random.randrange(HEADER_BITS)
             bits.add((segment.log.path, bit))
@@ -106,7 +105,10 @@ def _flip(path: Path, bit: int) -> None:
 
 
 def read_all(engine: ReplicatedEngine, records: int, random: Random) -> int:
-    """Read everything in order and from random offsets; return the number of records. AssertionError: a wrong one."""
+    """Read everything, in order and from random offsets; return the number of records.
+
+    Raises AssertionError if a record is wrong.
+    """
     found = _read_from(engine, 0, records, 1 << 20)
     assert records == found, f"{found} of {records} records"
     for _ in range(200):
@@ -128,7 +130,7 @@ def _read_from(engine: ReplicatedEngine, offset: int, end: int, max_bytes: int) 
 
 
 def scrubbed(engine: ReplicatedEngine) -> tuple[ScrubCounts, list[str]]:
-    """Scrub everything; return the counts and the unhealed findings."""
+    """Scrub everything; return the counts and the findings that were not healed."""
     left: list[str] = []
 
     def tell(found: ScrubFinding) -> None:
@@ -140,7 +142,7 @@ def scrubbed(engine: ReplicatedEngine) -> tuple[ScrubCounts, list[str]]:
 
 
 def checked(directory: Path) -> Iterator[str]:
-    """Yield the findings of a check of both directories."""
+    """Run `topicfs check` on both directories and yield its findings."""
     for name in ("a", "b"):
         for finding in DirectoryCheck(directory / name, NativeFileSystem(read_only=True)).findings():
             yield str(finding)
@@ -155,7 +157,7 @@ def unequal(directory: Path) -> list[str]:
 
 
 def run(directory: Path, sizes: Sizes, *, seed: int) -> Done:
-    """Write, flip, read, scrub, close, check and compare."""
+    """Write, flip bits, read, scrub, close, check and compare the replicas."""
     random = Random(seed)
     engine = open_both(directory, sizes)
     try:
@@ -170,14 +172,14 @@ def run(directory: Path, sizes: Sizes, *, seed: int) -> Done:
 
 
 def _read_by_brokers(directory: Path, records: int) -> Iterator[str]:
-    """Give each directory to its own broker; yield errors in what each reads."""
+    """Hand each directory to a broker of its own; yield errors in what the brokers read."""
     for name in ("a", "b"):
         found = read_by_broker(directory / name, directory / f"broker-{name}", find_java(), records)
         yield f"{found} records read right by a broker that took {name} over"
 
 
 def main() -> None:
-    """Run with the requested sizes."""
+    """Run with the sizes of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the log")
     parser.add_argument("--flips", type=int, default=1000, help="in each segment of 128 MiB")

@@ -1,4 +1,4 @@
-"""The short form of the soak test of appends in flight."""
+"""The short form of the soak test `appends`: leaders change during writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short form of the session with several Kafka releases: only with the tests' own release."""
+"""The short form of the session with several Kafka releases, which uses only the tests' own release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.soak.compatibility import visit
 @pytest.mark.java
 @pytest.mark.fuse
 def test_a_session_with_the_present_release(tmp_path: Path) -> None:
-    """The mount, the groups, the mirror and `topicfs top` show what a client of Kafka has in the broker."""
+    """The mount, the groups, the mirror and `topicfs top` show the same as a Kafka client of the broker."""
     try:
         done = visit(tmp_path, None, lines=500, seed=1)
     except UnavailableError as error:

@@ -64,7 +64,7 @@ def records(*pairs: tuple[bytes, bytes | None]) -> list[Record]:
     ],
 )
 def test_the_model_notices_what_is_wrong(shown: list[int], cause: str) -> None:
-    """The model reports a lost, doubled or invented record."""
+    """The model reports a lost, duplicate or invented record."""
     model = PartitionModel("a-0")
     model.place(Batch(records((b"k", b"1"), (b"k", b"2"), (b"l", b"3"))), None)
     every = records((b"k", b"1"), (b"k", b"2"), (b"l", b"3"), (b"m", b"4"))
@@ -73,7 +73,7 @@ def test_the_model_notices_what_is_wrong(shown: list[int], cause: str) -> None:
 
 
 def test_compaction_may_take_all_but_the_newest_of_a_key() -> None:
-    """Compaction may remove a record only if a newer one has its key, and a removed record does not come back."""
+    """Compaction may remove a record only if its key has a newer record, and a removed record does not come back."""
     model = PartitionModel("a-0")
     every = records((b"k", b"1"), (b"k", b"2"))
     model.place(Batch(every), None)
@@ -87,7 +87,7 @@ def test_compaction_may_take_all_but_the_newest_of_a_key() -> None:
 
 
 def test_a_process_dies_in_the_middle_of_a_write(tmp_path) -> None:
-    """A death within a write leaves a part of its bytes, and prevents all later changes."""
+    """A kill within a write leaves a part of the written bytes, and prevents all later changes."""
     disk = MortalDirectory(ManualClock(), Random(1))
     file = disk.open(tmp_path / "file", create=True)
     file.append(b"first")

@@ -1,4 +1,4 @@
-"""The short forms of repeatedly killing mounts over replicas, and of repeated power failures."""
+"""The short forms of the soak tests that kill mounts over replicas and cut the power."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.soak.replicas import run_kills
 @pytest.mark.fuse
 @pytest.mark.slow
 def test_mounts_over_replicas_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    """Every acknowledged line is there once, followers got only lines that are there, and replicas are equal."""
+    """Every acknowledged line is stored once, followers got only stored lines, and replicas are equal."""
     kills = run_kills(tmp_path, 6, seed=3)
     assert 6 <= kills.killed.total()
     assert kills.answered

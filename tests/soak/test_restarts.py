@@ -1,4 +1,4 @@
-"""The short form of restarting replicas without some of their directories."""
+"""The short form of the soak test that restarts replicas without some of their directories."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def quiet() -> Iterator[None]:
     ],
 )
 def test_lives_that_failed_once_lose_nothing(seed: int, lives: Sequence[int], segments: bool) -> None:
-    """Lives that once failed in a long run now lose nothing."""
+    """Sequences of starts and kills that failed in a long run once now lose no records."""
     failure = run_lives(seed, lives, segments=segments)
     assert failure is None, failure.report()
 
 
 @pytest.mark.slow
 def test_replicas_that_start_with_some_of_their_directories_lose_nothing() -> None:
-    """Each record is on a disk, saved, or given up by a command; each refusal names the command that resolves it."""
+    """Each record is on a disk, was saved, or was given up by a command; a refusal names the command that helps."""
     counts: Counter[str] = Counter()
     for seed in SEEDS:
         failure = run_lives(seed, range(LIVES), counts=counts, segments=False)

@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 60
 
 @pytest.mark.fuse
 def test_everything_at_once(tmp_path: Path):
-    """Under all loads nothing is lost, doubled, reordered or stuck, and the mount ends cleanly."""
+    """Under all loads no line is lost, duplicated, reordered or stuck, and the mount ends cleanly."""
     cycle = run_cycle(tmp_path / "soak", seconds=2)
 
     assert {
@@ -45,7 +45,7 @@ def test_followers_of_all_speeds(tmp_path: Path):
 @pytest.mark.fuse
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
 def test_a_disk_that_is_kept_full_gets_its_room_back_every_time(tmp_path: Path, kind: str) -> None:
-    """A full disk gets space again by retention, compaction, deletion or a raised start, and the mount ends cleanly."""
+    """A full disk gets space by retention, compaction, deletion and a raised start, and the mount ends cleanly."""
     seen = keep_full(tmp_path, seconds=4, kind=kind, size_mb=32)
     assert {"given back: delete", "given back: shorten", "given back: raise_start"} < set(seen)
 
@@ -53,7 +53,7 @@ def test_a_disk_that_is_kept_full_gets_its_room_back_every_time(tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [*([name] for name in RUNS), ["fuzz", "requests"]], ids=" ".join)
 def test_help_shows_the_options_and_runs_nothing(words: list[str], tmp_path: Path):
-    """`--help` of each long test shows its options and runs nothing."""
+    """`--help` of each long test prints the options and runs no test."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.soak", *words, "--help"],
         cwd=tmp_path,

@@ -1,8 +1,8 @@
 """`python -m tests.soak work [--records N] [--seconds N] [--workers N] [--jobs N] [--seed N]`: kill workers at random.
 
 `topicfs work` runs a command for each record of a queue through a mount. Each command takes longer than a lease that
-is not renewed. Workers are killed with kill -9 at random moments and replaced. In the end each record was done, by
-one command alone unless the worker of an earlier one was killed, and the queue is empty.
+is not renewed. Workers are killed with kill -9 at random moments and replaced. In the end the queue is empty, and
+each record was done by a single command, unless the worker of an earlier command was killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP, TOPIC = "jobs", "orders"
 
 
 class WorkedQueue:
-    """A queue of a mount, and its workers."""
+    """A queue of a mount, and the queue's workers."""
 
     def __init__(self, base: Path, *, records: int, seconds: float, jobs: int) -> None:
         self.log = base / "runs.log"
@@ -59,7 +59,7 @@ class WorkedQueue:
         self._workers.append(self._work(*self._options))
 
     def kill(self, chance: random.Random) -> None:
-        """Kill a worker with kill -9, and start another one. The command of the killed worker goes on."""
+        """Kill a worker with kill -9 and start another one; the killed worker's command continues."""
         worker = self._workers.pop(chance.randrange(len(self._workers)))
         worker.kill()
         worker.wait()
@@ -67,16 +67,18 @@ class WorkedQueue:
         self.begin()
 
     def is_done(self) -> bool:
-        """Return whether each record was done. AssertionError if a worker has ended."""
+        """Return whether each record was done; raises AssertionError if a worker has ended."""
         assert all(worker.poll() is None for worker in self._workers), "a worker ended"
         return len({offset for what, offset, _ in self._runs() if what == "end"}) == self._records
 
     def end(self) -> Counter[str]:
-        """End the workers, check the results, and return how often each thing happened (AssertionError)."""
+        """End the workers, check the results, and return how often each thing happened. Raises AssertionError."""
         for worker in self._workers:
             worker.send_signal(signal.SIGTERM)
         statuses = {worker.wait() for worker in self._workers}
-        assert statuses <= {0, -signal.SIGTERM}, statuses  # SIGTERM ends a worker that has only just started.
+        assert statuses <= {0, -signal.SIGTERM}, (
+            statuses
+        )  # SIGTERM kills a worker that has only just started.
         assert 0 == self._work(*self._options, "--drain").wait(), "the rest could not be done"
         began = [(offset, worker) for what, offset, worker in self._runs() if what == "begin"]
         living = Counter(offset for offset, worker in began if worker not in self.killed)
@@ -96,7 +98,7 @@ class WorkedQueue:
 def kill_workers(
     base: Path, *, records: int, seconds: float, workers: int, jobs: int, seed: int
 ) -> Counter[str]:
-    """Do all records while workers are killed, about one in the time of each command; return the counts."""
+    """Do all records while workers are killed, about one kill in the time of each command; return the counts."""
     chance = random.Random(seed)
     with WorkedQueue(base, records=records, seconds=seconds, jobs=jobs) as queue:
         for _ in range(workers):

@@ -29,7 +29,7 @@ KEYS = (b"a", b"b", b"c", b"", b"key of more bytes", None)
 
 
 def pick(crossing: Crossing, chance: Random) -> tuple[TopicModel, PartitionModel, Partition] | None:
-    """Return a random partition; None if there is none."""
+    """Return a random partition with its models, or None if there are no partitions."""
     found = crossing.partitions()
     return chance.choice(found) if found else None
 
@@ -41,7 +41,7 @@ def append_plain(crossing: Crossing, chance: Random) -> str:
 
 
 def append_of_producer(crossing: Crossing, chance: Random) -> str:
-    """Append a batch of an idempotent producer: the next one, a repeat, one after a gap, or one of an old epoch."""
+    """Append a batch of an idempotent producer: its next batch, a repeated one, one after a gap, or of an old epoch."""
     return _append_of(crossing, chance, chance.choice(IDEMPOTENT), transactional=False)
 
 
@@ -113,7 +113,7 @@ def append(
     batches: list[Batch],
     target: tuple[TopicModel, PartitionModel, Partition] | None = None,
 ) -> str:
-    """Append clients' batches, and compare the result with the allowed results (AssertionError)."""
+    """Append clients' batches, and compare the result with the allowed results; raises AssertionError."""
     target = target or pick(crossing, chance)
     if target is None:
         return "no partition"
@@ -148,7 +148,7 @@ def _append(
         must, may = must - {RecordTooLargeError}, may | {RecordTooLargeError}
     stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
     model.append_time = crossing.clock.now if stamps else None
-    # A repeat is not appended; after it only the next batch is new.
+    # A repeated batch is not appended; after it, only the producer's next batch is new.
     choices = [batches] if answers.taken else []
     choices += [batches[1:]] if answers.repeats else []
     model.in_flight = choices[0] if choices else []
@@ -182,7 +182,7 @@ def _append(
 def refusals(
     batches: list[Batch], parts: list[bytearray], config: TopicConfig, now: int
 ) -> tuple[set[type[StorageError]], set[type[StorageError]]]:
-    """Return the errors of which one must be raised for any producer, and the errors that may be raised."""
+    """Return two sets of errors: one of the first must be raised for any producer, any of the second may be raised."""
     must: set[type[StorageError]] = set()
     may: set[type[StorageError]] = set()
     converts = config.compression_type != "producer"
@@ -226,7 +226,7 @@ def encoded(batch: Batch, codec: Codec) -> bytearray:
 
 
 def draw_records(crossing: Crossing, chance: Random) -> list[Record]:
-    """Return one to five records with unordered times."""
+    """Return one to five records, whose times are in no order."""
     compacted = chance.random() < 0.9
     return [
         Record(

@@ -11,13 +11,13 @@ from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 
 def read_all(partition: Partition, start: int, isolation: Isolation) -> list[Record]:
-    """Return the records from the log start on, filtered like a consumer by the aborted transactions of the fetch."""
+    """Return the records from `start` on, leaving out the fetch's aborted transactions as a consumer does."""
     assert start == partition.log_start_offset
     return read_records(partition, isolation)
 
 
 def read_from(partition: Partition, start: int, isolation: Isolation, max_bytes: int) -> list[Record]:
-    """Return the records from `start` on in reads of about `max_bytes`, filtered by the codec."""
+    """Return the records from `start` on, with reads of about `max_bytes`; the codec leaves out aborted records."""
     offset = Offset(start)
     found: list[Record] = []
     while len((fetched := partition.read(offset, max_bytes=max_bytes, isolation=isolation)).data):
@@ -31,7 +31,7 @@ def read_from(partition: Partition, start: int, isolation: Isolation, max_bytes:
 def compare_times(
     partition: Partition, raw: list[Record], end: int, isolation: Isolation, chance: Random
 ) -> None:
-    """Compare lookups by time with a search through all records (AssertionError)."""
+    """Compare lookups by time with a search through all records; raises AssertionError."""
     times = sorted({record.timestamp for record in raw})
     asked = chance.sample(times, min(2, len(times)))
     for time in [*asked, *(one + 1 for one in asked if one < 2**63 - 1), 0]:

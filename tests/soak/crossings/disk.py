@@ -1,4 +1,4 @@
-"""A real directory whose process "dies" at a chosen change: before it, after it, or within a write."""
+"""A real directory on which a process is "killed" at a chosen change: before it, after it, or within a write."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from topicfs.storage.disk.native import DescriptorPool, NativeFile, NativeFileSy
 from topicfs.storage.model import Buffer, Position, Timestamp
 
 SPACE = DiskSpace(4096, 1 << 8, 1 << 20, 1 << 20, 1 << 20, 1 << 20)
-"""The reported disk: 1 MiB in all, so that an engine keeps 16 KiB in reserve."""
+"""The reported disk. It has 1 MiB in all, so that an engine keeps 16 KiB in reserve."""
 
 
 class MortalDirectory(NativeFileSystem):
-    """The real disk with a countdown: at the change number `steps_left` the process "dies" (raises Killed).
+    """The real disk with a countdown; at change number `steps_left` the process is "killed" (raises Killed).
 
-    From then on every change raises Killed, so that no handler of the dead process can clean up. Files get their
-    times from the engine's clock. Nothing is synced, because the machine and its page cache live on.
+    From then on every change raises Killed, so that no handler of the killed process can clean up. Files get their
+    times from the engine's clock. Nothing is synced, because the machine and its page cache keep running.
     """
 
     def __init__(self, clock: Clock, chance: Random) -> None:
@@ -31,7 +31,7 @@ class MortalDirectory(NativeFileSystem):
         self.last_change = ""
 
     def dies(self, operation: str, path: Path) -> bool:
-        """Count a change; return True if the process dies in it."""
+        """Count a change; return True if the process is killed at this change."""
         if self.dead:
             raise Killed(f"{operation} {path.name}: after the end")
         if self.steps_left is None:

@@ -25,7 +25,7 @@ from topicfs.storage.manager import Machine as EngineMachine
 from topicfs.storage.model import Isolation
 
 LATEST_TIME = 4 * 10**12
-"""The year 2096: file systems can store times at least until then."""
+"""A time in 2096, which every file system can store."""
 KEPT_FOREVER = {"retention.ms": "-1"}
 
 
@@ -45,14 +45,14 @@ class TopicModel:
 
 @dataclass
 class Interrupted:
-    """Changes of topics that a kill interrupted, and that may or may not have been made."""
+    """Changes of topics that a kill interrupted. Each change may or may not have been made."""
 
     created: TopicModel | None = None
     deleted: str | None = None
     extended: tuple[str, int] | None = None
-    """A topic, and its number of partitions after the change."""
+    """A topic, and the number of partitions that the change gives it."""
     altered: tuple[str, dict[str, str]] | None = None
-    """A topic, and its overrides after the change."""
+    """A topic, and the overrides that the change gives it."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Counts:
 
 
 class Crossing:
-    """A directory with its engine and its models."""
+    """A data directory with its engine and the models of its partitions."""
 
     engine: EmbeddedEngine
     disk: MortalDirectory
@@ -118,12 +118,12 @@ class Crossing:
         self.check_directory(self.data)
 
     def reopen(self) -> None:
-        """Reopen the directory after a clean close; nothing has changed."""
+        """Reopen the directory after a clean close, and check that nothing has changed."""
         self.open()
         self._reload(after_kill=False)
 
     def recover(self) -> None:
-        """Reopen the directory after a kill, perhaps after further kills."""
+        """Reopen the directory after a kill, possibly with more kills in between."""
         self.counts.count(self.counts.kills, self.disk.last_change.partition(" ")[0])
         self.leave()
         while True:
@@ -140,14 +140,17 @@ class Crossing:
         self._reload(after_kill=True)
 
     def leave(self) -> None:
-        """Drop a killed engine: release its lock, but keep the lock's file."""
+        """Drop a killed engine: release its lock, but keep the lock file."""
         for directory in self.engine._directories.all:
             directory.release()
         if self.data.exists():
             (self.data / ".lock").touch()
 
     def _reload(self, *, after_kill: bool) -> None:
-        """Compare the opened partitions with the models, after resolving what a kill interrupted (AssertionError)."""
+        """Compare the opened partitions with the models, once it is known what a kill interrupted.
+
+        Raises AssertionError.
+        """
         if after_kill:
             self._settle_topics()
         assert set(self.topics) == set(self.engine.topics()), (
@@ -186,7 +189,7 @@ class Crossing:
     # Queries.
 
     def partitions(self, engine: Engine | None = None) -> list[tuple[TopicModel, PartitionModel, Partition]]:
-        """Return each partition with its topic's and its own model."""
+        """Return each partition with the model of its topic and its own model."""
         found = engine or self.engine
         return [
             (topic, model, found.partition(topic.name, number))
@@ -201,12 +204,12 @@ class Crossing:
     # Checks.
 
     def compare(self, chance: Random) -> None:
-        """Compare everything with the models (AssertionError)."""
+        """Compare everything with the models; raises AssertionError."""
         self.compare_with(self.engine, chance, exact_start=True)
         assert not self.engine.warnings, f"{self.engine.warnings}"
 
     def compare_with(self, engine: Engine, chance: Random, *, exact_start: bool) -> None:
-        """Compare an engine with the models; `exact_start`: it owns the directory (AssertionError)."""
+        """Compare an engine with the models; raises AssertionError. `exact_start`: the engine owns the directory."""
         assert set(self.topics) == set(engine.topics()), f"{set(self.topics)} and {set(engine.topics())}"
         for topic in self.topics.values():
             found = engine.topic(topic.name)
@@ -223,12 +226,12 @@ class Crossing:
             self.counts.compacted += model.gone - before[1]
 
     def check_directory(self, directory: Path) -> None:
-        """Check a directory that is not open (AssertionError)."""
+        """Run `topicfs check` on a directory that is not open; raises AssertionError if it finds anything."""
         found = [str(one) for one in DirectoryCheck(directory, NativeFileSystem(read_only=True)).findings()]
         assert not found, f"check found {found}"
 
     def image(self) -> Path:
-        """Return a copy of the directory as a kill would leave it now."""
+        """Return a copy of the directory in the state that a kill would leave now."""
         copy = self.base / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         subprocess.run(["cp", "-a", "--sparse=always", self.data, copy], check=True)
@@ -236,7 +239,7 @@ class Crossing:
 
 
 def add_partitions(topic: TopicModel, total: int) -> None:
-    """Add empty partitions to a model."""
+    """Add empty partitions to a model until it has `total`."""
     for number in range(len(topic.partitions), total):
         topic.partitions.append(PartitionModel(f"{topic.name}-{number}"))
 
@@ -249,7 +252,7 @@ def log_bytes(partition: Partition) -> int:
 def compare_partition(
     model: PartitionModel, partition: Partition, chance: Random, *, exact_start: bool
 ) -> None:
-    """Compare bounds, records of both isolation levels and lookups by time (AssertionError)."""
+    """Compare bounds, records of both isolation levels and lookups by time. Raises AssertionError."""
     offsets = partition.offsets()
     start, end, stable = offsets.log_start_offset, offsets.log_end_offset, offsets.last_stable_offset
     assert model.end == end == offsets.high_watermark, f"{model.name}: ends at {model.end}, {offsets}"

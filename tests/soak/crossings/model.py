@@ -1,4 +1,4 @@
-"""A model of a partition: a list of records, and the rules by which records may be missing. It knows no files."""
+"""A model of a partition without files: a list of records, and the rules by which records may be missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Batch:
     """A batch as its producer sent it, and its base offset."""
 
     records: list[Record]
-    """Records with offsets from 0 on; a marker has one, which readers do not see."""
+    """Records with offsets from 0 on. A marker has one record, which readers do not see."""
     producer_id: int = -1
     epoch: int = -1
     sequence: int = -1
@@ -66,7 +66,7 @@ class PartitionModel:
     name: str
     start: int = 0
     durable_start: int = 0
-    """A log start that is on disk, so that no kill moves it back."""
+    """A log start that is on disk, so that a kill cannot lower it."""
     end: int = 0
     batches: list[Batch] = field(default_factory=list)
     """All batches ever written, including deleted ones."""
@@ -76,7 +76,7 @@ class PartitionModel:
     in_flight: list[Batch] = field(default_factory=list)
     """Batches of the append in progress, which a kill may interrupt."""
     append_time: int | None = None
-    """The time that the log gives to the records in progress; None if they keep their own."""
+    """The time that the log gives to the records in progress; None if the records keep their own times."""
     requested_start: int | None = None
     """Target of the DeleteRecords in progress, which a kill may interrupt."""
     retained: Retained | None = None
@@ -113,7 +113,7 @@ class PartitionModel:
                 batch.outcome = marker.commit
 
     def resolve_append(self, log_end: int) -> None:
-        """Append the first batches of an interrupted append, up to the log end that was found."""
+        """Append as many batches of an interrupted append as the log end `log_end` shows."""
         for batch in self.in_flight:
             if self.end < log_end:
                 self.place(batch, self.append_time)
@@ -125,8 +125,8 @@ class PartitionModel:
     def possible_stable_offsets(self, start: int, *, loaded: bool) -> set[int]:
         """Return the possible last stable offsets of a log that starts at `start`.
 
-        There are several only if the log may have forgotten a transaction because its first records were deleted;
-        `loaded`: an engine has loaded the log from there.
+        Several are possible only if the log may have forgotten a transaction because its first records were deleted.
+        `loaded`: an engine has loaded the log with this start.
         """
         options = []
         for since, certain in self.producers.open_since():
@@ -154,7 +154,7 @@ class PartitionModel:
     def compare(
         self, found: Iterable[Record], start: int, end: int, isolation: Isolation, *, active_base: int
     ) -> None:
-        """Compare a reader's records from [start, end) with those that may be there (AssertionError)."""
+        """Compare a reader's records in [start, end) with those that may be there. Raises AssertionError."""
         expected = dict(self.visible(start, end, isolation))
         last = -1
         for record in found:
@@ -210,7 +210,7 @@ class PartitionModel:
                     one.horizon = min(one.horizon, now + config.delete_retention_ms)
 
     def move_start(self, start: int, log_bytes: int) -> None:
-        """Accept a log start that retention or an interrupted change may have set (AssertionError)."""
+        """Accept a log start that retention or an interrupted change may have set. Raises AssertionError."""
         if self.requested_start is not None and start <= self.requested_start:
             self.start = max(start, self.start)
             return
@@ -225,13 +225,13 @@ class PartitionModel:
         self.start = max(start, self.start)
 
     def keep_start(self, durable: int) -> None:
-        """Note that the log start `durable` is on disk; records below it never come back."""
+        """Note that the log start `durable` is on disk, so that lower records never come back."""
         if durable > self.durable_start:
             self.durable_start = durable
             self.kept = {offset: one for offset, one in self.kept.items() if offset >= durable}
 
     def reload(self, start: int, now: int, expiration_ms: int) -> None:
-        """Note that the log was loaded again, and begins at `start`."""
+        """Note that the log was loaded again and begins at `start`."""
         assert self.durable_start <= start, (
             f"{self.name}: starts at {start}, {self.durable_start} was on disk"
         )
@@ -239,7 +239,10 @@ class PartitionModel:
         self.producers.reload(start, now, expiration_ms)
 
     def check_retention(self, segments: list[tuple[int, int]], config: TopicConfig, now: int) -> None:
-        """Check that retention left no old segment at the beginning; `segments` are [base, end) (AssertionError)."""
+        """Check that retention left no old segment at the beginning. Raises AssertionError.
+
+        `segments` are ranges [base, end).
+        """
         if not config.deletes or config.compacts or config.retention_ms < 0:
             return
         base, end = segments[0]
@@ -251,7 +254,7 @@ class PartitionModel:
 
 @dataclass(frozen=True)
 class Retained:
-    """The settings and the time by which a retention pass decides."""
+    """The settings and the time on which a retention pass bases its decisions."""
 
     config: TopicConfig
     now: int
@@ -263,7 +266,7 @@ class Retained:
         )
 
     def allows(self, record: Record, log_bytes: int, *, newest: Record) -> bool:
-        """Return whether a pass may delete records up to `newest`, including `record`, and leave `log_bytes`.
+        """Return whether a pass may delete records up to `newest`, including `record`, leaving `log_bytes`.
 
         Deletion by size comes first, then deletion by age.
         """
@@ -276,6 +279,6 @@ class Retained:
         return config.retention_bytes >= 0 and enough
 
     def _is_too_old(self, record: Record) -> bool:
-        # A segment without timestamps is deleted by its file's modification time.
+        # The age of a segment without timestamps is that of its file's modification time.
         age = self.now - record.timestamp
         return 0 <= self.config.retention_ms and (record.timestamp < 0 or age > self.config.retention_ms)

@@ -1,4 +1,4 @@
-"""A model of a partition's producers: which batches are repeats, refused, or appended."""
+"""A model of a partition's producers: which batches are repetitions, refused, or appended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ProducerModel:
     batches: list[Batch] = field(default_factory=list)
     """Newest data batches of the current epoch, oldest first."""
     earlier: list[Batch] = field(default_factory=list)
-    """All its data batches; one may be in the log twice if its producer was forgotten in between."""
+    """All data batches of the producer. A batch may be in the log twice if the producer was forgotten in between."""
     open_since: int | None = None
     last_timestamp: int = -1
     last_offset: int = -1
@@ -42,7 +42,7 @@ class ProducerModel:
     known: bool = True
     """False if the log may have forgotten the producer."""
     remembered: int = REMEMBERED
-    """Number of batches that the log certainly remembers since it was loaded."""
+    """Number of batches that the log certainly remembers after it was loaded."""
 
     @property
     def next_sequence(self) -> int:
@@ -65,7 +65,7 @@ class Producers:
                 yield one.open_since, one.known
 
     def answers_to(self, batch: Batch) -> Answers:
-        """Return the allowed results of appending a producer's data batch."""
+        """Return the allowed results of appending `batch`, a producer's data batch."""
         known = self.by_id.get(batch.producer_id)
         if known is None:
             return Answers(taken=True)
@@ -126,13 +126,13 @@ class Producers:
             one.open_since = batch.base_offset
 
     def expire(self, now: int, expiration_ms: int) -> None:
-        """Note that inactive producers may have expired."""
+        """Note that producers without recent batches may have expired."""
         for one in self.by_id.values():
             if one.open_since is None and now - one.last_timestamp >= expiration_ms:
                 one.known = False
 
     def reload(self, start: int, now: int, expiration_ms: int) -> None:
-        """Note that the log was loaded again: snapshots keep one batch of each producer, and no expired producers."""
+        """Note that the log was loaded again: a snapshot keeps one batch per producer, and no expired producers."""
         self.expire(now, expiration_ms)
         for one in self.by_id.values():
             one.remembered = min(one.remembered, 1)

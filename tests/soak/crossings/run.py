@@ -1,4 +1,4 @@
-"""Run the steps of a seed, report a failure, and find fewer steps that fail as well."""
+"""Run the steps of a seed, report a failure, and search for fewer steps that fail, too."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ ACTIONS: dict[Callable[[Crossing, Random], str], int] = {
     upkeep.reopen_partition: 1,
     upkeep.refuse: 1,
 }
-"""The steps with their relative frequencies."""
+"""The steps, with relative frequencies."""
 KILLED = 0.1
-"""Share of the steps in which the engine is killed, if they change the disk often enough."""
+"""Share of the steps in which the engine is killed if the step changes the disk often enough."""
 FARTHEST = 12.0
 """Mean number of changes of the disk before a kill."""
 
 
 @dataclass
 class Failure:
-    """A failure, and the steps that led to it."""
+    """A failure, and the steps that led to the failure."""
 
     seed: int
     steps: Sequence[int]
@@ -96,7 +96,7 @@ def run_seed(
     counts: Counts | None = None,
     log: list[str] | None = None,
 ) -> Failure | None:
-    """Run the steps of a seed in a new directory; return the failure that ends them (blocking).
+    """Run the steps of a seed in a new directory; return the failure that ends them, or None (blocking).
 
     `log` gets a line for each step.
     """
@@ -120,7 +120,7 @@ def run_seed(
 
 
 def take(crossing: Crossing, seed: int, step: int, log: list[str]) -> None:
-    """Do a step, all of whose choices follow from the seed and the number of the step."""
+    """Do one step, with all choices made from the seed and the number of the step."""
     chance = Random(f"{seed}/{step}")
     action = chance.choices([*ACTIONS], [*ACTIONS.values()])[0]
     crossing.chance = crossing.disk.chance = chance
@@ -139,7 +139,7 @@ def take(crossing: Crossing, seed: int, step: int, log: list[str]) -> None:
 
 
 def shrink(failure: Failure, *, switches: Switches = SWITCHES, seconds: float = 60) -> Failure:
-    """Return this failure or another one of the seed with fewer steps, found by leaving steps out (blocking)."""
+    """Return this failure, or another failure of the seed with fewer steps; tries to leave out steps (blocking)."""
     deadline = time.monotonic() + seconds
     size = len(failure.steps) // 2
     while size and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Extreme settings, and switches by which the machine avoids known defects."""
+"""Extreme settings, and switches with which the machine avoids known defects."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from topicfs.storage.errors import InvalidConfigError
 
 INT_MAX, LONG_MAX, LONG_MIN = 2**31 - 1, 2**63 - 1, -(2**63)
 PREALLOCATED_BYTES = 1 << 21
-"""Largest segment that is preallocated, because preallocation uses space of the real disk."""
+"""Largest segment that is preallocated, because preallocation uses real disk space."""
 
 
 @dataclass(frozen=True)
 class Switches:
-    """Switches of the machine; a switch is off to avoid a known defect that is not fixed yet."""
+    """Switches of the machine. A switch is off while the defect that it avoids is not fixed."""
 
     extreme_numbers: bool = True
     """Use timestamps and settings in milliseconds near the limits of 64 bits."""
     tiny_indexes: bool = True
-    """Use segment.index.bytes of 4 to 11, in which no whole entry of the time index fits."""
+    """Use segment.index.bytes of 4 to 11, which is too small for an entry of the time index."""
     deleted_files_after_clock_back: bool = True
     """Expect that `.deleted` files are removed even if the clock was set back after the deletion."""
     delete_records_of_aborted: bool = True
@@ -29,7 +29,7 @@ class Switches:
 
 
 SWITCHES = Switches()
-"""The switches in force: each is on once its defect is fixed."""
+"""The switches in use; a switch is on once its defect is fixed."""
 
 COMMON: dict[str, tuple[object, ...]] = {
     "internal.segment.bytes": (60, 300, 700, 2_000, 20_000, 1 << 20, INT_MAX),

@@ -32,7 +32,7 @@ DELETED = re.compile(r"(\.deleted|-delete)$")
 
 
 def create(crossing: machine.Crossing, chance: Random) -> str:
-    """Create a topic, whose name is one of a few."""
+    """Create a topic with one of a few names."""
     free = [name for name in NAMES if name not in crossing.topics]
     return _create(crossing, chance, chance.choice(free)) if free else "all names are taken"
 
@@ -49,7 +49,7 @@ def _create(crossing: machine.Crossing, chance: Random, name: str) -> str:
 
 
 def delete(crossing: machine.Crossing, chance: Random) -> str:
-    """Delete a topic; its open logs then refuse appends."""
+    """Delete a topic, and check that its open logs then refuse appends."""
     if not crossing.topics:
         return "no topic"
     name = chance.choice(sorted(crossing.topics))
@@ -67,7 +67,7 @@ def delete(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def recreate(crossing: machine.Crossing, chance: Random) -> str:
-    """Delete a topic and create it again under its name."""
+    """Delete a topic and create another topic with its name."""
     name = delete(crossing, chance)
     return _create(crossing, chance, name) if name in NAMES else name
 
@@ -101,7 +101,7 @@ def alter(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def delete_records(crossing: machine.Crossing, chance: Random) -> str:
-    """Call DeleteRecords with an offset within the log, sometimes outside of it."""
+    """Call DeleteRecords with an offset that is usually within the log."""
     target = pick(crossing, chance)
     if target is None:
         return "no partition"
@@ -133,7 +133,7 @@ def delete_records(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def maintain(crossing: machine.Crossing, chance: Random) -> str:
-    """Do all duties, or those that are due."""
+    """Do all duties, or only those that are due."""
     now = crossing.clock()
     _begin_pass(crossing)
     every = chance.random() < 0.7
@@ -143,7 +143,7 @@ def maintain(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def _begin_pass(crossing: machine.Crossing) -> None:
-    """Tell the models which records a pass of all duties may remove."""
+    """Note in the models which records a pass of all duties may remove."""
     now = crossing.clock()
     for topic, model, partition in crossing.partitions():
         config = topic.config()
@@ -153,7 +153,7 @@ def _begin_pass(crossing: machine.Crossing) -> None:
 
 
 def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
-    """Compare the log starts after a pass with the settings (AssertionError)."""
+    """Compare the log starts after a pass with the settings. Raises AssertionError."""
     if crossing.disk.dead:  # The engine treats any error while it replaces segments as a disk error.
         raise Killed(crossing.disk.last_change)
     for topic, model, partition in crossing.partitions():
@@ -166,13 +166,13 @@ def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
             ranges = [(segment.base_offset, segment.end_offset) for segment in segments]
             model.check_retention(ranges, topic.config(), crossing.clock.now)
             _check_compaction(model, partition)
-            # A compacted log's start may have moved after the checkpoints were written.
+            # Compaction may have moved the log start after the checkpoints were written.
             if not topic.config().compacts:
                 model.keep_start(model.start)
 
 
 def _check_compaction(model: PartitionModel, partition: Partition) -> None:
-    """Check that the compacted part of a log has at most one record for each key (AssertionError)."""
+    """Check that the compacted part of a log has at most one record per key. Raises AssertionError."""
     first_dirty = partition.status().first_dirty_offset
     if first_dirty is None:
         return
@@ -213,7 +213,7 @@ def flush(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def tick(crossing: machine.Crossing, chance: Random) -> str:
-    """Advance the clock by a moment."""
+    """Advance the clock a little."""
     crossing.set_clock(crossing.clock.now + chance.choice((0, 1, 10, 999, 60_000)))
     return f"{crossing.clock.now}"
 
@@ -225,7 +225,7 @@ def jump(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def wait_for_removals(crossing: machine.Crossing, chance: Random) -> str:
-    """Advance the clock by the delay of deleted files; all that existed before must be gone."""
+    """Advance the clock by the delay of deleted files; check that all files deleted before are gone."""
     maintain_everything(crossing)
     delay = max([crossing.delay_of_deleted, *[topic.largest_delay for topic in crossing.topics.values()]])
     before = deleted_files(crossing.data)
@@ -269,7 +269,7 @@ def restart(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def kill(crossing: machine.Crossing, chance: Random) -> str:
-    """Kill the engine between two changes; a read-only engine then shows what recovery will."""
+    """Kill the engine between two changes; check that a read-only engine shows what recovery will show."""
     crossing.disk.kill()
     crossing.leave()
     if chance.random() < 0.5:
@@ -278,7 +278,7 @@ def kill(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def look_beside(crossing: machine.Crossing, chance: Random) -> str:
-    """Open the directory read-only next to its owner, which shows the same records and changes nothing."""
+    """While the owner serves, a read-only engine shows the same records and changes nothing."""
     before = listing(crossing.data)
     _look(crossing, crossing.data, chance)
     assert before == listing(crossing.data), "a read-only look changed something"
@@ -301,7 +301,7 @@ def _look(crossing: machine.Crossing, directory: Path, chance: Random) -> None:
 
 
 def open_image(crossing: machine.Crossing, chance: Random) -> str:
-    """Open a copy of the served directory, and check it after a close."""
+    """Open and close a copy of the served directory, then check the copy."""
     copy = crossing.image()
     engine = open_engine(
         copy,
@@ -315,13 +315,13 @@ def open_image(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def listing(directory: Path) -> list[tuple[str, int, int]]:
-    """Return names, sizes and times of all files below a directory."""
+    """Return name, size and time of each file below a directory."""
     paths = sorted(path for path in directory.rglob("*") if path.is_file())
     return [(str(path), status.st_size, status.st_mtime_ns) for path in paths for status in (path.stat(),)]
 
 
 def reopen_partition(crossing: machine.Crossing, chance: Random) -> str:
-    """Load an online partition again; it then behaves as after a restart."""
+    """Load an online partition again; the partition then behaves as after a restart."""
     target = pick(crossing, chance)
     if target is None:
         return "no partition"
@@ -332,7 +332,7 @@ def reopen_partition(crossing: machine.Crossing, chance: Random) -> str:
 
 
 def refuse(crossing: machine.Crossing, chance: Random) -> str:
-    """Make a request that must be refused and change nothing."""
+    """Make a request that must be refused, and check that it changes nothing."""
     for act in (
         lambda: crossing.engine.create_topic("not/a name"),
         lambda: crossing.engine.delete_topic("missing"),

@@ -15,7 +15,7 @@ from tests.soak.restarts.run import run_lives, shrink
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run one seed after another until the time is up or one fails."""
+    """Run one seed after another until the time is up or a seed fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak restarts", description=text)
     parser.add_argument("--seconds", type=float, default=600, help="how long")
     parser.add_argument("--seed", type=int, default=1, help="the first seed; the next ones follow")

@@ -16,11 +16,11 @@ from topicfs.storage.model import Isolation, Offset, TopicPartition
 _MISSING = re.compile(r"offsets (\d+) to (\d+) are missing")
 
 Disks = Mapping[Path, Mapping[TopicPartition, Held]]
-"""The records that each data directory holds."""
+"""The records in each data directory."""
 
 
 def read_disks(paths: Iterable[Path], at: Mapping[Path, Path]) -> Disks:
-    """Read all logs; `at` has the current paths of directories whose disks are away."""
+    """Read all logs; `at` has the current path of each directory whose disk is away."""
     return {
         path: {partition: held(batches_in(at.get(path, path), partition)) for partition in PARTITIONS}
         for path in paths
@@ -34,23 +34,25 @@ class Expectation:
     acknowledged: dict[TopicPartition, Held] = field(
         default_factory=lambda: {partition: {} for partition in PARTITIONS}
     )
-    """Records whose append returned, or that a reader got."""
+    """Records whose append returned or that a reader got."""
     uncertain: set[bytes] = field(default_factory=set)
-    """Records whose append failed: they may exist or not."""
+    """Records whose append failed, so that they may or may not exist."""
     deleted_below: dict[TopicPartition, int] = field(default_factory=dict)
-    """Offsets below which records may be deleted."""
+    """The offset of each partition below which records may be deleted."""
     apart: dict[TopicPartition, set[bytes]] = field(default_factory=dict)
-    """Acknowledged records that this life does not show, because directories that have them are missing."""
+    """Acknowledged records that no directory of this life has, because directories that have them are missing."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)
-    """Directories whose copy is not a replica: the others, after a fork or a lost `topicfs.replicas`, do not know it."""
+    """Directories whose copy is not a replica, as other directories do not know it after a fork or a lost
+    `topicfs.replicas`.
+    """
     told: dict[TopicPartition, dict[Path, int]] = field(default_factory=dict)
-    """Log starts that directories recorded before the start, of partitions for which a directory lost this record."""
+    """Log starts that directories recorded before the start, for partitions of which a directory lost this record."""
     replaced: bool = False
-    """True once a disk was replaced, which may have had the only in-sync replica."""
+    """True after a disk was replaced that may have had the only in-sync replica."""
     saved: int = 0
-    """Number of records that are only in files that `resolve` saved."""
+    """Number of records that exist only in files that `resolve` saved."""
     destroyed: int = 0
-    """Number of records whose last copies were damaged or thrown away."""
+    """Number of records whose last copies the test damaged or threw away."""
 
     def forget_destroyed(self, disks: Disks) -> None:
         """Forget records that are on no disk, because the test removed them."""
@@ -61,16 +63,16 @@ class Expectation:
                 self.destroyed += 1
 
     def elected_unclean(self, partition: TopicPartition, start: int) -> None:
-        """Forget a partition's records after an unclean election of a copy whose log began at `start`."""
+        """Forget a partition's records after an unclean election, whose new leader's log began at `start`."""
         self.acknowledged[partition].clear()
         self.deleted_below[partition] = max(self.deleted_below.get(partition, 0), start)
 
     def compare_start(
         self, engine: Engine, before: Disks, serving: Collection[Path], *, settled: bool
     ) -> None:
-        """Compare what an engine shows after a start with the disks' earlier contents (AssertionError).
+        """Compare what an engine shows after a start with the earlier contents of the disks. Raises AssertionError.
 
-        `settled`: replicas have caught up since.
+        `settled`: replicas have caught up since the start.
         """
         for partition in PARTITIONS:
             self.apart[partition] = set()
@@ -88,7 +90,7 @@ class Expectation:
                 self.apart[partition].add(value)
                 missing = self._says_missing(engine, partition, offset)
                 if missing and not settled:
-                    continue  # An out-of-sync replica may have the record, and will copy it to the others.
+                    continue  # An out-of-sync replica may have the record and will copy it to the other replicas.
                 having = [path.name for path in serving if value in before[path][partition]]
                 if missing:  # A damaged replica that cannot catch up keeps the record.
                     replicas = engine.partition(*partition).status().replicas
@@ -102,7 +104,7 @@ class Expectation:
                 )
 
     def compare(self, engine: Engine) -> None:
-        """Compare what a running engine shows (AssertionError)."""
+        """Compare what a running engine shows with the expected records. Raises AssertionError."""
         for partition in PARTITIONS:
             shown = self._read(engine, partition, every=False)
             if shown is None:
@@ -117,7 +119,7 @@ class Expectation:
                 ), f"{partition}: {value!r} at {offset} is not shown from {start} on"
 
     def compare_disks(self, before: Disks, after: Disks, saved: Collection[bytes]) -> None:
-        """Check that each acknowledged record is on a disk or was saved (AssertionError)."""
+        """Check that each acknowledged record is on a disk or was saved. Raises AssertionError."""
         for partition, records in self.acknowledged.items():
             surplus = self.surplus.get(partition, set())
             earlier = _union({path: one for path, one in before.items() if path not in surplus}, partition)
@@ -141,7 +143,7 @@ class Expectation:
         return (partition == RETAINED and offset < start) or offset < self.deleted_below.get(partition, 0)
 
     def _least_start(self, engine: Engine, partition: TopicPartition) -> int:
-        """Return the highest log start that may go unreported: no in-sync replica may know a lower one."""
+        """Return the highest log start that may go unreported, as no in-sync replica may know a lower log start."""
         limit = self.deleted_below.get(partition, 0)
         known = self.told.get(partition)
         if known is None:
@@ -150,7 +152,7 @@ class Expectation:
         return max(limit, min(known[Path(one.place)] for one in replicas if one.in_sync))
 
     def _read(self, engine: Engine, partition: TopicPartition, *, every: bool) -> Held | None:
-        """Return the visible records, or None for an offline partition; with `every` directory it must be online."""
+        """Return the visible records, or None if the partition is offline; `every`: it must be online."""
         found = engine.partition(*partition)
         state = found.status().state
         if state != "online":
@@ -169,7 +171,7 @@ class Expectation:
             records = self._read_records(engine, partition)
         except OSError:
             assert not every
-            return None  # Its only disk fails.
+            return None  # The only disk of the partition is failing.
         for value, offset in records:
             assert value not in shown, f"{partition}: {value!r} at {shown[value]} and {offset}"
             shown[value] = offset
@@ -183,7 +185,7 @@ class Expectation:
         return shown
 
     def _read_records(self, engine: Engine, name: TopicPartition) -> list[tuple[bytes, int]]:
-        """Read all records; unreadable ones must be reported as missing (AssertionError, OSError)."""
+        """Read all records; unreadable records must be reported as missing. Raises AssertionError or OSError."""
         partition, found = engine.partition(*name), []
         offset = start = partition.offsets().log_start_offset
         while True:
@@ -211,7 +213,10 @@ def named_missing(engine: Engine, partition: TopicPartition) -> list[range]:
 def compare_replicas(
     logs: Mapping[str, Batches], partition: TopicPartition, start: int, missing: Sequence[range]
 ) -> None:
-    """Check that in-sync replicas have the same batches from the log start on, except missing ones (AssertionError)."""
+    """Check that in-sync replicas have the same batches from the log start on, except those in `missing`.
+
+    Raises AssertionError.
+    """
     (first, batches), *others = logs.items()
     for name, other in others:
         ours = {base: data for base, data in batches.items() if base >= start}

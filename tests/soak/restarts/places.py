@@ -1,4 +1,4 @@
-"""The data directories: their logs, damage to them, and a disk on which they fail and processes die."""
+"""The data directories: their logs, damage to them, and a disk that fails and on which processes are killed."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ PARTITION_FILES = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 
 
 class FailingDirectory(MortalDirectory):
-    """The real disk, on which the process "dies" and directories fail."""
+    """The real disk, on which the process is "killed" and directories fail."""
 
     def __init__(self, clock: Clock, chance: Random) -> None:
         super().__init__(clock, chance)
         self.broken: set[Path] = set()
-        """Data directories whose disks fail every call."""
+        """Data directories whose disk fails at every call."""
         self.changes = 0
 
     def dies(self, operation: str, path: Path) -> bool:
@@ -70,13 +70,13 @@ class FailingDirectory(MortalDirectory):
 
 @dataclass(eq=False)
 class TestedDirectory:
-    """A data directory."""
+    """A data directory that the test damages, takes away and brings back."""
 
     path: Path
     damaged: dict[Path, bytes] = field(default_factory=dict)
-    """The original content of damaged files, by path, until the directory serves again."""
+    """The original content of damaged files by path, until the directory serves again."""
     torn: bool = False
-    """True once a segment was damaged; files that record what was flushed, and the log start, then stay undamaged."""
+    """True after a segment was damaged. Then the log start, and files that record what was flushed, stay undamaged."""
     forgot: set[str] = field(default_factory=set)
     """Partitions whose leader epochs were damaged, which may have been the only record of the log start."""
 
@@ -92,7 +92,8 @@ class TestedDirectory:
 
     def bring_back(self) -> bool:
         """Bring the disk back, or delete it if a new disk has replaced it; return whether it was replaced."""
-        # The others may already know the new disk if it died just before renaming this file into place.
+        # The other directories may know the new disk, if the process was killed just before it renamed this
+        # file.
         replaced = self.away.exists() and any(self.path.glob(f"{names.REPLICAS}*"))
         if replaced:
             self.damaged.clear()
@@ -103,13 +104,13 @@ class TestedDirectory:
         return replaced
 
     def replace_disk(self) -> None:
-        """Replace the disk by an empty one; after an early death in a start there may be none to replace."""
+        """Replace the disk by an empty one, if there is a disk: a start that was killed early may have left none."""
         if self.path.exists():
             shutil.rmtree(self.path)
         self.damaged.clear()
 
     def release_lock(self) -> None:
-        """Release the lock of a dead process, as the system does."""
+        """Release the lock of a killed process, as the kernel does."""
         path = self.path / names.LOCK
         for number in os.listdir("/proc/self/fd"):
             try:
@@ -133,7 +134,7 @@ class TestedDirectory:
         ]
         if not present:
             return None
-        # Choose these files, which all directories have, as often as all others together.
+        # All directories have these files; choose them as often as all other files together.
         agreed = [file for file in present if file.name in SMALL_FILES[:3]]
         file = chance.choice(agreed if agreed and chance.random() < 0.5 else present)
         kind = chance.choice(sorted(DAMAGES))
@@ -144,9 +145,9 @@ class TestedDirectory:
         return f"{self.path.name}: {kind} {file.relative_to(self.path)}"
 
     def damage_segment(self, chance: Random) -> str | None:
-        """Cut or remove the log of a flushed closed segment that has batches; return what was done.
+        """Cut or delete the log of a flushed, closed segment that has batches; return what was done.
 
-        A start drops what follows a cut in an unflushed segment, as after a power failure.
+        After a cut in an unflushed segment, a start drops what follows the cut, as after a power failure.
         """
         if {*FLUSHED, names.LEADER_EPOCHS} & {file.name for file in self.damaged}:
             return None
@@ -169,7 +170,7 @@ class TestedDirectory:
         return f"{self.path.name}: cut {file.relative_to(self.path)} to {size}"
 
     def serves(self) -> None:
-        """Forget the damage once other directories may rely on it, except for topic ids, which never change."""
+        """Forget the damage, because other directories may rely on it now, except for topic ids, which never change."""
         self.damaged = {
             file: content
             for file, content in self.damaged.items()
@@ -220,13 +221,13 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 
 
 Batches = dict[int, bytes]
-"""The batches of a log by base offset."""
+"""The batches of a log by their base offsets."""
 Held = dict[bytes, int]
-"""The offsets of a log's records by value."""
+"""The offset of each record of a log by its value."""
 
 
 def read_batches(files: Iterable[Path]) -> Batches:
-    """Read the valid batches in files without an engine."""
+    """Read the valid batches of files without using an engine."""
     found: Batches = {}
     for file in files:
         data, position = file.read_bytes(), 0
@@ -258,7 +259,7 @@ def batches_in(place: Path, partition: TopicPartition) -> Batches:
 
 
 def told_start(place: Path, partition: TopicPartition, start: int) -> int:
-    """Return the log start according to the leader epochs, which may be lower than `start` after segments are lost."""
+    """Return the log start that the leader epochs give; after lost segments it may be lower than `start`."""
     file = place / names.partition_directory(partition) / names.LEADER_EPOCHS
     try:
         entries = decode_epochs(file.read_bytes(), file=file) if file.is_file() else ()

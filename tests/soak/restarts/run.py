@@ -1,4 +1,4 @@
-"""Run the lives of a seed, report a failure, and find fewer lives that fail as well."""
+"""Run the lives of a seed, report a failure, and search for fewer lives that fail, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.soak.restarts.world import World
 
 @dataclass
 class Failed:
-    """A failure, and the lives that led to it."""
+    """A failure, and the lives that led to the failure."""
 
     seed: int
     lives: Sequence[int]
@@ -41,7 +41,7 @@ def run_lives(
     log: list[str] | None = None,
     segments: bool = True,
 ) -> Failed | None:
-    """Run lives of a seed in new directories; return the failure that ends them (blocking).
+    """Run lives of a seed in new directories; return the failure that ends them, or None (blocking).
 
     `log` gets lines for each life.
     """
@@ -69,7 +69,7 @@ def run_lives(
 
 
 def shrink(failure: Failed, *, seconds: float = 60, segments: bool = True) -> Failed:
-    """Return this failure or another one of the seed with fewer lives (blocking)."""
+    """Return this failure, or another failure of the seed with fewer lives (blocking)."""
     deadline = time.monotonic() + seconds
     size = max(1, len(failure.lives) // 2)
     while size and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Replicated data directories over many lives, that is, starts and ends of an engine."""
+"""Replicated data directories over many lives; a life is one start and end of an engine."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset
 
 MAX_REFUSALS = 8
-"""Maximum number of refusals in one start: each directory may be damaged, away and forked."""
+"""Maximum number of refusals in one start, as each directory may be damaged, away and forked."""
 STEPS = 25
 """Maximum number of steps in a life."""
 FARTHEST_OPENING, FARTHEST = 15.0, 60.0
-"""Mean number of changes of the disk before a kill, during a start and during a life."""
+"""Mean number of changes of the disk before a kill: during a start, and during a life."""
 
 
 class World:
-    """The data directories, and the records that they must have."""
+    """The data directories, and the records that the directories must have."""
 
     def __init__(self, base: Path, seed: int, counts: Counter[str], *, segments: bool = True) -> None:
         """Create the directories and the topics; without `segments` only small files are damaged."""
@@ -64,7 +64,7 @@ class World:
     # Lives.
 
     def live(self, chance: Random) -> None:
-        """Prepare the directories, start, work, and close or die; compare throughout (AssertionError)."""
+        """Prepare the directories, start, work, and close or be killed; compare all the time. Raises AssertionError."""
         self.chance = chance
         named = self._prepare()
         before = self._disks()
@@ -77,7 +77,10 @@ class World:
         self.expected.compare_disks(before, self._disks(), self.saved)
 
     def end(self) -> None:
-        """Bring all directories back and let all replicas catch up; then nothing is missing (AssertionError)."""
+        """Bring all directories back and let all replicas catch up; then no record may be missing.
+
+        Raises AssertionError.
+        """
         self.chance = Random(0)
         self._bring_all_back()
         before = self._disks()
@@ -97,7 +100,7 @@ class World:
         for partition in places.PARTITIONS:
             status = engine.replicated(partition).status()
             for one in status.replicas:
-                # If no directory has a whole replica, copying stops at what is missing.
+                # If no directory has a whole replica, copying stops at the missing records.
                 assert one.in_sync or (one.reason and status.missing), (
                     f"{partition}: {one}; {status.missing}; {engine.warnings}"
                 )
@@ -128,7 +131,7 @@ class World:
         return named
 
     def _damage(self, present: Sequence[places.TestedDirectory]) -> None:
-        """Sometimes damage files of directories, or throw a disk away."""
+        """Sometimes damage files of directories, or throw away a disk."""
         chance = self.chance
         for place in present:
             if chance.random() < 0.15:
@@ -147,7 +150,7 @@ class World:
             self.expected.forget_destroyed(self._disks())
 
     def _elect_unclean(self, engine: ReplicatedEngine) -> None:
-        """Elect uncleanly, because disks were thrown away.
+        """Elect a leader uncleanly, because disks were thrown away.
 
         An out-of-sync copy may have been killed before it recorded that its leader had lost the beginning of its log.
         """
@@ -190,7 +193,7 @@ class World:
     # Starts.
 
     def _start(self, named: Sequence[places.TestedDirectory], *, dies: bool) -> ReplicatedEngine | None:
-        """Open the directories, doing what refusals say; return None if the process died."""
+        """Open the directories, doing what refusals demand; return None if the process was killed."""
         left_out: set[Path] = set()
         self.named = named
         for _ in range(MAX_REFUSALS):
@@ -245,21 +248,24 @@ class World:
             self.expected.compare_start(engine, before, serving, settled=settled)
 
     def _do_as_told(self, message: str, named: Sequence[places.TestedDirectory], left_out: set[Path]) -> None:
-        """Do what a refusal says; without a command all present directories must be damaged (AssertionError)."""
+        """Do what a refusal demands. If it names no command, all present directories must be damaged.
+
+        Raises AssertionError.
+        """
         without = {Path(one) for one in re.findall(r"--without (\S+)", message)}
         if "topicfs replicas resolve" in message:
             self._resolve(shlex.split(message[message.index("topicfs replicas resolve") :])[1:])
         elif ": belongs to another set of replicas" in message and self.expected.replaced:
-            # New disks have begun their own set of replicas.
+            # New disks have begun a set of replicas of their own.
             place = next(one for one in named if message.startswith(f"{one.path}:"))
             place.replace_disk()
             self.expected.forget_destroyed(self._disks())
         elif "; name more, or give --replicas" in message:
-            # A directory that lost `topicfs.replicas` and ran alone knows no other one.
+            # A directory that lost `topicfs.replicas` and ran alone knows no other directory.
             self._bring_all_back()
             self.named = self.places
         elif "; move one of the two away" in message:
-            # Both lost `topicfs.replicas`; `--without OTHER` would leave out the wrong one.
+            # Both directories lost `topicfs.replicas`, and `--without OTHER` would leave out the wrong one.
             left_out |= {Path(one) for one in re.findall(r"is in (\S+) and in another", message)}
             self.named = [place for place in named if place.path not in left_out]
         elif without:
@@ -302,7 +308,7 @@ class World:
             self._bring_all_back()
             return
         assert 0 == status, f"{words}: {said}"
-        for file in folder.rglob("*"):  # Read each file alone: partitions have the same offsets.
+        for file in folder.rglob("*"):  # Read each file alone, because partitions have the same offsets.
             self.saved |= set(places.held(places.read_batches([file])))
 
     def _bring_all_back(self) -> None:
@@ -393,7 +399,7 @@ class World:
                 (min(logs[name], default=None), places.told_start(path, partition, starts[partition]))
                 for name, path in synced.items()
             }
-            if partition != places.RETAINED:  # Each directory applies retention on its own.
+            if partition != places.RETAINED:  # Each directory applies retention independently.
                 assert len(told) == len(dict(told)), f"{partition}: in sync, and begin, and began, at {told}"
 
     def _die(self) -> None:
@@ -411,7 +417,7 @@ class World:
 
 
 def _has_topics(engine: ReplicatedEngine) -> bool:
-    """Return whether all partitions exist; a new disk that runs alone has only those that were copied to it."""
+    """Return whether all partitions exist; a new disk that runs alone has only partitions that were copied to it."""
     topics = engine.topics()
     return all(
         one.topic in topics and one.partition in topics[one.topic].partitions() for one in places.PARTITIONS
@@ -419,7 +425,7 @@ def _has_topics(engine: ReplicatedEngine) -> bool:
 
 
 def _command(words: Sequence[str]) -> tuple[int, str]:
-    """Run the command in this process; return its exit status and its output."""
+    """Run a `topicfs` command in this process; return its exit status and its output."""
     text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with redirect_stdout(text), redirect_stderr(text):
         status = run(words, sys.stderr)
@@ -428,7 +434,7 @@ def _command(words: Sequence[str]) -> tuple[int, str]:
 
 
 def _death_behind(error: BaseException) -> Killed:
-    """Return the simulated death during which `error` was raised; raise `error` again if there is none."""
+    """Return the simulated kill that led to `error`; raise `error` again if there was none."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, Killed):
         found = found.__context__
