@@ -1,4 +1,4 @@
-"""Run the example scripts and the first session as a newcomer does: through the command, on a real mount."""
+"""Run the example scripts and the first session as a new user does: with the command, on a real mount."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def checkout(tmp_path) -> Path:
 
 
 def shell(checkout: Path, line: str, **environment: str) -> str:
-    """Return the output of a command line, including standard error; it must succeed.
+    """Return the output of a command line, including standard error; fail if the command fails.
 
-    Leaves out what `topicfs umount` says if a parallel test has a copy of all mounts.
+    The warning that `topicfs umount` prints if a parallel test has a copy of all mounts is left out.
     """
     done = subprocess.run(
         ["bash", "-c", line],

@@ -1,4 +1,4 @@
-"""The documents' sessions print what the documents show, and the documents follow the rules of form."""
+"""The sessions in documents print what the documents show, and the documents follow the rules of form."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def commands(block: str) -> Iterator[Typed]:
 
 
 def timeless(text: str) -> str:
-    """Replace times, which differ from run to run."""
+    """Replace times in `text`, because they differ from run to run."""
     return re.sub(r'"ts":\d+', '"ts":0', text)
 
 
 @pytest.mark.fuse
 def test_the_readmes_first_session_prints_what_it_says(mounted):
-    """Each command of the README's first session prints the shown output, except for a missing newline at the end."""
+    """Each command of the README's first session prints the shown output, apart from a missing final newline."""
     session = sessions(ROOT / "README.md")[0]
     assert len(session) > 10
     for command in session:
@@ -97,7 +97,7 @@ def test_every_job_stands_in_the_documents(document):
 
 @pytest.mark.parametrize("document", ["docs/command.md", "docs/scaling.md", "docs/spark.md"])
 def test_the_commands_of_the_documents_are_understood(document):
-    """The documents' commands use existing sub-commands and options; they are not run, since they need machines."""
+    """The documents' commands have existing sub-commands and options; this test parses the commands and runs none."""
     text = (ROOT / document).read_text().replace("\\\n", " ")
     lines = re.findall(r"(?m)^ *\$ (?:\w+=\S+ )?(topicfs .*)", text)
     assert len(lines) > 1
@@ -108,7 +108,7 @@ def test_the_commands_of_the_documents_are_understood(document):
 
 
 def called(words: list[str]) -> tuple[click.Command, list[str]]:
-    """Return the command that `words` after `topicfs` call, and the remaining words."""
+    """Return the command that `words` call (the words after `topicfs`), and the remaining words."""
     command: click.Command = cli
     while isinstance(command, click.Group):
         found = command.get_command(click.Context(cli), words[0])
@@ -118,13 +118,13 @@ def called(words: list[str]) -> tuple[click.Command, list[str]]:
 
 
 def test_every_command_stands_in_its_page():
-    """docs/command.md lists exactly the commands that exist; the jobs have their own test."""
+    """docs/command.md lists exactly the existing commands; another test checks the pipeline's jobs."""
     text = (ROOT / "docs" / "command.md").read_text()
     assert set(cli.list_commands(click.Context(cli))) == set(re.findall(r"(?m)^\| `topicfs (\w+)", text))
 
 
 def test_every_name_of_a_partition_stands_in_the_page_of_the_mount():
-    """docs/mount.md lists every fixed name in the directories of partitions and topics, with or without its suffix."""
+    """docs/mount.md lists every fixed file name in directories of partitions and topics, with or without a suffix."""
     text = (ROOT / "docs" / "mount.md").read_text()
     rows = re.findall(r"(?m)^\| (`.*?) \|", text)
     told = {path.rstrip("/").split("/")[-1] for row in rows for path in re.findall(r"`([^`]+)`", row)}

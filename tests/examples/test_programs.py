@@ -1,4 +1,4 @@
-"""The programs of examples/ that read a topic as columns, and the API's page, run unchanged."""
+"""The programs in examples/ that read a topic as columns, and the code in the API's page, run unchanged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_frame_of_pandas(shop):
 
 
 def test_the_page_of_the_api_runs(tmp_path, monkeypatch, capsys):
-    """Each Python block of the page, run in order, prints what its comments say."""
+    """Each Python block of docs/api.md, run in order, prints what its comments say."""
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "api.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -79,7 +79,7 @@ def _is_there(name: str) -> bool:
 
 
 def test_the_page_names_all_that_is_public():
-    """The page names each public name and each of its public methods."""
+    """docs/api.md names each public name of the API and each of its public methods."""
     page = (ROOT / "docs" / "api.md").read_text()
     methods = {
         f"{name}.{method}"

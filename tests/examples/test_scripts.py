@@ -1,4 +1,4 @@
-"""Every script of examples/ runs, and the first session that `make run` plays."""
+"""Every script in examples/ runs, as does the first session that `make run` plays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_every_script_of_the_folder_is_tested_here():
-    """Every script of the folder has a test here."""
+    """Every script in examples/ has a test in this file."""
     assert [
         "README.md",
         "article_segments.py",
@@ -42,7 +42,7 @@ def test_every_script_of_the_folder_is_tested_here():
 
 @pytest.mark.fuse
 def test_produce_and_consume(mounted):
-    """The script partitions by key like Kafka's producer, and each partition's offsets continue."""
+    """The script partitions by key like Kafka's producer, and the next offsets of each partition continue the last."""
     assert (
         "partition 0, offset 0: carl ordered 1 fig\n"
         "partition 1, offset 0: anna ordered 2 pears\n"
@@ -52,7 +52,7 @@ def test_produce_and_consume(mounted):
 
 @pytest.mark.fuse
 def test_copy_a_topic(mounted):
-    """A copied topic has the same keys, values, times and partitions."""
+    """The copy of a topic has the same keys, values, times and partitions as the topic."""
     shell(mounted, "examples/produce-and-consume.sh && examples/copy-a-topic.sh shop copy")
     for partition in (0, 1):
         original = (mounted / f"mnt/shop/{partition}/log.json").read_text()
@@ -64,7 +64,7 @@ def test_copy_a_topic(mounted):
 
 @pytest.mark.fuse
 def test_replay_a_time_range(mounted):
-    """A replay includes records from the first time on, and excludes those from the second time on."""
+    """A replay includes records from the first time on, and excludes records from the second time on."""
     (mounted / "mnt/orders").mkdir()
     lines = "".join(f'{{"ts":{stamp},"payload":"at {stamp}"}}\n' for stamp in (1000, 2000, 3000))
     with (mounted / "mnt/orders/0/log.json").open("a") as file:
@@ -81,7 +81,7 @@ def test_follow_with_jq(mounted):
     ) as follower:
         seen = None
         while seen is None:
-            # Only records after jq has opened the file are followed: append until jq prints one.
+            # jq sees only records appended after it has opened the file, so append until jq prints a record.
             shell(mounted, "printf 'key\\tvalue\\n' >> mnt/orders/0/log.kv; sleep 0.2")
             waiting = (mounted / "mnt/@status").read_text()
             if "waiting_reads 1 " in waiting:
@@ -93,10 +93,10 @@ def test_follow_with_jq(mounted):
 
 @pytest.mark.fuse
 def test_queue_worker(mounted):
-    """A failed job is delivered again; a successful one is not."""
+    """The record of a failed job is delivered again, and the record of a successful job is not."""
     (mounted / "mnt/jobs").mkdir()
     shell(mounted, "seq 3 >> mnt/jobs/0/log")
-    # The second job fails the first time.
+    # The second job fails when it is tried first.
     command = ["bash", "-c", 'read job; echo "did $job"; [ "$job" != 2 ] || ! mkdir failed 2>/dev/null']
     with started(
         ["examples/queue-worker.sh", "jobs", "g", *command], cwd=mounted, stdout=subprocess.PIPE, text=True
@@ -109,7 +109,7 @@ def test_queue_worker(mounted):
 
 @pytest.mark.fuse
 def test_queue_service(mounted):
-    """The service works through a mount; it rejects an invalid record and reports that in its exit status."""
+    """The service works through a mount, rejects an invalid record, and reports the rejection in its exit status."""
     (mounted / "mnt/orders").mkdir()
     shell(
         mounted, r"""printf 'anna\t{"amount":2}\nbert\tno job\ncarl\t{"amount":3}\n' >> mnt/orders/log.kv"""
@@ -122,7 +122,7 @@ def test_queue_service(mounted):
 
 @pytest.mark.fuse
 def test_nightly_batch(mounted):
-    """The command runs on at most a thousand records at a time; the records of a failed run are delivered again."""
+    """The command gets at most a thousand records at a time; the records of a failed run are delivered again."""
     (mounted / "mnt/orders").mkdir()
     shell(mounted, "seq 2500 > lines; cat lines >> mnt/orders/0/log")
     batch = "examples/nightly-batch.sh orders billing"
@@ -144,7 +144,7 @@ def test_dead_brokers_disk(checkout):
 
 
 def test_damage_on_a_dead_brokers_disk(checkout):
-    """A damaged log is not taken over until the records after the damage are saved: a takeover would cut them off."""
+    """A damaged log is taken over only after the records behind the damage, which a takeover cuts off, are saved."""
     shell(checkout, f"cp -r {LOG_DIRS} disk")
     with (checkout / "disk/g-none-0/00000000000000000268.log").open("r+b") as log:
         log.seek(3100)
@@ -181,7 +181,7 @@ def test_mirror_and_query(checkout, tmp_path_factory):
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_spark_word_count(checkout):
-    """Spark counts words like sort and uniq, continues where it stopped, and leaves no process behind."""
+    """Spark counts the words that sort and uniq count, continues where it stopped, and leaves no process behind."""
     (checkout / "tmp").mkdir()
     said = shell(checkout, "examples/spark-word-count.sh 3000", TMPDIR=str(checkout / "tmp"))
     assert "1,500" == re.findall(r"batch \d+: ([\d,]+) lines", said)[0]
@@ -196,7 +196,7 @@ def test_spark_word_count(checkout):
 
 @pytest.mark.fuse
 def test_the_first_session_plays_twice_and_stops(checkout):
-    """The session mounts, prints commands' output and leaves the mount up; a second run continues with its data."""
+    """The session mounts, prints the commands' output and stays mounted; a second run continues with its data."""
     try:
         first = shell(checkout, "scripts/first-session.sh")
         second = shell(checkout, "scripts/first-session.sh")
@@ -215,7 +215,7 @@ def test_the_first_session_plays_twice_and_stops(checkout):
 
 
 def test_the_first_session_without_fuse(checkout):
-    """Without FUSE the session says so and uses append and cat; it can also be played twice."""
+    """Without FUSE the session says that FUSE is missing, and uses append and cat; a second run works, too."""
     for _ in range(2):
         said = shell(checkout, "scripts/first-session.sh", TOPICFS_FUSE_DEVICE=str(checkout / "absent"))
         assert said.startswith(f"topicfs: {checkout}/absent is missing here, so nothing can be mounted")

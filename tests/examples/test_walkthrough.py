@@ -1,4 +1,4 @@
-"""Every command of the walk through Kafka's storage prints what the page shows, in both languages."""
+"""Every command of the walkthrough of Kafka's storage prints what the page shows, in both languages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IN_CHINESE = ROOT / "docs/zh/walkthrough.md"
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("hexdump") is None, reason="hexdump is not installed")
 def test_every_command_prints_what_the_page_shows(checkout):
-    """The page's commands, run in order in the directory that it tells readers to make, print what the page shows."""
+    """The page's commands, run in order in the directory that the page has readers make, print what the page shows."""
     (checkout / "walk").mkdir()
     differences = []
     try:

@@ -39,13 +39,13 @@ def unknown(text: str) -> set[str]:
 
 
 def test_every_metric_that_is_asked_for_is_there():
-    """Every metric in the queries and alerts exists."""
+    """Every metric in the dashboard's queries and the alerts exists."""
     assert {} == {title: found for title, target in targets() if (found := unknown(target["expr"]))}
     assert set() == unknown(ALERTS.read_text())
 
 
 def test_counters_are_shown_as_rates_and_labels_are_theirs():
-    """The dashboard shows counters as rates, and legends and sums use labels that the metric has."""
+    """The dashboard shows counters as rates, and legends and sums use only labels that the metric has."""
     for title, target in targets():
         expression = target["expr"]
         names = re.findall(r"topicfs_\w+", expression)
@@ -70,7 +70,7 @@ def test_the_dashboard_is_whole():
 
 
 def test_the_page_lists_the_alerts():
-    """The page lists the alerts in their order."""
+    """docs/watching.md lists the alerts in the order of their file."""
     page = (ROOT / "docs" / "watching.md").read_text()
     assert re.findall(r"(?m)^      - alert: (\w+)$", ALERTS.read_text()) == re.findall(
         r"(?m)^\| `(Topicfs\w+)` \|", page

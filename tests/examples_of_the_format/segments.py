@@ -15,7 +15,7 @@ CREATED = Timestamp(1_700_000_000_000)
 
 
 class BatchAt(NamedTuple):
-    """A batch of records with consecutive offsets, and the position at which the next batch begins."""
+    """A batch of records with consecutive offsets, and the position where the next batch begins."""
 
     first_offset: int
     last_offset: int
@@ -23,7 +23,7 @@ class BatchAt(NamedTuple):
 
 
 def segment_bytes(batches: Sequence[BatchAt]) -> bytes:
-    """Return the log of a segment, whose batches are padded so that each ends at its given position."""
+    """Return a segment's log, with batches padded so that each ends at its given position."""
     log = bytearray()
     for at in batches:
         log += padded_batch(at, at.end_position - len(log))
@@ -31,9 +31,9 @@ def segment_bytes(batches: Sequence[BatchAt]) -> bytes:
 
 
 def padded_batch(at: BatchAt, size: int) -> bytearray:
-    """Return a batch of exactly `size` bytes by giving its last value the right length."""
+    """Return a batch of exactly `size` bytes, with a last value of the length that is needed."""
     shortest = len(_batch(at, 0))
-    # A longer value also has longer length fields, which take a few bytes of the difference.
+    # A longer value also needs longer length fields, which take up a few bytes of the difference.
     for length in range(max(0, size - shortest - 8), size - shortest + 1):
         encoded = _batch(at, length)
         if len(encoded) == size:
@@ -47,7 +47,7 @@ def _batch(at: BatchAt, last_value_length: int) -> bytearray:
 
 
 def write_segment(directory: Path, base_offset: int, log: bytes, index: bytes = b"") -> None:
-    """Write a segment's log and offset index as a clean shutdown leaves them."""
+    """Write a segment's log and its indexes as they are after a clean shutdown."""
     directory.mkdir(parents=True, exist_ok=True)
     name = f"{base_offset:020d}"
     (directory / f"{name}.log").write_bytes(log)
@@ -58,7 +58,7 @@ def write_segment(directory: Path, base_offset: int, log: bytes, index: bytes = 
 
 
 def _time_index(base_offset: int, log: bytes) -> bytes:
-    """Return the time index entry of a closed segment: the largest time and the first batch that has it."""
+    """Return a closed segment's time index entry: the largest time, and the first batch with that time."""
     if not log:
         return b""
     first = scan(log, max_batches=1)[0]

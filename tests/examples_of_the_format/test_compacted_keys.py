@@ -1,4 +1,4 @@
-"""The usual example of compaction: the newest value of each key stays."""
+"""The usual example of compaction: the newest value of each key is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITTEN += [(b"K5", b"V7"), (b"K5", b"V8"), (b"K2", b"V9"), (b"K3", None), (b"K6
 
 
 class Example:
-    """A compacted topic with two records in each segment, the last one in the active segment."""
+    """A compacted topic with two records per segment; the last record is in the active segment."""
 
     def __init__(self) -> None:
         self.on_disk = LogOnDisk(
@@ -50,7 +50,7 @@ def example() -> Example:
 
 
 def test_the_newest_value_of_each_key_stays_at_its_offset(example):
-    """The cleaned part has gaps between offsets, the dirty part has none, and removed offsets are never used again."""
+    """The clean part has gaps between offsets, the dirty part has none, and removed offsets are not used again."""
     assert list(range(11)) == list(example.records())
     example.clean()
     assert {
@@ -75,7 +75,7 @@ def test_a_read_at_a_gap_begins_at_the_next_record(example):
 
 
 def test_a_null_value_deletes_its_key_and_goes_a_day_later(example):
-    """The first pass keeps a tombstone, so that readers see it, and sets its horizon; a pass after that removes it."""
+    """The first pass keeps a tombstone for readers and sets its delete horizon; a pass after the horizon removes it."""
     example.clean()
     example.clean()
     assert (b"K3", None) == example.records()[9]
@@ -84,7 +84,7 @@ def test_a_null_value_deletes_its_key_and_goes_a_day_later(example):
 
 
 def test_an_empty_value_deletes_nothing():
-    """An empty value is not null and so is no tombstone, although articles say "empty"."""
+    """An empty value is not a tombstone, because it is not null, although articles say "empty"."""
     example = Example()
     example.on_disk.log.append(encode([Record(Offset(0), Timestamp(0), b"K1", b"")]))
     example.on_disk.log.appender.roll()

@@ -55,7 +55,7 @@ def empty_group() -> dict:
 
 
 def test_the_group_test_consumer_group_lives_in_partition_31_of_50():
-    """The partition is the name's Java hash code modulo the number of partitions of __consumer_offsets."""
+    """The partition is the Java hash code of the group's name modulo the partitions of __consumer_offsets."""
     assert 31 == coordinator_partition(GROUP, 50)
 
 
@@ -65,7 +65,10 @@ def test_the_group_test_consumer_group_lives_in_partition_31_of_50():
     ids=["one consumer", "empty"],
 )
 def test_a_group_metadata_record_as_dumped(tmp_path, state, value_size, batch_size):
-    """The record's key and value have 23 and 282 bytes in a batch of 375; an empty group's value has 32 in 123."""
+    """A group record has 23 bytes of key and 282 bytes of value, in a batch of 375 bytes.
+
+    The value of a group without members has 32 bytes, in a batch of 123 bytes.
+    """
     key, value = write_group(GROUP, state)
     batch = encode([Record(Offset(0), NOW, key, value)])
     assign_offsets(batch, 0, base_offset=0, leader_epoch=0)
@@ -86,7 +89,7 @@ def members(count: int) -> list[SubscribedMember]:
 
 
 def test_group1_gets_every_record_and_each_of_group2_a_share():
-    """A single consumer gets all three partitions; of three consumers each gets one."""
+    """A single consumer gets all three partitions, whereas three consumers get one each."""
     alone, shared = (assign_ranges(members(count), {"t": 3}) for count in (1, 3))
     every = [TopicPartition("t", number) for number in range(3)]
     assert {"c0": every} == alone
@@ -94,12 +97,12 @@ def test_group1_gets_every_record_and_each_of_group2_a_share():
 
 
 def test_seven_partitions_over_three_consumers_are_3_2_and_2():
-    """The range assignor gives 3, 2 and 2 partitions, and not 3, 3 and 1."""
+    """The range assignor gives 3, 2 and 2 partitions, rather than 3, 3 and 1."""
     assert [3, 2, 2] == [len(got) for got in assign_ranges(members(3), {"t": 7}).values()]
 
 
 def test_both_groups_positions_are_kept_apart():
-    """A position's key has group, topic and partition, so that one group's commit does not change another's."""
+    """The key of a position has group, topic and partition, so a commit does not change other groups' positions."""
     table = {}
     for group, offset in (("group1", 10), ("group2", 4), ("group1", 12)):
         key, value = write_committed_offset(CommittedOffset(group, "t", 0, offset))

@@ -1,4 +1,4 @@
-"""`docs/differences.md` has each difference in one line, with evidence that exists."""
+"""`docs/differences.md` has each difference in one line, with an existing test as evidence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SUBJECTS = (
     "`ConcurrentSkipListMap`",
     "incomplete batch",
 )
-"""Subjects of the required differences, as words in their first column."""
+"""Subjects of the required differences, as words in the first column of their lines."""
 
 
 def test_every_well_known_difference_is_told():
@@ -58,7 +58,7 @@ def test_every_well_known_difference_is_told():
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.split("|")[1].strip()[:40])
 def test_every_difference_has_a_test_that_shows_it(line):
-    """Each line has three columns, and the last one names an existing test."""
+    """Each line has three columns, of which the last names an existing test."""
     columns = [column.strip() for column in line.strip("|").split(" | ")]
     assert 3 == len(columns)
     evidence = _TEST.findall(columns[2])

@@ -1,4 +1,4 @@
-"""The lookups that articles explain, with the steps that `topicfs explain` prints for them."""
+"""The lookups that articles explain, compared with the steps that `topicfs explain` prints for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def of_kind(steps: list[dict], kind: str) -> dict:
 
 
 def test_offset_140_in_segments_0_and_100000_by_the_index_entry_129_at_4146(tmp_path, capsys):
-    """Index bytes 00 00 00 81 00 00 10 32 lead from relative offset 129 to position 4146; a scan then finds 140."""
+    """Index bytes 00 00 00 81 00 00 10 32 map relative offset 129 to position 4146, from where a scan finds 140."""
     partition = tmp_path / "t-0"
     log = segment_bytes([BatchAt(0, 128, 4146), BatchAt(129, 129, 4300), BatchAt(130, 145, 4800)])
     write_segment(partition, 0, log, bytes.fromhex("0000008100001032"))
@@ -41,7 +41,7 @@ def test_offset_140_in_segments_0_and_100000_by_the_index_entry_129_at_4146(tmp_
 
 
 def test_offset_368_in_segments_0_300_and_600_by_key_68_of_the_second(tmp_path, capsys):
-    """A lookup takes the greatest base offset not above 368, then the greatest relative key, then scans forward."""
+    """A lookup takes the largest base offset up to 368, then the largest relative offset, then scans forward."""
     partition = tmp_path / "t-0"
     write_segment(partition, 0, segment_bytes([BatchAt(0, 299, 5000)]))
     log = segment_bytes([BatchAt(300, 350, 1500), BatchAt(351, 368, 2100), BatchAt(369, 599, 6000)])
@@ -57,7 +57,7 @@ def test_offset_368_in_segments_0_300_and_600_by_key_68_of_the_second(tmp_path, 
 
 
 def test_offset_368776_in_the_segment_of_base_368769_by_relative_6_at_1407(tmp_path, capsys):
-    """The sparse index has no relative offset 7: from the entry 6 at 1407 a scan finds the record at 1508."""
+    """The index has no entry for relative offset 7, so a scan from the entry 6 at 1407 finds the record at 1508."""
     log = segment_bytes(
         [BatchAt(368_769, 368_774, 1407), BatchAt(368_775, 368_775, 1508), BatchAt(368_776, 368_776, 1700)]
     )
@@ -72,7 +72,7 @@ def test_offset_368776_in_the_segment_of_base_368769_by_relative_6_at_1407(tmp_p
 
 
 def test_offset_7_in_the_first_segment_by_the_entry_6_at_9807(tmp_path, capsys):
-    """The last entry not above 7 is 6 at 9807; a scan from there finds 7."""
+    """The last index entry up to 7 is 6 at 9807, from where a scan finds 7."""
     log = segment_bytes(
         [BatchAt(0, 3, 4597), BatchAt(4, 5, 9807), BatchAt(6, 6, 10_100), BatchAt(7, 9, 10_400)]
     )
@@ -88,7 +88,7 @@ def test_offset_7_in_the_first_segment_by_the_entry_6_at_9807(tmp_path, capsys):
 
 @pytest.mark.parametrize("offset", [0, 3, 4, 6, 9])
 def test_every_other_offset_of_that_segment_is_found_too(tmp_path, capsys, offset):
-    """A lookup never uses an entry above its target."""
+    """A lookup never uses an index entry above its target offset."""
     log = segment_bytes(
         [BatchAt(0, 3, 4597), BatchAt(4, 5, 9807), BatchAt(6, 6, 10_100), BatchAt(7, 9, 10_400)]
     )
@@ -103,7 +103,7 @@ def test_every_other_offset_of_that_segment_is_found_too(tmp_path, capsys, offse
     ("offset", "entry"), [(36, (29, 1000)), (37, (29, 1000)), (38, (38, 2000)), (39, (38, 2000))]
 )
 def test_offsets_36_and_37_are_found_through_the_entry_before_38(tmp_path, capsys, offset, entry):
-    """The entry 38 belongs to the batch of 36 to 38; only a lookup of 38 may use it, since it is above 36 and 37."""
+    """The index entry 38 is for the batch of 36 to 38, but it is above 36 and 37, so only a lookup of 38 may use it."""
     log = segment_bytes(
         [
             BatchAt(0, 28, 1000),

@@ -10,7 +10,7 @@ from topicfs.storage.codec.records import encode, varint
 
 
 def test_one_record_key1_value1_takes_78_bytes():
-    """A batch header has 61 bytes and this record has 17."""
+    """A record key1/value1 takes 78 bytes: 61 for the batch header and 17 for the record."""
     assert 61 + 17 == len(encode(keyed((b"key1", b"value1"))))
 
 
@@ -20,7 +20,7 @@ def test_two_records_in_one_batch_take_95_bytes():
 
 
 def test_both_stand_so_in_the_log(tmp_path):
-    """An append adds exactly the batch's bytes to the segment."""
+    """An append adds the bytes of the batch to the segment and no others."""
     engine = open_engine(tmp_path / "data")
     try:
         partition = engine.create_topic("t").partitions()[0]
@@ -37,7 +37,10 @@ def test_both_stand_so_in_the_log(tmp_path):
     [(4, 8, 1), (0, 0, 1), (-1, 1, 1), (63, 126, 1), (64, 128, 2), (-65, 129, 2), (2**31 - 1, 2**32 - 2, 5)],
 )
 def test_the_size_of_a_zigzag_varint_comes_from_its_leading_zeros(number, zigzag, size):
-    """With V = (n << 1) ^ (n >> 31), (38 - leading zeros) / 7 + leading zeros / 32 is the size: 4 takes 1 byte."""
+    """The size of a varint follows from the leading zeros of its zigzag number, (n << 1) ^ (n >> 31).
+
+    Size = (38 - leading zeros) / 7 + leading zeros / 32. The number 4 takes 1 byte.
+    """
     value = ((number << 1) ^ (number >> 31)) & 0xFFFF_FFFF
     leading_zeros = 32 - value.bit_length()
     assert (zigzag, size) == (value, (38 - leading_zeros) // 7 + leading_zeros // 32)
@@ -45,7 +48,7 @@ def test_the_size_of_a_zigzag_varint_comes_from_its_leading_zeros(number, zigzag
 
 
 def test_a_fresh_partition_on_disk(tmp_path):
-    """A new partition has preallocated indexes, 43 bytes of metadata and later an epoch checkpoint of 8 bytes."""
+    """A new partition has preallocated indexes, 43 bytes of metadata, and later an 8-byte epoch checkpoint."""
     data = tmp_path / "data"
     engine = open_engine(data)
     try:

@@ -1,4 +1,4 @@
-"""Statements of articles about batches, appends and recovery, compared with the bytes."""
+"""Statements in articles about batches, appends and recovery, compared with the bytes that this project writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ NOW = 1_700_000_000_000
 HEADER_BYTES = 61
 CHECKSUM_AT, COVERED_FROM = 17, 21
 UNCOVERED = (*range(8), *range(12, 16))
-"""The bytes outside the checksum: base offset and leader epoch, which a leader sets after the producer's checksum."""
+"""Positions that the checksum does not cover: base offset and leader epoch, which a leader sets after the producer
+has computed the checksum.
+"""
 
 
 def marked(attributes: int) -> bytearray:
@@ -42,7 +44,7 @@ def marked(attributes: int) -> bytearray:
 
 
 def test_attribute_bit_6_makes_the_base_timestamp_a_delete_horizon():
-    """Attribute bit 6 is used: with it the base timestamp is the time after which tombstones may be removed."""
+    """Attribute bit 6 has a meaning: it makes the base timestamp the time after which tombstones may be removed."""
     assert [None, NOW] == [read_header(marked(bits)).delete_horizon_ms for bits in (0, 1 << 6)]
 
 
@@ -55,7 +57,7 @@ def test_the_checksum_covers_neither_the_base_offset_nor_the_leader_epoch(at: in
 
 
 def test_the_checksum_covers_every_byte_from_the_attributes_on():
-    """A change of one bit after these fields, or in the checksum itself, is detected as corruption."""
+    """A flipped bit from the attributes on, or in the checksum itself, is detected as corruption."""
     whole = batch(b"v", timestamp=NOW)
     for at in range(CHECKSUM_AT, len(whole)):
         data = bytearray(whole)
@@ -66,7 +68,7 @@ def test_the_checksum_covers_every_byte_from_the_attributes_on():
 
 @pytest.mark.parametrize(("value_bytes", "length_bytes"), [(1, 1), (57, 1), (58, 2), (8_184, 2), (8_185, 3)])
 def test_a_record_begins_with_a_varint_of_its_size_and_a_byte_of_attributes(value_bytes, length_bytes):
-    """A record begins with its size, a varint of one to five bytes, and an attributes byte, which is 0."""
+    """A record begins with its size, which is a varint of one to five bytes, and with an attributes byte of 0."""
     data = batch(b"v" * value_bytes)
     record = data[HEADER_BYTES:]
     zigzag = sum((byte & 0x7F) << (7 * at) for at, byte in enumerate(record[:length_bytes]))
@@ -75,14 +77,14 @@ def test_a_record_begins_with_a_varint_of_its_size_and_a_byte_of_attributes(valu
 
 
 def test_the_header_has_the_largest_time_of_its_records_and_the_first():
-    """The header has the first record's time and the largest time, since times in a batch need not ascend."""
+    """The header has the time of the first record and the largest time, because times in a batch need not ascend."""
     header = read_header(batch(b"a", b"b", b"c", timestamp=[NOW + 5, NOW + 9, NOW + 7]))
     assert (NOW + 5, NOW + 9) == (header.base_timestamp, header.max_timestamp)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_offsets_are_assigned_without_recompression(codec: Codec):
-    """Record offsets are relative to the batch, so that the producer's bytes from the magic on are stored unchanged."""
+    """Record offsets are relative to the base offset, so a leader stores the bytes from the magic on unchanged."""
     on_disk = LogOnDisk()
     on_disk.clock.advance(NOW)
     on_disk.log.append(batch(b"before", timestamp=NOW))
@@ -105,7 +107,7 @@ def switching() -> Iterator[None]:
 
 @pytest.mark.usefixtures("switching")
 def test_appends_of_many_threads_get_offsets_of_their_own(tmp_path):
-    """Offsets are assigned under the log's lock: each append's result is right, and no offset is assigned twice."""
+    """Offsets are assigned under the log's lock, so each append returns its own offsets and none is assigned twice."""
     engine = open_engine(tmp_path / "data")
     try:
         partition = engine.create_topic("t").partitions()[0]
@@ -125,7 +127,7 @@ def test_appends_of_many_threads_get_offsets_of_their_own(tmp_path):
 
 
 def test_a_recovery_keeps_sound_batches_above_the_high_watermark():
-    """Recovery begins at the recovery point and ends at the first invalid batch; it ignores the high watermark."""
+    """Recovery begins at the recovery point and ends at the first invalid batch, and ignores the high watermark."""
     disk = SimulatedDisk()
     partition = engine_on(disk).create_topic("t").partitions()[0]
     for number in range(4):
@@ -138,7 +140,7 @@ def test_a_recovery_keeps_sound_batches_above_the_high_watermark():
 
 
 def test_a_segments_bytes_are_shown_from_a_mapping_and_lines_are_not(tmp_path):
-    """Bytes of `segments/` are served from a memory map of the file; a log's lines are rendered and in no file."""
+    """Files in `segments/` are served from a memory map of the log; text lines are rendered and exist in no file."""
     engine = open_engine(tmp_path / "data")
     try:
         partition = engine.create_topic("t").partitions()[0]
@@ -154,7 +156,7 @@ def test_a_segments_bytes_are_shown_from_a_mapping_and_lines_are_not(tmp_path):
 
 @pytest.mark.parametrize("kind", [OffsetIndex, TimeIndex])
 def test_both_indexes_are_searched_in_a_mapping(tmp_path: Path, kind: type[OffsetIndex | TimeIndex]):
-    """Both index classes search a memory map, like a broker's, which inherit it."""
+    """Both index classes search a memory map, as a broker's index classes do."""
     index = kind(NativeFileSystem().open(tmp_path / "index", create=True), Offset(0), new_bytes=4096)
     index.append(*((Offset(5), 100) if kind is OffsetIndex else (NOW, Offset(5))))
     used, entries = index.slots.used()
@@ -169,7 +171,7 @@ def test_keys_1_2_and_3_go_elsewhere_by_murmur2_than_by_their_hash_code():
 
 
 def test_a_coordinators_batch_has_no_producer_and_the_base_sequence_0(tmp_path: Path):
-    """The batch of a group's commit has no producer and the base sequence 0; a plain record's batch has -1."""
+    """The batch of a group's commit has no producer but base sequence 0, whereas a plain record's batch has -1."""
     with topicfs.open(tmp_path / "data") as topics:
         topics.create("t").append(b"v")
         with topics.group("g").join("t") as member:
@@ -184,7 +186,7 @@ def test_a_coordinators_batch_has_no_producer_and_the_base_sequence_0(tmp_path: 
 
 
 def test_a_reader_keeps_the_segments_with_which_it_began():
-    """A reader keeps its tuple of segments: a roll replaces the log's tuple and does not change it."""
+    """A reader keeps the tuple of segments with which it began: a roll makes a new tuple for the log."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     began = on_disk.log.chain

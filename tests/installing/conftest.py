@@ -1,4 +1,4 @@
-"""Fixtures: a fresh Debian, and packages installed in it."""
+"""Fixtures: a new Debian system, and packages that are installed in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testing.debian import UnavailableError, debian, run_inside
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = Path(os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt")
 INSIDE = "/run/certificates"
-"""Path inside the Debian of this machine's certificates, which a package mirror may need."""
+"""Path in the Debian system of this machine's certificates, which a package mirror may need."""
 
 
 def run_with_certificates(

@@ -1,6 +1,6 @@
-"""The Containerfile: each stage's steps run in a fresh Debian, and the image's command mounts.
+"""The Containerfile: each stage's steps run in a new Debian system, and the image's command mounts.
 
-No image registry is used: debootstrap makes the same Debian.
+The tests use no image registry, because debootstrap makes the same Debian system.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ STAGES = [number for number, step in enumerate(STEPS) if step.name == "FROM"]
 
 
 class Image:
-    """A Debian that the steps of a stage change."""
+    """A Debian system that the steps of a stage change."""
 
     def __init__(self, tree: Path, changes: Path) -> None:
         self.tree, self.changes, self.folder = tree, changes, "/"
 
     def at(self, path: str) -> Path:
-        """Return the path of a file that a step made."""
+        """Return where `path` of the image is on this machine."""
         return self.changes / "upper" / path.lstrip("/")
 
     def run(self, line: str) -> str:
-        """Return the output of a command line."""
+        """Return the output of a command line that runs in the image."""
         return run_with_certificates(self.tree, self.changes, f"cd {self.folder}; {line}")
 
     def step(self, step: Step, stages: dict[str, Image]) -> None:
-        """Run an instruction; those that only describe the image do nothing."""
+        """Run an instruction, unless the instruction only describes the image."""
         match step.name, shlex.split(step.text):
             case "RUN", _:
                 self.run(step.text)
@@ -69,7 +69,7 @@ class Image:
 
 
 def context(folder: Path) -> None:
-    """Write the build context: the files that git tracks, and, to halve the time, this checkout's Cython output."""
+    """Write the build context: the files that git tracks and, to save time, this checkout's Cython output."""
     folder.mkdir(parents=True)
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     subprocess.run(
@@ -93,7 +93,7 @@ def image(fresh, tmp_path_factory) -> Image:
 
 
 def test_the_image_mounts(image):
-    """The image's own command mounts, given a FUSE device and a capability, and unmounts when it is terminated."""
+    """With a FUSE device and a capability, the image's own command mounts, and unmounts when it is terminated."""
     entry, command = (json.loads(step.text) for step in STEPS if step.name in {"ENTRYPOINT", "CMD"})
     mounts = shlex.join([*entry, *command])
     said = image.run(f"""
@@ -111,13 +111,13 @@ def test_the_image_mounts(image):
 
 
 def test_the_image_keeps_no_tools(image):
-    """The image has no build tools, and no files of the package from which it was installed."""
+    """The image has neither build tools nor the sources of the package that was installed."""
     assert "" == image.run(
         "find /packages /sources /var/lib/apt/lists -type f 2> /dev/null; type gcc 2> /dev/null || true"
     )
 
 
 def test_what_a_build_does_not_need_stays_outside():
-    """The build context has neither the checkout's environment nor its history nor build results."""
+    """The build context does not contain the checkout's environment, its history or build results."""
     ignored = (ROOT / ".containerignore").read_text().splitlines()
     assert {".git", ".venv", "build", "data", "dist", "mnt", "**/*.so"} <= set(ignored)

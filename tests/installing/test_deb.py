@@ -15,7 +15,7 @@ from tests.installing.conftest import ROOT, run_with_certificates
 pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NEEDED = ("fuse3", "python3")
-"""Only the package's dependencies, so that a missing dependency is noticed."""
+"""Only the dependencies of the package, so that the tests notice a missing dependency."""
 INSTALLED = "set -eu; dpkg --install /packages/topicfs_*.deb > /dev/null; dpkg --listfiles topicfs"
 USED = """
 set -eu
@@ -39,7 +39,7 @@ type topicfs mount.topicfs 2> /dev/null || echo gone
 MOUNTING = (ROOT / "docs" / "mount.md").read_text().partition("\n## At boot")[2].partition("\n## ")[0]
 BY_HAND = re.findall(r"(?m)^    ((?:mkdir|mount) .*)$", MOUNTING)
 FSTAB = re.findall(r"(?m)^    (/var/\S+ .*)$", MOUNTING)
-"""The commands and the fstab(5) lines that docs/mount.md tells users of the package to type."""
+"""The commands and fstab(5) lines that docs/mount.md tells users of the package to type."""
 PAGE = (ROOT / "docs" / "install.md").read_text()
 (INSTALL,) = re.findall(r"(?m)^    (apt install .*)$", PAGE)
 RELEASES = ("bookworm", "trixie")
@@ -64,14 +64,14 @@ theirs mkdir /srv/orders/theirs 2>&1 | grep -o 'Permission denied'
 topicfs umount /srv/orders
 """
 SEEN = ["hello", "Permission denied", "Permission denied"]
-"""A second user may read, and may do nothing else."""
+"""What a second user gets: the content when reading, and errors for everything else."""
 ALONE = """
 theirs() { setpriv --reuid 4321 --regid 4321 --clear-groups "$@" 2>&1 || true; }
 theirs cat /srv/orders/orders/0/log
 theirs topicfs cat --data /var/lib/topicfs/orders orders/0
 theirs sh -c 'echo no | topicfs append --data /var/lib/topicfs/orders orders/0'
 """
-"""What a second user tries if nothing is shared with others."""
+"""A script in which a second user tries to read and write a mount that is not shared with others."""
 UNIT = r"""
 unit=/usr/lib/systemd/system/topicfs@.service
 value() { sed -n "s/^$1=//p" $unit; }
@@ -90,7 +90,7 @@ setpriv --reuid "$(value User)" --regid "$(value User)" --init-groups --no-new-p
 daemon=$!
 until mountpoint --quiet /srv/orders; do [ -d /proc/$daemon ] || cat "$log" >&2; sleep 0.01; done
 """
-"""Runs the unit's ExecStart as its user and with its capabilities, as systemd does."""
+"""A script that runs the unit's ExecStart as the unit's user and with its capabilities, as systemd does."""
 DPKGS_OWN = re.compile(
     r"var/lib/dpkg/|var/log/|var/cache/|etc/ld\.so\.cache|dev/null"
     r"|etc/(passwd|shadow|group|gshadow|subuid|subgid)-?$|etc/\.pwd\.lock$"
@@ -122,7 +122,7 @@ def packages(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", params=RELEASES)
 def installed(request, fresh, tmp_path_factory) -> Path:
-    """A Debian from debootstrap, in which the documented apt command installed the package for this release."""
+    """A Debian system from debootstrap, in which the documented apt command has installed this release's package."""
     release = request.param
     bare, changes = fresh((), release), tmp_path_factory.mktemp(release)
     if release == own_release():
@@ -139,19 +139,19 @@ def installed(request, fresh, tmp_path_factory) -> Path:
 
 
 def inside(fresh, changes: Path, packages: Path, script: str) -> list[str]:
-    """Return a script's output lines in a Debian with the package's dependencies."""
+    """Return a script's output lines in a Debian system with the package's dependencies."""
     return said_in(fresh(NEEDED), changes, script, {packages: "/packages"})
 
 
 def said_in(tree: Path, changes: Path, script: str, shared: Mapping[Path, str] | None = None) -> list[str]:
-    """Return a script's output lines; it must succeed and write no error."""
+    """Return a script's output lines; fail if the script fails or prints an error."""
     done = run_inside(tree, changes, script, shared=shared)
     assert (0, "") == (done.returncode, done.stderr), done.stdout
     return done.stdout.splitlines()
 
 
 def test_the_package_brings_all_that_belongs_to_the_command(fresh, packages, tmp_path):
-    """The package has manual pages, completion, the unit, and the helper of mount(8)."""
+    """The package has manual pages, completion, the systemd unit, and the helper of mount(8)."""
     files = set(inside(fresh, tmp_path, packages, INSTALLED))
     assert set() == EVERYTHING - files
     folders = ("/usr/lib/topicfs", "/usr/share/", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/etc/topicfs")
@@ -165,7 +165,7 @@ def test_the_package_brings_all_that_belongs_to_the_command(fresh, packages, tmp
 
 
 def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
-    """root can mount with mount(8) and use commands; after a purge only topics and dpkg's lists remain."""
+    """root can use mount(8) and the commands; after a purge only topics and dpkg's lists are left."""
     said = inside(fresh, tmp_path, packages, f"{INSTALLED} > /dev/null\n{USED}")
     assert ["topicfs 0.1.0", "anna\thello", "0 anna hello", "orders", "gone", "no user"] == said
     upper = tmp_path / "upper"
@@ -182,7 +182,7 @@ def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_each_release_has_a_version_of_its_own(installed, tmp_path):
-    """Each Debian release has its own package version, because an archive keeps one file for each version."""
+    """Each Debian release has its own package version, because an archive keeps one file per version."""
     script = """
         . /etc/os-release
         version=$(dpkg-query --show --showformat '${Version}' topicfs)
@@ -195,7 +195,7 @@ def test_each_release_has_a_version_of_its_own(installed, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
-    """The documented mount commands and fstab(5) lines work; another user can read but not append."""
+    """The documented mount commands and fstab(5) lines work, and another user can read but not append."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
     script = f"""set -eu
         {FUSE}
@@ -213,7 +213,7 @@ def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
-    """Without allow_other another user sees neither the mount nor its files, and commands say so in one line."""
+    """Without allow_other, another user sees neither the mount nor its files and gets one-line errors from commands."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
     script = f"""set -eu
         {FUSE}
@@ -242,7 +242,7 @@ def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
 
 @pytest.mark.timeout(2700)
 def test_the_unit_mounts_the_packaged_example(installed, tmp_path):
-    """The unit mounts as its own user, who owns new topics; after a purge topics and owners stay."""
+    """The unit mounts as its own user, who owns new topics; topics keep their owners after a purge."""
     script = f"""set -eu
         {FUSE}
         cp {EXAMPLE} /etc/topicfs/
@@ -264,7 +264,7 @@ def test_the_unit_mounts_the_packaged_example(installed, tmp_path):
     [("useradd --gid users topicfs", "user"), ("groupadd topicfs", ""), ("useradd topicfs", "user")],
 )
 def test_a_user_of_this_name_is_the_administrators(fresh, packages, tmp_path, made, stays):
-    """The package can be installed if the user or group `topicfs` exists, and a purge removes only what it made."""
+    """The package can be installed if a user or group `topicfs` exists, and a purge removes only what it made."""
     script = f"""set -eu
         {made}
         dpkg --install /packages/topicfs_*.deb > /dev/null
@@ -291,7 +291,7 @@ HOSTILE = [
     "acks=all\\n-o",
     "\\033[2J",
 ]
-"""Options by which a user could read, write or claim what belongs to others."""
+"""Options with which a user could read, write or claim what belongs to others."""
 AS_ANOTHER = r"""
 ln -sf /proc/self/mounts /etc/mtab
 mkdir -m 777 /srv/theirs && cd /srv/theirs
@@ -317,7 +317,7 @@ theirs topicfs umount /srv/theirs/mnt
 
 
 def test_options_give_another_user_nothing(fresh, packages, tmp_path):
-    """Hostile options are refused and leak no private file; allowed mounts are nosuid, nodev and the user's own."""
+    """Hostile options are refused and reveal no private file; allowed mounts are nosuid, nodev and the user's own."""
     (tmp_path / "options").write_text("".join(f"{option}\n" for option in HOSTILE))
     script = f"{INSTALLED} > /dev/null\n{FUSE}\n{AS_ANOTHER}"
     done = run_inside(

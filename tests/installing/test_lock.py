@@ -29,14 +29,14 @@ DEBIAN_12 = "3.11.2"
 
 @pytest.mark.parametrize("name", LOCKED)
 def test_a_locked_package_runs_on_debian_12(name: str):
-    """Every locked package supports Debian 12's Python; otherwise `make run` ends with "no matching distribution"."""
+    """Every locked package supports Debian 12's Python; otherwise `make run` fails with "no matching distribution"."""
     needed = metadata(name).get("Requires-Python", "")
     assert SpecifierSet(needed).contains(DEBIAN_12), f"{name} needs Python {needed}"
 
 
 @pytest.mark.parametrize("requirement", REQUIRED, ids=lambda requirement: requirement.name)
 def test_the_lock_has_what_the_project_requires(requirement: Requirement):
-    """The lock has each requirement in an allowed version and with its marker, which pip-compile drops."""
+    """The lock has every requirement in an allowed version, and with its marker, which pip-compile drops."""
     entries = re.findall(rf"(?mi)^{requirement.name}==([^ ]+)(?: ; (.+))? \\$", LOCK)
     assert 1 == len(entries), requirement.name
     version, marker = entries[0]
@@ -45,7 +45,7 @@ def test_the_lock_has_what_the_project_requires(requirement: Requirement):
 
 
 def needed(*extras: str) -> set[str]:
-    """Return the packages that scripts/sources.sh finds in the lock's comments for some extras."""
+    """Return the packages that scripts/sources.sh finds for the extras in the comments of the lock."""
     script = 'source scripts/sources.sh; needed "$@"'
     called = ["bash", "-euc", script, "needed", sys.executable, *extras]
     return set(
@@ -54,7 +54,7 @@ def needed(*extras: str) -> set[str]:
 
 
 def required(requirements: list[str], extras: set[str]) -> set[str]:
-    """Return the packages that the installed packages' metadata require."""
+    """Return the packages that `requirements` need according to the metadata of installed packages."""
     names: set[str] = set()
     for requirement in map(Requirement, requirements):
         if not requirement.marker or any(
@@ -67,7 +67,7 @@ def required(requirements: list[str], extras: set[str]) -> set[str]:
 
 @pytest.mark.parametrize("extras", [("mount",), ("mount", "build"), ("mount", "build", "docs")], ids="-".join)
 def test_the_packages_of_some_extras_are_those_that_they_require(extras: tuple[str, ...]):
-    """The lock's comments name, for each extra, all packages it requires: `make run` installs without resolving."""
+    """The lock's comments name all packages that an extra requires, because `make run` installs without resolving."""
     asked = [
         *PROJECT["dependencies"],
         *(each for extra in extras for each in PROJECT["optional-dependencies"][extra]),
@@ -76,5 +76,5 @@ def test_the_packages_of_some_extras_are_those_that_they_require(extras: tuple[s
 
 
 def test_what_only_spark_and_the_tests_need_is_left_to_make_test():
-    """`make run` does not need the large packages that only Spark and the tests use."""
+    """`make run` does not install the large packages that only Spark and the tests use."""
     assert set() == {"matplotlib", "mypy", "pyarrow", "pyspark", "pytest"} & needed("mount", "build")

@@ -1,4 +1,4 @@
-"""The postinst script of the package, with a systemctl that fails."""
+"""The package's postinst script, run with a systemctl that fails."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def configured(*version: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_unit_that_does_not_start_again_fails_no_upgrade():
-    """A unit that fails to restart does not fail the upgrade, which would leave the package half configured."""
+    """A unit that fails to restart does not fail an upgrade, which would leave the package half configured."""
     done = configured("0.1.0-1")
     assert (0, "topicfs: some units did not start again\n") == (done.returncode, done.stderr)
     assert ["daemon-reload", "try-restart topicfs@*.service"] == done.stdout.splitlines()
 
 
 def test_a_first_installation_starts_nothing():
-    """A first installation restarts nothing, because there is no unit yet."""
+    """A first installation restarts nothing, because no unit exists yet."""
     assert (0, "daemon-reload\n", "") == (
         (done := configured()).returncode,
         done.stdout,

@@ -1,4 +1,4 @@
-"""The wheel installs on any Linux, and works in an environment with nothing else."""
+"""The wheel installs on any Linux, and works in an environment that has nothing but its dependencies."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(wheel, tmp_path_factory) -> Path:
-    """The bin directory of an environment with the wheel and its dependencies in the locked versions.
+    """The bin directory of an environment with the wheel and the locked versions of its dependencies.
 
-    It also has other projects' packages with the names of topicfs's folders.
+    The environment also has other projects' packages that are named like topicfs's folders.
     """
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -68,7 +68,7 @@ def run(programs: Path, *words: str, at: Path, **more) -> subprocess.CompletedPr
 
 
 def test_the_wheel_is_for_other_machines(wheel, tmp_path):
-    """The wheel is for Debian 12's C library or an older one; no module searches the build machine's paths."""
+    """The wheel needs Debian 12's C library or an older one, and no module searches paths of the build machine."""
     version = re.search(r"manylinux_2_(\d+)_\w+\.whl$", wheel.name)
     assert version is not None
     assert 36 >= int(version[1])
@@ -84,14 +84,14 @@ def test_the_wheel_is_for_other_machines(wheel, tmp_path):
 
 
 def test_the_wheel_has_the_two_packages_alone(wheel):
-    """The wheel has only its two packages at the top, so that it cannot conflict with other modules."""
+    """The wheel installs only its two packages at the top level, so that it cannot conflict with other modules."""
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
     assert {"topicfs", "pyspark_topicfs", "topicfs-0.1.0.dist-info"} == tops
 
 
 def test_the_packages_that_are_named_are_those_of_the_page():
-    """`topicfs mount` without pyfuse3 names the same system packages as docs/install.md."""
+    """Without pyfuse3 `topicfs mount` names the same system packages as docs/install.md."""
     page = (ROOT / "docs" / "install.md").read_text()
     for distribution in ("Debian", "Fedora", "Arch", "Alpine"):
         row = re.search(rf"(?m)^\| {distribution}\b.* \| `(.*)` \|$", page)
@@ -100,7 +100,7 @@ def test_the_packages_that_are_named_are_those_of_the_page():
 
 
 def test_without_the_mount_everything_else_works(plain, tmp_path):
-    """All commands but mount work without a compiler and FUSE."""
+    """All commands except mount work without a compiler and FUSE."""
     assert "topicfs 0.1.0\n" == run(plain, "topicfs", "--version", at=tmp_path).stdout
     run(plain, "topicfs", "topics", "create", "orders", at=tmp_path)
     run(plain, "topicfs", "append", "orders/0", at=tmp_path, input="hello\n")
@@ -109,7 +109,7 @@ def test_without_the_mount_everything_else_works(plain, tmp_path):
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_compressed_record_is_written_and_read(plain, tmp_path, codec):
-    """The installed command writes and reads each codec."""
+    """The installed command writes and reads records compressed with each codec."""
     run(plain, "topicfs", "topics", "create", "orders", "--config", f"compression.type={codec}", at=tmp_path)
     text = "hello\n" * 100
     assert "" == run(plain, "topicfs", "append", "orders/0", at=tmp_path, input=text).stderr
@@ -131,7 +131,7 @@ def test_a_mount_without_its_library_says_what_to_install(plain, tmp_path):
 
 @pytest.mark.fuse
 def test_with_the_mount_it_mounts(wheel, plain, tmp_path):
-    """With the extra `mount` the wheel mounts; programs append and read, and it unmounts."""
+    """With the extra `mount` the wheel mounts, programs append and read, and the wheel unmounts."""
     install(plain.parent, f"{wheel}[mount]")
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
@@ -143,7 +143,7 @@ def test_with_the_mount_it_mounts(wheel, plain, tmp_path):
         assert "hello\n" == (mountpoint / "orders/0/log").read_text()
     finally:
         run(plain, "topicfs", "umount", "mnt", at=tmp_path)
-        # Uninstall the extra: other tests use the environment without it.
+        # Uninstall the extra's packages, because other tests use the environment without them.
         subprocess.run(
             [plain / "python", "-m", "pip", "--quiet", "uninstall", "--yes", "pyfuse3"], check=True
         )
