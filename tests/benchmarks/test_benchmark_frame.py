@@ -1,4 +1,4 @@
-"""Tests of the frame of the benchmarks: alternating rounds, ratios, goals, and pictures that can be drawn again."""
+"""Tests of the benchmarks' framework: alternating rounds, ratios, goals, and pictures that can be drawn again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def two_sides(conditions):
 
 
 def test_sides_take_turns_in_an_order_that_turns():
-    """After a warm-up of each, the order is A B, B A, A B, so that a machine that slows down affects both sides."""
+    """After a warm-up of both sides the order is A B, B A, A B, so that a slower machine affects both sides alike."""
     order: list[str] = []
     numbers = itertools.count().__next__
 
@@ -60,7 +60,7 @@ def test_sides_take_turns_in_an_order_that_turns():
 
 
 def test_what_takes_long_has_fewer_rounds():
-    """`max_rounds` limits the rounds, and a case may have no warm-up."""
+    """`max_rounds` limits the number of rounds, and a case may have no warm-up."""
     times: list[int] = []
     side = Side("a", lambda: times.append(1) or 1.0)
     measure_case(Case(name="", unit=SPEED, sides=(side,), max_rounds=2, warm_up=False), rounds=5)
@@ -68,7 +68,7 @@ def test_what_takes_long_has_fewer_rounds():
 
 
 def test_a_case_ends_after_its_time_but_has_three_rounds():
-    """A case ends after its time, but has at least three rounds; one that reuses rounds ends with them."""
+    """A case ends after its time but has at least three rounds; a case with given rounds ends after the last one."""
     shared = SharedRounds(itertools.count().__next__)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),), warm_up=False)
     again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(float)),), warm_up=False)
@@ -77,7 +77,7 @@ def test_a_case_ends_after_its_time_but_has_three_rounds():
 
 
 def test_the_ratio_is_the_median_of_the_rounds_ratios():
-    """The ratio is the median of the rounds' ratios, which does not change if the machine becomes slower."""
+    """A ratio is the median of the ratios of single rounds, so a machine that becomes slower does not change it."""
     result = case_result(SPEED, (80.0, 8.0, 81.0), (100.0, 10.0, 100.0), target=0.8)
     assert 0.8 == result.outcomes[0].ratio
     assert Verdict.REACHED is result.outcomes[0].verdict
@@ -94,13 +94,13 @@ def test_the_ratio_is_the_median_of_the_rounds_ratios():
     ],
 )
 def test_a_goal_counts_in_the_direction_of_its_unit(unit, ours, verdict, missing):
-    """A goal is a minimum if more is better, else a maximum; the missing factor is the improvement that is needed."""
+    """A goal is a minimum if more is better, otherwise a maximum; the missing factor is the improvement needed."""
     outcome = case_result(unit, (ours,), (100.0,), target=0.8, floor=0.3 if unit is SPEED else 2).outcomes[0]
     assert (verdict, missing) == (outcome.verdict, outcome.missing_factor)
 
 
 def test_a_latency_above_its_goal_and_its_floor():
-    """If less is better, more than the goal misses it, and more than the floor fails."""
+    """If less is better, a figure above the goal misses the goal, and a figure above the floor fails."""
     missed = case_result(units.MICROSECONDS, (300.0,), (100.0,), target=2, floor=4).outcomes[0]
     assert (Verdict.MISSED, 1.5) == (missed.verdict, missed.missing_factor)
     assert (
@@ -110,7 +110,7 @@ def test_a_latency_above_its_goal_and_its_floor():
 
 
 def test_what_went_wrong_takes_nothing_along(tmp_path):
-    """After an error earlier cases are kept, the setup and the directory are removed, and the run is not acceptable."""
+    """After an error earlier cases are kept, setup and directory are removed, and the run counts as failed."""
     ended: list[Path] = []
 
     def cases(conditions):
@@ -133,7 +133,7 @@ def test_what_went_wrong_takes_nothing_along(tmp_path):
 
 
 def test_a_benchmark_that_cannot_run_says_why():
-    """A skipped benchmark shows its reason, and is not a failure."""
+    """A skipped benchmark shows its reason and does not count as failed."""
 
     def cases(conditions):
         raise SkippedError("Java is missing: install it")
@@ -147,7 +147,7 @@ def test_a_benchmark_that_cannot_run_says_why():
 
 
 def test_the_table_tells_figures_goal_and_missing_factor():
-    """The table has a row per side, with the goal, its direction, and the factor that is missing."""
+    """The table has a row for each side, with the goal, the goal's direction, and the missing factor."""
     console = Console(record=True, width=140)
     show(run(two_sides), console)
     shown = [line.split() for line in console.export_text().splitlines()]
@@ -157,7 +157,7 @@ def test_the_table_tells_figures_goal_and_missing_factor():
 
 
 def test_all_goals_stand_together_at_the_end():
-    """The last table has all goals of a run, reached or with the missing factor."""
+    """The last table has all goals of a run, each reached or with its missing factor."""
     console = Console(record=True, width=140)
     show_goals(RunResult({}, True, (run(two_sides),)), console)
     shown = [line.split() for line in console.export_text().splitlines()]
@@ -167,13 +167,13 @@ def test_all_goals_stand_together_at_the_end():
 
 
 def test_a_run_comes_back_from_its_json():
-    """A run can be read from its JSON, with everything that tables, plots and the page need."""
+    """A run can be read from its JSON, with everything that tables, plots and pages need."""
     report = RunResult({"cores": "2"}, True, (run(two_sides),))
     assert report == record.from_json(record.to_json(report))
 
 
 def test_of_several_runs_the_last_result_of_each_benchmark_counts():
-    """Of several runs the last result of each benchmark counts, so that one can be measured again."""
+    """If a benchmark ran several times, its last result counts, so that a single benchmark can be measured again."""
     first, again = run(two_sides), run(two_sides)
     other = BenchmarkResult("other", "?", False, (), 1.0)
     reports = [RunResult({"cores": "2"}, False, (first, other)), RunResult({"cores": "4"}, False, (again,))]
@@ -181,7 +181,7 @@ def test_of_several_runs_the_last_result_of_each_benchmark_counts():
 
 
 def test_a_picture_is_the_same_for_the_same_figures(tmp_path):
-    """Equal figures give equal bytes, so that a picture under version control changes only with its figures."""
+    """Equal figures give a picture with equal bytes, so that a committed picture changes only with its figures."""
     result = run(two_sides)
     first, second = plots.draw(result, tmp_path / "a"), plots.draw(result, tmp_path / "b")
     assert first is not None
@@ -191,7 +191,7 @@ def test_a_picture_is_the_same_for_the_same_figures(tmp_path):
 
 
 def test_the_page_keeps_its_prose():
-    """Only the text between a benchmark's marks changes, and only if the benchmark has run."""
+    """Writing a page changes only the text between the marks of benchmarks that have run."""
     text = "Before\n<!-- figures of toy -->\nold\n<!-- end of toy -->\nAfter\n<!-- figures of x -->\nkept\n<!-- end of x -->"
     filled = page.filled(text, RunResult({}, True, (run(two_sides),)), Path("performance"))
     assert filled.startswith(
@@ -210,7 +210,7 @@ def test_every_benchmark_is_what_its_line_says(name):
 
 @pytest.mark.parametrize("name", [*MODULES, *summary.TABLES, "machine", "goals"])
 def test_the_pages_have_a_place_for_every_table(name):
-    """Every table has a place in one of the pages."""
+    """Every benchmark's table has a place in a page."""
     text = "".join((ROOT / page).read_text() for page in PAGES)
     assert 1 == text.count(f"<!-- figures of {name} -->")
     assert 1 == text.count(f"<!-- end of {name} -->")
@@ -218,7 +218,7 @@ def test_the_pages_have_a_place_for_every_table(name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_pages_show_the_figures_that_are_kept(name):
-    """Drawing a page from the figures under version control does not change it."""
+    """Drawing a page from the committed figures does not change the page."""
     pictures = ROOT / "docs/performance"
     report = record.from_json((pictures / "figures.json").read_text())
     text = (ROOT / name).read_text()
@@ -227,7 +227,7 @@ def test_the_pages_show_the_figures_that_are_kept(name):
 
 
 def test_a_summary_compares_with_the_other_side():
-    """A summary compares sides by the median of the rounds' ratios; without the figures there is no table."""
+    """A summary compares sides by the median ratio of the rounds; if figures are missing, there is no table."""
     report = RunResult({}, True, (run(two_sides),))
     [row] = summary.table(report, (summary.Line("a toy", "toy", "a case", "other"),)).splitlines()[2:]
     assert "| a toy | 50.0 MB/s | other: 100 MB/s | 2.00× slower |" == row
@@ -235,21 +235,21 @@ def test_a_summary_compares_with_the_other_side():
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are():
-    """An unknown name is an error that lists the names, before anything is measured."""
+    """An unknown name is an error that lists the known names, before anything is measured."""
     answer = CliRunner().invoke(main, ["no-such"])
     assert 2 == answer.exit_code
     assert "no benchmark is called no-such" in answer.output
 
 
 def test_a_disturbed_run_alone_is_not_below_the_floor():
-    """A run fails only if both the median and the best round are below the floor, because programs may disturb some."""
+    """A run fails only if its median and its best round are below the floor, as other programs may disturb rounds."""
     result = case_result(SPEED, (10.0, 10.0, 90.0), (100.0, 100.0, 100.0), target=0.8, floor=0.3)
     assert 0.1 == result.outcomes[0].ratio
     assert Verdict.MISSED is result.outcomes[0].verdict
 
 
 def test_a_second_look_is_at_the_same_rounds():
-    """A case that reuses rounds takes their figures in order, including the warm-up, and measures nothing again."""
+    """A case with given rounds uses their figures in order, with the warm-up, and measures nothing."""
     numbers = itertools.count().__next__
     shared = SharedRounds(numbers)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),))
@@ -264,7 +264,7 @@ def test_a_second_look_is_at_the_same_rounds():
     ids=["well at once", "well again", "slow twice"],
 )
 def test_the_short_form_judges_what_it_saw_twice(monkeypatch, figures, status, measured):
-    """The short form fails only if two measurements are below the floor, in case the machine was busy at first."""
+    """The short form fails only if two measurements are below the floor, as the machine may be busy during one."""
     runs = iter(figures)
     seen: list[float] = []
 

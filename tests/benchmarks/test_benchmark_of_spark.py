@@ -1,4 +1,4 @@
-"""Tests of the benchmark of Spark: the records that it makes, and the processor time that it reports."""
+"""Tests of the Spark benchmark: the records that it makes, and the processor time that it reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topicfs.storage.model import Isolation
 
 
 def test_records_over_some_days(tmp_path):
-    """Each partition has whole blocks, keys and values of the right sizes, and times that ascend over the days."""
+    """Each partition has whole blocks, keys and values of the right sizes, and times ascending over the days."""
     assert BLOCK_RECORDS * PARTITIONS == make_topic(tmp_path / "data", 1)
     engine = open_engine(tmp_path / "data", read_only=True)
     for partition in engine.topic("orders").partitions().values():
@@ -35,14 +35,14 @@ def test_records_over_some_days(tmp_path):
 
 
 def test_time_of_those_who_ended():
-    """The time of an ended process counts once, in its parent; if the parent ended too, it is lost, not subtracted."""
+    """An ended process's time counts once, in its parent; if the parent has ended, too, the time is left out."""
     before = {1: Process(0, 5.0), 2: Process(1, 3.0), 3: Process(2, 2.0), 4: Process(1, 1.0)}
     after = {1: Process(0, 9.5), 4: Process(1, 1.25), 5: Process(1, 0.5)}
     assert 2.25 == seconds_between(before, after)
 
 
 def test_own_processes():
-    """A child process is listed while it runs, and its processor time still counts after it has ended."""
+    """A child process is listed while it runs, and its processor time counts even after it has ended."""
     before = processes()
     program = subprocess.Popen([sys.executable, "-c", "sum(range(10**7)); input()"], stdin=subprocess.PIPE)
     assert program.pid in processes()

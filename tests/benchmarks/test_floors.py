@@ -1,4 +1,4 @@
-"""Tests that the floor of a benchmark is near its measured figures."""
+"""Tests that each benchmark's floor is near its measured figure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FARTHEST = 4
 
 
 def test_there_are_floors():
-    """The page's figures include floors of every kind."""
+    """The figures in the page include floors of every kind."""
     assert len(GOALS) > 30
 
 
 @pytest.mark.parametrize(("reached", "floor", "better"), GOALS)
 def test_a_floor_is_within_four_times_of_what_was_measured(reached, floor, better):
-    """Work that became four times slower fails; whoever makes it faster and measures it also raises its floor."""
+    """A floor is within a factor of four of its figure, so that work four times slower fails."""
     margin = reached / floor if better == "higher" else floor / reached
     assert 1 < margin <= FARTHEST

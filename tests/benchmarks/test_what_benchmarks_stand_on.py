@@ -1,4 +1,4 @@
-"""Tests of the tools of the benchmarks: known lines, caches, clocks, and the empty filesystem."""
+"""Tests of the benchmarks' tools: known lines, caches, clocks, and the empty filesystem."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from topicfs.storage.codec.columns import decode
 
 
 def test_the_text_of_a_log_is_known_from_its_positions():
-    """Any part of a log's text, any record and the checksum follow from positions, also across a block's end."""
+    """Positions determine any part of a log's text, any record and the checksum, even across a block's end."""
     whole = lines.text(2 * len(lines.BLOCK) + 700)
     assert lines.text(1500, len(lines.BLOCK) - 300) == whole[len(lines.BLOCK) - 300 :][:1500]
     assert lines.line(10_007) == whole.split(b"\n")[10_007]
@@ -44,7 +44,7 @@ def test_the_text_of_a_log_is_known_from_its_positions():
 
 @pytest.mark.parametrize("shape", [SIXTEEN_KIB, ONE_RECORD], ids=lambda shape: shape.name)
 def test_a_partition_holds_the_lines_in_batches_of_its_shape(tmp_path, shape):
-    """A partition has the same records in every shape, and each batch has the size of its shape."""
+    """A partition has the same records in every shape, in batches of the size that the shape demands."""
     size = whole_batches(40_100, shape)
     engine = open_engine(data_directory(tmp_path / "data", {"bench": (size, shape)}), read_only=True)
     try:
@@ -57,7 +57,7 @@ def test_a_partition_holds_the_lines_in_batches_of_its_shape(tmp_path, shape):
 
 
 def test_a_dropped_file_is_out_of_memory(tmp_path):
-    """A dropped file leaves memory, as mincore reports; files without a disk are skipped with a reason."""
+    """A dropped file is no longer in memory, as mincore shows; files without a disk are skipped with a reason."""
     path = tmp_path / "file"
     path.write_bytes(lines.text(2**20))
     assert 1.0 == cached_share(path)
@@ -70,21 +70,21 @@ def test_a_dropped_file_is_out_of_memory(tmp_path):
 
 
 def test_the_clock_of_another_process_is_that_process_time():
-    """The clock of a process, asked for this one, is between two readings of its own clock."""
+    """The processor clock that is read for another process, applied to this process, equals time.process_time."""
     before = time.process_time()
     asked = time.clock_gettime(_processor_clock(os.getpid()))
     assert before <= asked <= time.process_time()
 
 
 def test_what_is_spent_is_counted_for_children_too():
-    """The processor time of a shell includes that of its children."""
+    """The processor time of a shell includes the time of its children."""
     took = timed(lambda: os.waitstatus_to_exitcode(os.system("exit 3")) + 0.5, None)
     assert 3.5 == took.elapsed
     assert took.cpu > 0
 
 
 def test_bytes_that_did_not_arrive_are_told(tmp_path):
-    """Bytes that did not arrive are an error, because the figure would be meaningless."""
+    """If bytes are missing at the end, the benchmark fails, because its figure would be meaningless."""
     path = tmp_path / "file"
     path.touch()
     place = MeasuredLog("tmpfs", path, lambda: path.stat().st_size)
@@ -98,7 +98,7 @@ def test_bytes_that_did_not_arrive_are_told(tmp_path):
 
 @pytest.mark.fuse
 def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
-    """The empty filesystem gives and takes the same bytes as topicfs: the log, a record by its name, and appends."""
+    """The empty filesystem reads and takes the same bytes as topicfs: the log, a record by name, and appends."""
     size = whole_batches(3_200_000, SIXTEEN_KIB)
     data = data_directory(tmp_path / "data", {"bench": (size, SIXTEEN_KIB)})
     with (
@@ -117,7 +117,7 @@ def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
 
 @pytest.mark.fuse
 def test_every_place_counts_what_it_was_given(tmp_path):
-    """Every side counts the appended bytes, and topicfs has them in order."""
+    """Every side of a benchmark counts the appended bytes, and topicfs has the bytes in order."""
     conditions = Conditions(short=True, directory=tmp_path)
     text = memoryview(lines.text(100_000))
     with logs_for_appends(conditions, 2**20, requests_count=True) as logs:

@@ -1,1 +1,1 @@
-"""Fuzzing with record batches of any bytes: a target, its seeds, a coverage-guided run (atheris) and a plain one."""
+"""Fuzzing with bytes read as record batches: a target, seeds, a coverage-guided run (atheris) and a plain run."""

@@ -1,20 +1,20 @@
 """`python -m tests.soak fuzz [FLAGS] [CORPUS…]`: a coverage-guided run over the codec's plain sources.
 
-Without flags it runs until it finds something; new inputs are written to the first folder. A long run:
+Without flags the command runs until it finds something, and writes new inputs to the first folder. A long run:
 
     mkdir -p build/fuzz && python -m tests.soak fuzz -max_total_time=3600 build/fuzz tests/fuzz/corpus
 
 FLAGS are libFuzzer's; `-help=1` lists them. A finding is written to a file `crash-…`, `timeout-…` or `oom-…` in this
-folder; add it to `tests/fuzz/corpus`, and the tests read it with both builds from then on. The run uses the codec's
-uncompiled sources, because the fuzzer sees coverage only in Python; the tests read the same corpus, and changes of
-it, with the compiled build.
+folder; after it was added to `tests/fuzz/corpus`, the tests read it with both builds. The run uses the codec's
+uncompiled sources, because the fuzzer sees coverage only in Python. The tests read the same corpus, and changed
+inputs of it, with the compiled build.
 
 `python -m tests.soak fuzz requests [--seconds 600] [--seed 0] [--mount]`: write hostile batches with valid checksums
 to a mount and read them. Each request may take one second, a quarter of it in the event loop, and 300 MB
 (`tests/fuzz/requests.py`). The mount has no kernel, or a real one with `--mount`. The command prints each excess with
 the seed that repeats it (`--seed N --seconds 1`), and then ends with status 1.
 
-`python -m tests.fuzz changes [COUNT]` reads the corpus and COUNT changes of it with the compiled codec; `make
+`python -m tests.fuzz changes [COUNT]` reads the corpus and COUNT changed inputs of it with the compiled codec; `make
 sanitize` runs it over a codec compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).
 """
 
@@ -29,7 +29,7 @@ from tests.uncompiled import SourceFinder
 
 SECONDS_AN_INPUT = 10
 MEMORY_MIB = 1024
-"""Memory limit of the run: a batch's content has at most 256 MiB, and may exist twice while it is assembled."""
+"""Memory limit of the run in MiB: a batch's content has at most 256 MiB, and may exist twice while it is assembled."""
 
 
 @click.command()
@@ -37,7 +37,7 @@ MEMORY_MIB = 1024
 @click.option("--seed", default=0, help="Of the first round; each next one has the next.", show_default=True)
 @click.option("--mount", is_flag=True, help="Through a real mount.")
 def requests(*, seconds: float, seed: int, mount: bool) -> None:
-    """Write hostile batches to a mount, read them, and measure each request."""
+    """Write hostile batches to a mount, read them, and measure the cost of each request."""
     from tests.fuzz.requests import run_rounds
 
     tally = run_rounds(itertools.count(seed), seconds=seconds, on_a_mount=mount)
@@ -54,7 +54,7 @@ def requests(*, seconds: float, seed: int, mount: bool) -> None:
 @click.command()
 @click.argument("count", default=200_000)
 def changes(count: int) -> None:
-    """Read the corpus and COUNT changes of it."""
+    """Read the corpus and COUNT randomly changed inputs of it."""
     from tests.fuzz.changes import read_changes
 
     read_changes(count)
@@ -78,7 +78,7 @@ if __name__ == "__main__":
         requests(sys.argv[2:])
     if sys.argv[1:2] == ["changes"]:
         changes(sys.argv[2:])
-    if {"-h", "--help"} & {*sys.argv[1:]}:  # libFuzzer would ignore these options and start.
+    if {"-h", "--help"} & {*sys.argv[1:]}:  # libFuzzer would ignore these options and start a run.
         click.echo(__doc__)
         sys.exit()
     main()

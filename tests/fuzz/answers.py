@@ -1,4 +1,4 @@
-"""A server that answers Kafka requests with nonsense: valid structures with any values, or randomly changed bytes."""
+"""A server that answers Kafka requests with nonsense: valid structures with arbitrary values, or changed bytes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from topicfs.storage.model import Offset, Record, Timestamp
 from topicfs.storage.wire import Field
 
 TOPIC, TOPIC_ID = "t", UUID(int=56)
-"""The topic that most answers contain; it has a partition 0."""
+"""The topic in most answers, which has a partition 0."""
 
 PAUSE = "throttleTimeMs"
 SOUND = 0.95
-"""Share of fields with a value that a broker could send: clients would refuse pure nonsense immediately."""
+"""Share of fields with a value that a broker could send, because clients would immediately refuse pure nonsense."""
 
 _APIS = {one.key: one for one in APIS}
 _EXTREMES = {
@@ -33,16 +33,16 @@ _EXTREMES = {
 
 
 _ENDS = {"offset", "highWatermark", "lastStableOffset"}
-"""Fields that usually have an offset at which a log of three records begins or ends."""
+"""Fields whose value is usually an offset at which a log of three records may begin or end."""
 
 
 class Nonsense:
-    """Serves one connection after another (`tests.doubles.servers`) with answers drawn from one seed."""
+    """Serves one connection after another (`tests.doubles.servers`), with answers drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.server = Server("127.0.0.1", 0)
-        """The address on which it listens, and which it gives as a broker's address."""
+        """The address on which the server listens, and which its answers give as the broker's address."""
         self.answers = 0
 
     def serve(self, connection: socket.socket) -> None:
@@ -75,7 +75,7 @@ class Nonsense:
             ]
         data = api.response.write(values, version)
         tags = b"\0" if api.is_flexible(version) else b""
-        # Clients wait as long as a broker's throttle time says: a random time would end the run.
+        # Clients wait for as long as a broker's throttle time says, so a random time would stop the run.
         kept = 4 * (api.response.fields[0].name == PAUSE)
         return (
             tags + data[:kept] + (self._changed(data[kept:]) if self.random.random() < 0.1 else data[kept:])

@@ -1,4 +1,4 @@
-"""Random changes of the corpus, for builds of the codec in which a fuzzer sees no coverage."""
+"""Random changes of corpus inputs, for builds of the codec whose coverage a fuzzer cannot see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 def read_changes(count: int) -> None:
-    """Read the corpus and `count` changes of it, the same ones each time."""
+    """Read the corpus and `count` changed inputs, which are the same in each run."""
     random = Random(20_260_823)
     inputs = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
     for data in inputs:
@@ -21,7 +21,7 @@ def read_changes(count: int) -> None:
 
 
 def changed(random: Random, inputs: list[bytes]) -> bytes:
-    """Return an input with a few bytes flipped, cut, repeated, or spliced with another input."""
+    """Return an input that was flipped at a few bytes, cut, repeated, or spliced with another input."""
     data = bytearray(random.choice(inputs))
     for _ in range(random.randint(1, 6)):
         at = random.randrange(len(data) + 1)

@@ -1,7 +1,7 @@
 """Hostile batches with valid checksums, drawn from a seed.
 
-They have record counts, lengths, headers, codecs, nested bombs, times, deltas, attributes and producers that no
-client sends, but that a checksum does not detect.
+The batches have record counts, lengths, headers, codecs, nested bombs, times, deltas, attributes and producers that
+no client sends and that no checksum detects.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from topicfs.storage.codec.records import varint
 
 CODECS = tuple(Codec)
 Content: TypeAlias = tuple[bytes, int]
-"""The bytes of records, and how many records they are."""
+"""The bytes of records, and the number of records in them."""
 
 
 class Mutator:
-    """Makes batches from a seed."""
+    """Makes hostile batches from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
     def log(self) -> list[bytearray]:
-        """Return the batches of one round: a few, one of which may be repeated many times."""
+        """Return the batches of a round: a few, of which one may be repeated many times."""
         chosen = self._random
         batches = [self.batch() for _ in range(chosen.randint(1, 3))]
         again = chosen.choice(batches)
@@ -61,7 +61,7 @@ class Mutator:
         return self._random.choice((0, -1, 1_700_000_000_000, 2**63 - 1, -(2**63), 10**15))
 
     def _framing(self, codec: Codec, content: bytes) -> bytes | None:
-        """Return a stream in an unusual form: empty parts, many parts, random bytes; None for the usual form."""
+        """Return a stream in an unusual form (empty parts, many parts, random bytes), or None for the usual form."""
         chosen, kind = self._random, self._random.random()
         if codec is Codec.NONE or kind < 0.7:
             return None
@@ -78,7 +78,7 @@ class Mutator:
         return deflate(codec, whole)  # A bomb within a bomb contains no records.
 
     def _content(self, *, large: bool) -> Content:
-        """Return records, and how many they are."""
+        """Return the bytes of records and the number of records in them."""
         chosen = self._random
         most = MAX_CONTENT_BYTES if large else 900_000
         size = chosen.choice(
@@ -125,7 +125,7 @@ class Mutator:
         return b"".join(record(text[: len(text) // count], delta=delta) for delta in range(count)), count
 
     def _broken(self, text: bytes) -> Content:
-        """Return a record in which one byte is changed."""
+        """Return a record with one changed byte."""
         data = bytearray(record(text[:5000]))
         data[self._random.randrange(min(len(data), 12))] = self._random.choice((0, 1, 0x7F, 0x80, 0xFF))
         return bytes(data), 1

@@ -1,8 +1,8 @@
 """Measure what each request about hostile batches costs a mount: CPU time, in total and in the event loop, and memory.
 
-A round writes the batches of a seed (see `mutator`) to `log.batch`, which refuses most of them; the refused batches
-are written directly to the log, as if a broker's files had them. Then it looks up, opens and reads every form of
-every file.
+A round writes the batches of a seed (see `mutator`) to `log.batch`, which refuses most of the batches. Refused
+batches are written directly to the log, as if a broker's files had them. Then the round looks up, opens and reads
+every form of every file.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from topicfs.storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_
 from topicfs.storage.model import Offset
 
 SECONDS = 1.0
-"""Limit of one request's CPU time, all threads together."""
+"""Limit in seconds of a request's CPU time, summed over all threads."""
 LOOP_SECONDS = 0.25
-"""Limit of one request's CPU time in the event loop's thread, which answers no other request meanwhile."""
+"""Limit in seconds of a request's CPU time in the event loop's thread, which meanwhile answers no other request."""
 GROWTH_BYTES = 300_000_000
-"""Limit of the memory that one request adds to the process."""
+"""Limit in bytes of the memory that one request adds to the process."""
 
 READ_BYTES = 131_072
 XATTRS = ("user.kafka.timestamp", "user.kafka.batch", "user.kafka.key", "user.kafka.headers")
@@ -51,7 +51,7 @@ class Cost(NamedTuple):
 
     @property
     def measures(self) -> bool:
-        """Return whether the request waits until a size is measured: opening up to a minute, stat two seconds."""
+        """Return whether the request waits for a file's size: an open up to a minute, a stat up to two seconds."""
         return self.what.startswith(("open ", "getattr ", "stat "))
 
     @property
@@ -61,7 +61,7 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Measures the cost of requests in this process or in a mount's daemon."""
+    """Measures what requests cost this process or a mount's daemon."""
 
     def __init__(self, pid: int | None = None) -> None:
         pid = os.getpid() if pid is None else pid
@@ -70,13 +70,13 @@ class Meter:
         """The main thread, which runs the event loop."""
 
     def begin(self) -> None:
-        """Start a measurement, and reset the memory peak."""
+        """Start a measurement, and reset the process's memory peak."""
         (self._proc / "clear_refs").write_text("5")
         self._before = self._resident("VmRSS")
         self._started, self._loop_started = _seconds_of(self._proc), _seconds_of(self._loop)
 
     def cost(self, what: str) -> Cost:
-        """Return the cost since `begin`."""
+        """Return the cost of request `what`, measured since `begin`."""
         return Cost(
             what,
             _seconds_of(self._proc) - self._started,
@@ -98,7 +98,7 @@ def _seconds_of(proc: Path) -> float:
 
 
 def put_beneath(directory: Path, refused: list[bytearray]) -> bool:
-    """Append batches directly to the partition's file; return whether the log could hold any of them."""
+    """Append batches directly to the partition's file; return False if the log can hold none of them."""
     log = directory / "orders-0" / segment_file(Offset(0), SegmentFileKind.LOG)
     content, end_offset, added = bytearray(log.read_bytes()), 0, False
     for header in scan(content):
@@ -118,18 +118,18 @@ def put_beneath(directory: Path, refused: list[bytearray]) -> bool:
 
 
 def names_of(log_end_offset: int) -> list[str]:
-    """Return the names to request in the partition's directory."""
+    """Return the file names to request in the partition's directory."""
     last = max(log_end_offset - 1, 0)
     stems = ("log", "0", str(last), "0-9", "1-", "-3", "latest", "@0", "@1-")
     return [*(f"{stem}{form.suffix}" for stem in stems for form in VIEW_FORMS), "earliest", "status"]
 
 
 TOPIC_NAMES = [*(f"{stem}{form.suffix}" for stem in ("log", "@0-") for form in FORMS), "status"]
-"""The names to request in the topic's directory."""
+"""The file names to request in the topic's directory."""
 
 
 class Round:
-    """One log, and all requests for it through the mount's filesystem without a kernel."""
+    """A log, and all requests for it through the mount's filesystem without a kernel."""
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.costs: list[Cost] = []
@@ -138,7 +138,7 @@ class Round:
         self._meter = Meter()
 
     def run(self) -> None:
-        """Write the batches and read everything. Raises any error but FileError, which programs may see."""
+        """Write the batches and read everything. Raises all errors except FileError, which programs may see."""
         trio.run(self._run)
 
     async def _run(self) -> None:
@@ -201,7 +201,7 @@ class Round:
         await self._ask("list", partial(fs.run_inline_or_in_thread, lambda: list(fs.readdir(fh, 0))))
 
     async def _read(self, fs: TopicFileSystem, name: str, node_id: int) -> None:
-        """Read the first bytes of a file, some after them, and some far away."""
+        """Read a file at its beginning, a little further, and far beyond."""
         opened = await self._ask(f"open {name}", partial(fs.open, node_id, os.O_RDONLY, 0))
         if opened is None:
             return
@@ -224,7 +224,7 @@ class Round:
 
 
 class MountedRound:
-    """The same requests through a real mount, with the cost to its daemon."""
+    """The requests of a round through a real mount, with their cost to the mount's daemon."""
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.costs: list[Cost] = []
@@ -297,18 +297,18 @@ class MountedRound:
 
 
 class Tally(NamedTuple):
-    """The total cost of several rounds."""
+    """The summed costs of several rounds."""
 
     requests: int = 0
     exceeding: tuple[str, ...] = ()
-    """The requests that exceeded a limit, each with its seed and cost."""
+    """The requests that exceeded a limit, each with the seed and the cost."""
     slowest: float = 0.0
     largest: int = 0
     longest_loop: float = 0.0
     slowest_measuring: float = 0.0
 
     def plus(self, seed: int, costs: Sequence[Cost]) -> Tally:
-        """Return the tally with one more round's costs."""
+        """Return the tally with the costs of another round added."""
         exceeding = tuple(
             f"seed {seed}: {cost.what}: {cost.seconds:.2f} s ({cost.loop_seconds:.2f} s of the event loop), "
             f"{cost.growth_bytes / 1e6:.0f} MB"

@@ -1,4 +1,4 @@
-"""Write the first inputs of the corpus: one of every kind, so that a run starts deep in the code.
+"""Write the first inputs of the corpus, one of every kind, so that a run starts deep in the code.
 
 python -m tests.fuzz.seeds tests/fuzz/corpus
 """
@@ -27,7 +27,7 @@ RECORDS_OF_ONE_BATCH = [
 
 
 def selector(kind: int, codec: Codec = Codec.GZIP) -> bytes:
-    """Return the first byte of an input."""
+    """Return the first byte of an input, which selects its kind and codec."""
     return bytes([kind + KINDS * (codec - 1)])
 
 
@@ -53,7 +53,7 @@ def seeds() -> Iterator[tuple[str, bytes]]:
 
 
 def main(folder: Path) -> None:
-    """Write the inputs."""
+    """Write the inputs to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in seeds():
         (folder / f"seed-{name}").write_bytes(content)

@@ -1,7 +1,8 @@
 """The fuzz target: read any bytes as batches in every way, without a crash, a hang, or too much memory.
 
-The first byte of an input selects what the rest is, so that small changes have large effects: a segment's content;
-the records after a valid header, with each codec; or the content of an old format's wrapper, with each codec.
+The first byte of an input selects what the following bytes are, so that small changes have large effects: a segment's
+content; the records after a valid header, with each codec; or the content of an old format's wrapper, with each
+codec.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _ENTRY = struct.Struct(">qiIbb")
 
 RAW, RECORDS, COMPRESSED, WRAPPED_V0, WRAPPED_V1 = range(5)
-"""Kinds of inputs; the first byte also selects the codec."""
+"""Kinds of inputs. The first byte of an input selects its kind and codec."""
 
 KINDS = 5
 MAX_OFFSET = 2**63 - 1
 MAX_TEXT_BYTES = 1 << 20
-"""Limit of the total size of a batch's values; a batch that inflates to more is refused."""
+"""Limit in bytes of the total size of a batch's values; a batch that inflates to more is refused."""
 
 
 def read_as_batches(data: bytes) -> None:
-    """Read one input. An error other than CorruptBatchError is a bug of the reader."""
+    """Read an input. Any error other than CorruptBatchError is a bug of the reader."""
     if not data:
         return
     kind, codec = data[0] % KINDS, Codec(1 + data[0] // KINDS % 4)
@@ -49,7 +50,7 @@ def _logs(kind: int, codec: Codec, rest: bytes) -> list[bytes]:
 
 
 def _batch(records: bytes, *, attributes: int, count: int) -> bytes:
-    """Return records after a valid header, whose checksum is not verified."""
+    """Return a batch of `records` with a valid header, whose checksum no reader verifies."""
     last_offset_delta = max(count - 1, 0)
     return (
         _HEADER.pack(0, 49 + len(records), 0, 2, 0, attributes, last_offset_delta, 0, 0, -1, -1, -1, count)
@@ -85,7 +86,7 @@ def _read(log: bytes) -> None:
 
 
 def _copy(log: bytes) -> None:
-    """Copy the values of all batches and find each batch's first record with the code that mounts use.
+    """Copy the values of all batches, and find the first record of each batch, with the code that mounts use.
 
     This code inflates without the interpreter's lock and trusts checksums, so the checksums are made valid first.
     """
@@ -113,7 +114,7 @@ def _copy(log: bytes) -> None:
 
 
 def _look_at(batches: Batches, log: bytes) -> None:
-    """Check that the batches are adjacent and inside the buffer."""
+    """Check that the batches are adjacent and inside `log`."""
     position = 0
     for header in batches:
         assert position == header.position
@@ -122,7 +123,7 @@ def _look_at(batches: Batches, log: bytes) -> None:
 
 
 def _use(columns: Columns) -> None:
-    """Check that every span is inside the buffer and every offset inside its batch, and extract everything."""
+    """Check that spans are inside the buffer and offsets inside their batch, and extract all columns."""
     size = len(columns.data)
     batch = columns.batches[0]
     for index, record in enumerate(columns):

@@ -1,4 +1,4 @@
-"""Whatever brokers answer, a cluster's engine returns valid batches or an error, and its threads continue."""
+"""Whatever brokers answer, a cluster's engine returns valid batches or raises an error, and its threads continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 SEEDS = range(10)
 ASKED = 8
-"""Number of calls of each kind with one seed."""
+"""Number of calls of each kind for a seed."""
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def nonsense(seed: int) -> Iterator[Nonsense]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nonsense_is_an_answer_or_an_error(nonsense: Nonsense) -> None:
-    """Nonsense from a broker raises only the project's own errors, in no thread another, and nothing hangs."""
+    """Nonsense from a broker causes only the project's own errors, stops no thread, and hangs no call."""
     random = nonsense.random
-    # Connecting to the cluster may fail.
+    # The attempt to connect to the cluster may fail.
     with closing(Brokers(ClusterAddress((nonsense.server,)))) as brokers, suppress(StorageError):
         leaders = Leaders(brokers, timeout_seconds=0.02)
         with closing(ClusterEngine(leaders, read_only=False)) as engine:

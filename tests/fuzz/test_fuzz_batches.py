@@ -1,4 +1,4 @@
-"""Any bytes read as batches: the corpus, many changes of it, and a short coverage-guided run."""
+"""Reading any bytes as batches: the corpus, many changes of it, and a short coverage-guided run."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ CHANGED_INPUTS = 20_000
 GUIDED_RUNS = 4000
 GUIDED_TIMEOUT_SECONDS = 280
 MEMORY_BYTES = 2 * 1024**3
-"""Limit of the address space: twice the largest content, and the interpreter with its libraries."""
+"""Limit in bytes of the address space: twice the largest content, plus the interpreter with its libraries."""
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.iterdir()), ids=lambda path: path.name)
 def test_every_input_of_the_corpus_is_read(path):
-    """This build and the plain sources read each input of the corpus without a fault."""
+    """The present build and the plain sources read each input of the corpus without a fault."""
     read_as_batches(path.read_bytes())
 
 
 def test_the_seeds_are_in_the_corpus():
-    """The corpus has the seeds as the current writers make them, so that a changed format is noticed."""
+    """The corpus has the seeds exactly as the present writers make them, so that a changed format is noticed."""
     uncompressed = {f"seed-{name}": content for name, content in seeds() if "-" not in name}
     assert uncompressed == {name: (CORPUS / name).read_bytes() for name in uncompressed}
     assert {f"seed-{name}" for name, _ in seeds()} <= {path.name for path in CORPUS.iterdir()}
 
 
 def read_within_bounds() -> None:
-    """Read changes of the corpus in a process whose memory is limited."""
+    """Read changes of the corpus in a process with limited memory."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     read_changes(CHANGED_INPUTS)
 
 
 @pytest.mark.slow
 def test_changes_of_the_corpus_are_read_within_bounds():
-    """This build reads random changes of the corpus without a crash, a hang or too much memory."""
+    """The present build reads random changes of the corpus without a crash, a hang or too much memory."""
     done = subprocess.run(
         [
             sys.executable,
@@ -66,7 +66,7 @@ def test_changes_of_the_corpus_are_read_within_bounds():
 )
 def test_a_short_guided_run_finds_nothing(tmp_path):
     """A few thousand guided inputs find nothing in the plain sources; `tests/fuzz/__main__.py` has longer runs."""
-    # Start it through a shell: a program inherits the memory peak of its parent, and a test run's is large.
+    # Start the run through a shell, because a program inherits its parent's memory peak, which is large here.
     done = subprocess.run(
         [
             *("sh", "-c", '"$@"; exit $?', "sh"),

@@ -1,4 +1,4 @@
-"""Every request about hostile batches stays within its limits, for a few seeds of the run that takes ten minutes."""
+"""Every request about hostile batches stays within its limits, tested with a few seeds of the ten-minute run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_request_is_bounded(seed):
-    """A request costs at most one second of CPU time and 300 MB, whatever a batch declares; it may raise FileError."""
+    """A request costs at most 1 second of CPU time and 300 MB, whatever a batch declares; FileError is allowed."""
     tally = run_rounds([seed])
     if (
         tally.exceeding
-    ):  # A slow request is slow again; on a busy machine a quick one may be charged for other work once.
+    ):  # A slow request is slow a second time, while on a busy machine other work may be counted once.
         tally = run_rounds([seed])
     assert () == tally.exceeding
     assert tally.requests > 100
@@ -34,6 +34,6 @@ def test_every_request_at_a_real_mount_is_bounded():
 
 
 def test_a_seed_makes_the_same_batches_again():
-    """A seed makes the same batches each time, so that a finding can be examined."""
+    """A seed makes the same batches each time, so that a finding can be reproduced."""
     assert Mutator(5).log() == Mutator(5).log()
     assert Mutator(5).log() != Mutator(6).log()
