@@ -2,7 +2,7 @@
 
 Elsewhere a test that needs FUSE, Java or Spark may be skipped with a reason. On a build machine, where a change is
 judged, no test may be skipped. `.ci/run` sets CI=true there, and only this module reads CI. An expected failure
-(xfail) is not a skip: the test runs, and fails if it passes (`xfail_strict`).
+(xfail) is not a skip, because the test runs; if the test passes, it counts as failed (`xfail_strict`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def _judged(report: Report) -> Report:
-    """Change a skip into a failure that keeps the reason."""
+    """Change a skipped test's report into a failure with the same reason."""
     if report.skipped and not hasattr(report, "wasxfail") and is_build_machine():
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"

@@ -1,4 +1,4 @@
-"""Plugins and fixtures of all tests, and the rules by which tests that need more than Python are skipped."""
+"""Plugins and fixtures of all tests, and the rules for skipping tests that need more than Python."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ HIDDEN = cast("ModuleType", None)
 """An entry of `sys.modules` that makes an import fail (docs.python.org, `sys.modules`)."""
 sys.modules.update(dict.fromkeys(NAMES, HIDDEN))
 MAX_MEMORY_BYTES = 8 << 30
-"""Memory limit of each process of a run in bytes: a test that exceeds it fails alone."""
+"""Memory limit in bytes of each process of a run, so that a test that needs more memory fails alone."""
 
 
 def pytest_configure() -> None:
-    """Limit memory, prepare Spark, and restore SIGINT, which is ignored in a shell's background job.
+    """Limit memory, prepare Spark, and restore SIGINT, which a shell's background job ignores.
 
-    Programs that tests start can so be interrupted, and Spark starts and ends quickly.
+    Programs started by tests can then be interrupted, and Spark starts and ends quickly.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
@@ -68,8 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection.
 
-    Ten thousand tests are some million objects: each full collection would take a second or more, and a run has
-    hundreds.
+    Ten thousand tests are some million objects. A full collection of them would take a second or more, and a run has
+    hundreds of collections.
     """
     gc.collect()
     gc.freeze()
@@ -84,7 +84,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    """Remove log handlers that a command under test installed: their output stream is closed after the test."""
+    """Remove log handlers that a command under test installed, because their output stream is closed after the test."""
     root = logging.getLogger()
     level = root.level
     yield
@@ -96,13 +96,13 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Unmount at the end what a test left mounted, and fail; unmount it even if the run is killed."""
+    """At the end, unmount what tests left mounted, and fail; unmount even if the run is killed."""
     with unmounted_in_the_end(tmp_path_factory.getbasetemp()):
         yield
 
 
 def spark_absent() -> str | None:
-    """Return why Spark cannot run here; None if it can."""
+    """Return why Spark cannot run on this machine, or None if it can."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"
@@ -113,7 +113,7 @@ def spark_absent() -> str | None:
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Java and the jars; skips, with a one-line reason, if they are unavailable."""
+    """Java and its jars; skips the test with a one-line reason if they are unavailable."""
     try:
         return find_java()
     except UnavailableError as error:

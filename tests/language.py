@@ -1,8 +1,8 @@
 """`python -m tests.language --sample 100 --seed 7`: print random docstrings, messages and sentences to judge.
 
-A reader who did not write them marks each text that had to be read twice. The goal is at most five in a hundred.
-Paths restrict the sample to some files or folders, and `--kind` to docstrings, error messages or sentences of
-documents.
+A reader who did not write the texts marks each text that had to be read twice. The goal is at most five in a hundred.
+Paths restrict the sample to some files or folders, and `--kind` restricts it to docstrings, error messages or
+sentences of documents.
 """
 
 # ruff: noqa: T201 - a command, for people

@@ -1,9 +1,9 @@
 """Every random choice of a test can be repeated: seeds are printed and can be set.
 
 A test that needs random numbers uses the fixture `chance`. Its numbers follow from the run's seed and the test's
-name; `--random-seed` sets the seed, and a failure prints it. Hypothesis prints how to repeat a failing example
-(`@reproduce_failure`), and has `--hypothesis-seed`. This module turns off two defaults of Hypothesis: the same
-examples in each run on a build machine, and a failure of examples that take long elsewhere.
+name; `--random-seed` sets the seed, and a failing test prints it. Hypothesis prints how to repeat a failing example
+(`@reproduce_failure`), and has `--hypothesis-seed`. On a build machine Hypothesis would use the same examples in each
+run, and elsewhere it would fail examples that take long. This module turns off both defaults.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # Stored as the option, because the workers of a parallel run get the options of the main process.
+    # Stored as an option, because the workers of a parallel run get the main process's options.
     if config.option.random_seed is None:
         config.option.random_seed = random.SystemRandom().randrange(1 << 32)
     usual = settings(

@@ -1,9 +1,9 @@
-"""Repairs shared fixtures before each test, so that one failure does not cause others.
+"""Repairs shared fixtures before each test, so that one failed test does not make others fail.
 
 A broker that a failed test left stopped, a Spark session whose Java process ended, or a mount whose daemon ended
-would fail every later test that shares it. Before each test the run checks the values of the fixtures in `CHECKS`. A
-broken value is torn down with all fixtures that depend on it, and pytest sets it up again for the next test that
-needs it. A fixture whose setup failed is tried again once, unless it skipped.
+would make every later test that shares it fail. Before each test the run checks the values of the fixtures in
+`CHECKS`. A broken value is torn down with all fixtures that depend on it, and pytest sets the fixture up again for
+the next test that needs it. A fixture whose setup failed is set up a second time, unless the setup skipped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "spark": _spark_works,
     "shared_mount": lambda mount: bool(mount.works()),
 }
-"""For each shared fixture, by name, a function that returns whether its value still works."""
+"""For each shared fixture by name, a function that returns whether the fixture's value still works."""
 _SHARED: list[pytest.FixtureDef[Any]] = []
 """The fixtures of `CHECKS` that this process has set up at least once."""
 _RETRIED: list[pytest.FixtureDef[Any]] = []
@@ -47,7 +47,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tear down the shared fixtures that are broken, so that this test's setup makes new ones."""
+    """Tear down the broken shared fixtures, so that this test's setup makes new ones."""
     for definition in _SHARED:
         if reason := _broken(definition):
             name = definition.argname
@@ -56,7 +56,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _broken(definition: pytest.FixtureDef[Any]) -> str:
-    """Return why a fixture must be set up again; empty if it works or is not set up."""
+    """Return why a fixture must be set up again, or an empty string if it works or was never set up."""
     if definition.cached_result is None:
         return ""
     value, _, failure = definition.cached_result
@@ -72,7 +72,7 @@ def _broken(definition: pytest.FixtureDef[Any]) -> str:
 
 
 def _tear_down(definition: pytest.FixtureDef[Any], item: pytest.Item) -> None:
-    """Tear down a fixture and its dependents; errors of this teardown do not count against the test."""
+    """Tear down a fixture and its dependents; errors in the teardown do not fail the test."""
     try:
         definition.finish(item._request)  # type: ignore[attr-defined] # each kind of test has it
     except Exception as error:  # noqa: BLE001 (as above)

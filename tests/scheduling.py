@@ -1,8 +1,8 @@
 """How the tests are distributed among the processes of a parallel run (pytest-xdist).
 
 All tests of a file run in one process, because they may share a mount. Files that share something costly, such as a
-broker or a Spark session, run in one process too. The longest groups start first, so that no process is left alone
-with one at the end.
+broker or a Spark session, also run in one process. The longest groups start first, so that no process is still busy
+with a long group after all others have ended.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ SHARING = {
     ),
     "a Debian": ("tests/installing/test_*.py",),
 }
-"""Patterns of test files by what the files share. A file belongs to the first group that matches.
+"""Patterns of test files, by what the files share. A file belongs to the first group that matches.
 
-A Spark session gets faster the longer it lives. A broker takes three seconds of CPU time to start, and some
-hundredths of a CPU even when idle: twenty idle brokers would take half of a small machine.
+A Spark session gets faster the longer it runs. A broker takes three seconds of CPU time to start, and some hundredths
+of a CPU even when idle: twenty idle brokers would take half of a small machine.
 """
 MOUNTS_OF_A_CLUSTER = "a broker whose topics are mounted"
 """The group of mount tests that run over a cluster; the same tests over a directory stay with their files."""
@@ -100,11 +100,11 @@ SECONDS = {
     "tests/test_what_tests_rest_on.py": 20,
     "tests/topicfs/test_manual.py": 20,
 }
-"""Approximate duration of the long groups and files in seconds; others are short."""
+"""Approximate duration in seconds of the long groups and files. All other files are short."""
 
 
 def group_of(path: str, nodeid: str = "") -> str:
-    """Return the group of a test of the file `path`: the name of what it shares, or else the file."""
+    """Return the group of a test in the file `path`: the name of what the file shares, or the file itself."""
     if path.startswith("tests/fusefs/mounted/") and "[cluster" in nodeid:
         return MOUNTS_OF_A_CLUSTER
     return next(
@@ -118,10 +118,10 @@ def _group_of_test(item: pytest.Item) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
-    """Tear down what a group shares after the group's last test, as if no other test followed.
+    """After a group's last test, tear down what the group shares, as if no other test followed.
 
-    Only in a worker of a parallel run, which runs a group once: otherwise unneeded brokers would use CPU time until
-    the run ends.
+    This happens only in a worker of a parallel run, which runs a group once. Otherwise unneeded brokers would use CPU
+    time until the run ends.
     """
     in_parallel = hasattr(item.config, "workerinput")
     if nextitem is None or not in_parallel or _group_of_test(item) == _group_of_test(nextitem):
@@ -135,7 +135,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadFileScheduling
 
     class LongestFirst(LoadFileScheduling):
-        """Gives the longest remaining group to the next free process."""
+        """Gives the longest remaining group to the next process that is free."""
 
         def _split_scope(self, nodeid: str) -> str:
             return group_of(super()._split_scope(nodeid), nodeid)
@@ -145,7 +145,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 self.workqueue, key=lambda group: (SECONDS.get(group, 0), len(self.workqueue[group]))
             )
             self.workqueue.move_to_end(longest, last=False)
-            with suppress(OSError):  # The process died, and will be removed.
+            with suppress(OSError):  # The process has ended, and will be removed.
                 super()._assign_work_unit(node)
             # A process starts a test only when it knows whether another test follows.
             if not self.workqueue:
@@ -154,9 +154,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 self._assign_work_unit(node)
 
         def remove_node(self, node: WorkerController) -> str | None:
-            """Give the unstarted tests of a dead process to others, and return the test that it died in.
+            """Give the unstarted tests of a killed process to others, and return the test that was running in it.
 
-            pytest-xdist itself would run the test again, and wait for tests that had already ended.
+            pytest-xdist itself would run that test again, and wait for tests that have already ended.
             """
             groups = self.assigned_work.pop(node)
             left = [

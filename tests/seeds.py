@@ -1,7 +1,7 @@
-"""`python -m tests.seeds --seeds 200`: run every Hypothesis test with many seeds, except those that mount or need Java.
+"""`python -m tests.seeds --seeds 200`: run Hypothesis tests with many seeds, except those that mount or need Java.
 
-`make test` runs each of these tests once, with one seed and fewer examples. This command runs one seed after the
-other from `--first` on, prints a line for each, and names the failed tests. Arguments after `--` go to pytest, for
+`make test` runs each of these tests once, with one seed and fewer examples. This command runs seeds in turn, starting
+with `--first`. For each seed it prints a line, with the names of failed tests. Arguments after `--` go to pytest, for
 example the paths of tests.
 """
 
@@ -24,7 +24,7 @@ MARKED = "hypothesis and not fuse and not java and not spark"
 
 
 def run(seed: int, arguments: Sequence[str]) -> tuple[list[str], str]:
-    """Return the tests that failed with a seed, and pytest's output."""
+    """Return the tests that failed with the seed, and pytest's output."""
     command = [
         sys.executable,
         "-m",
@@ -52,7 +52,7 @@ def run(seed: int, arguments: Sequence[str]) -> tuple[list[str], str]:
 
 
 def files() -> list[str]:
-    """Return every file with a Hypothesis test: collecting all other files takes longer than some seeds."""
+    """Return the files with Hypothesis tests, because collecting all files takes longer than some seeds."""
     return [
         str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "hypothesis" in path.read_text()
     ]

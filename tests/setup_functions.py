@@ -1,4 +1,4 @@
-"""The functions of setup.py, without the build that importing it would run."""
+"""The functions of setup.py, loaded without the build that an import of setup.py would run."""
 
 from __future__ import annotations
 

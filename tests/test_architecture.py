@@ -1,4 +1,4 @@
-"""The tree is as ARCHITECTURE.md states; import-linter checks the directions of imports."""
+"""The source tree is as ARCHITECTURE.md describes it; import-linter checks the directions of imports."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def shown(path: Path) -> str:
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    """Return all nodes of a source, which is parsed only once."""
+    """Return all nodes of the source `path`, which is parsed only once."""
     return list(ast.walk(ast.parse(path.read_text())))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def keep_nodes() -> Iterator[None]:
-    """Turn off garbage collection for this module, which keeps some million objects without cycles."""
+    """Turn off garbage collection in this module, which keeps some million objects without cycles."""
     gc.disable()
     yield
     nodes.cache_clear()
@@ -54,18 +54,18 @@ def compiled() -> tuple[str, ...]:
 
 
 def test_there_are_sources_to_look_at():
-    """The lists of sources and tests that the other tests check are not empty."""
+    """The lists of sources and tests that this module checks are not empty."""
     assert len(SOURCES) > 100
     assert len(TESTS) > 30
 
 
 def test_the_page_of_folders_is_what_its_script_writes():
-    """docs/folders.md is as `python scripts/folders.py` writes it: each folder with its docstring's first sentence."""
+    """docs/folders.md equals the output of `python scripts/folders.py`: each folder with its docstring's start."""
     assert page() == PAGE.read_text()
 
 
 def test_what_the_architecture_names_is_there():
-    """Each path that ARCHITECTURE.md names exists, and each contract that it names is in pyproject.toml."""
+    """Each path that ARCHITECTURE.md names exists, and each import contract that it names is in pyproject.toml."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     paths = re.findall(rf"`((?:{'|'.join([*PACKAGES, 'tests', 'benchmarks'])})/[\w./]*)`", text)
     assert [] == [path for path in paths if not (ROOT / path).exists()]
@@ -75,7 +75,7 @@ def test_what_the_architecture_names_is_there():
 
 
 def test_a_class_name_has_one_meaning():
-    """No two public classes have the same name, except in the API, which uses its users' words, such as Topic."""
+    """Public classes have different names, except in the API, which uses its users' words, such as Topic."""
     homes: dict[str, list[str]] = {}
     for path in (path for path in SOURCES if not path.is_relative_to(ROOT / "topicfs" / "api")):
         for node in nodes(path):
@@ -85,7 +85,7 @@ def test_a_class_name_has_one_meaning():
 
 
 def test_the_engine_has_no_async():
-    """The engine's calls are synchronous; a caller with an event loop runs blocking calls in threads."""
+    """The engine has no async functions; a caller with an event loop runs the blocking calls in threads."""
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     found = [
         shown(path)
@@ -108,12 +108,12 @@ def test_only_the_command_prints():
 
 
 def test_no_drawers():
-    """No module or folder has a name such as `utils` or `common`."""
+    """No module or folder has an unspecific name such as `utils` or `common`."""
     assert [] == [shown(path) for path in SOURCES if path.stem in DRAWERS or path.parent.name in DRAWERS]
 
 
 def test_modules_are_nouns():
-    """Modules ending in -ing are those that docs/words.md lists."""
+    """docs/words.md lists exactly the modules whose names end in -ing."""
     allowed = re.search(r"(?m)^Modules are nouns.*?(?=\n\n)", (ROOT / "docs/words.md").read_text(), re.DOTALL)
     assert allowed is not None
     named = set(re.findall(r"`(\w+)`", allowed[0]))
@@ -133,7 +133,7 @@ def test_every_test_says_what_it_pins():
 
 
 def test_the_compiled_modules_are_plain_sources():
-    """setup.py lists each compiled module once; each exists as .py and imports cython for its types."""
+    """setup.py lists each compiled module once, and each has a `.py` source that imports cython for its types."""
     listed = compiled()
     assert len(set(listed)) == len(listed)
     assert all("import cython" in (ROOT / source).read_text() for source in listed)

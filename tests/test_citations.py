@@ -1,7 +1,7 @@
 """Every document, section and test that sources and documents cite exists.
 
-The pages of SPECIFICATION have the rules of Kafka's files; a source cites a section as `<page>#<anchor>`, with the
-anchor that GitHub makes from its heading.
+The pages in SPECIFICATION have the rules of Kafka's files. A source cites a section as `<page>#<anchor>`, with the
+anchor that GitHub makes from the section's heading.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _files() -> list[Path]:
     found = [path for path in ROOT.iterdir() if path.suffix in SUFFIXES or path.name == "Makefile"]
     for folder in FOLDERS:
         found += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
-    # This file contains the patterns that the others must not have.
+    # This file contains the patterns that no other file may have.
     return sorted(path for path in found if path.is_file() and path != Path(__file__).resolve())
 
 
@@ -64,7 +64,7 @@ TEXTS = {path: path.read_text() for path in FILES}
 
 
 class Citation(NamedTuple):
-    """A mention of a document, perhaps with one of its sections."""
+    """A mention of a document and possibly of a section in the document."""
 
     source: Path
     document: str
@@ -75,7 +75,10 @@ class Citation(NamedTuple):
 
     @property
     def target(self) -> Path | None:
-        """The cited document, found by its path from the source or the top, or by a unique name; None if missing."""
+        """The cited document, or None if it is missing.
+
+        The document is found by its path from the source or from the top folder, or by a unique name.
+        """
         for base in (self.source.parent, ROOT):
             if (base / self.document).is_file():
                 return (base / self.document).resolve()
@@ -93,7 +96,7 @@ def citations() -> Iterator[Citation]:
 
 
 def anchors(document: Path) -> list[str]:
-    """Return the anchors that GitHub makes for a document's headings below the title."""
+    """Return the anchors that GitHub makes for the headings of a document, without the title."""
     text = re.sub(r"(?ms)^```.*?^```", "", TEXTS[document])
     headings = re.findall(r"(?m)^##+ (.+?)\s*$", text)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
@@ -103,7 +106,7 @@ CITATIONS = list(citations())
 
 
 def test_all_folders_with_sources_are_looked_at():
-    """FOLDERS has every package."""
+    """FOLDERS includes every package."""
     assert set() == {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(FOLDERS)
     assert len(CITATIONS) > 100
 
@@ -136,7 +139,7 @@ def test_every_test_that_a_document_names_is_there():
 
 
 def test_each_line_of_who_is_trusted_names_a_test():
-    """Each row of the tables in docs/security.md, except the head, names a test."""
+    """Each row of the tables in docs/security.md, except the header, names a test."""
     rows = [line for line in TEXTS[ROOT / "docs/security.md"].splitlines() if line.startswith("| ")]
     heads = [row for row in rows if row.endswith("| test |")]
     assert 4 == len(heads)
@@ -144,12 +147,12 @@ def test_each_line_of_who_is_trusted_names_a_test():
 
 
 def test_sections_are_cited_by_name():
-    """Sections are cited by anchor: a section number would be hard to find, and would change unnoticed."""
+    """Sections are cited by anchor, because a section number is hard to find and may change unnoticed."""
     assert [] == [shown(path) for path, text in TEXTS.items() if _SECTION_NUMBER.search(text)]
 
 
 def test_sources_cite_sections_and_not_whole_pages():
-    """A source outside tests cites a section of the specification, because a whole page is too long."""
+    """A source outside of tests cites a section of the specification rather than a whole page, which is too long."""
     pages = {ROOT / page for page in SPECIFICATION}
     assert [] == [
         str(each)
@@ -164,6 +167,6 @@ def _is_source(path: Path) -> bool:
 
 @pytest.mark.parametrize("page", SPECIFICATION)
 def test_every_section_of_the_specification_is_cited(page):
-    """Another file cites each section of the specification; otherwise the project does not need its rule."""
+    """Each section of the specification is cited in another file; otherwise the project does not need the section."""
     cited = {each.anchor for each in CITATIONS if each.target == ROOT / page and each.source != ROOT / page}
     assert [] == [anchor for anchor in anchors(ROOT / page) if anchor not in cited]

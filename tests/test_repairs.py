@@ -41,7 +41,7 @@ PLUGINS = ("tests.randomness", "tests.repairs", "_hypothesis_pytestplugin")
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the tests of a folder with the project's plugins that are tested here."""
+    """Run the tests in a folder with the plugins of this project that this module tests."""
     plugins = [word for plugin in (*PLUGINS, "no:cacheprovider") for word in ("-p", plugin)]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", str(folder), *plugins, *arguments],
@@ -55,7 +55,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_broker_that_a_test_stopped_is_started_for_the_next_one(tmp_path):
-    """A stopped broker and its dependent fixtures are set up again; only the test that stopped it fails."""
+    """A stopped broker and the fixtures that depend on it are set up again; only the test that stopped it fails."""
     (tmp_path / "conftest.py").write_text(SHARED)
     (tmp_path / "test_it.py").write_text(
         "def test_a(client):\n    client.running = False\n    assert client.running\n"
@@ -69,7 +69,7 @@ def test_a_broker_that_a_test_stopped_is_started_for_the_next_one(tmp_path):
 
 @pytest.mark.slow
 def test_a_fixture_that_failed_once_is_set_up_again(tmp_path):
-    """A fixture that failed is set up again only once, so that it does not delay each of its tests."""
+    """A fixture whose setup failed is set up once more, and not again for each test that needs it."""
     (tmp_path / "conftest.py").write_text(
         "import pytest, pathlib\n@pytest.fixture(scope='session')\ndef broker():\n"
         "    tries = pathlib.Path('tries')\n    tries.write_text((tries.read_text() if tries.exists() else '') + 'x')\n"
@@ -87,7 +87,7 @@ def test_a_fixture_that_failed_once_is_set_up_again(tmp_path):
 
 @pytest.mark.slow
 def test_a_failed_run_ends_with_the_command_that_repeats_each_failure(tmp_path):
-    """Below the summary a failed run prints a command with the seed for each failure, which fails in the same way."""
+    """After its summary a failed run prints, for each failure, a command with the seed that repeats the failure."""
     (tmp_path / "test_it.py").write_text(
         "import pytest\n@pytest.mark.parametrize('what', ['a b', \"it's\"])\n"
         "def test_it(chance, what): assert 0, chance.randrange(1 << 30)\ndef test_fine(): pass\n"
@@ -109,7 +109,7 @@ def test_a_failed_run_ends_with_the_command_that_repeats_each_failure(tmp_path):
 
 
 def test_a_reserved_port_is_given_once(tmp_path):
-    """Reserved ports are unique, also across processes, and lie below the kernel's ephemeral ports."""
+    """Reserved ports are unique, even across processes, and are below the kernel's ephemeral ports."""
     ports = reserve_ports(20)
     assert 20 == len(set(ports))
     assert all(FIRST_PORT <= port < 32_768 for port in ports)

@@ -43,7 +43,7 @@ class Parsed(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The site as `make site` builds it, with the builder's warnings as errors."""
+    """The site that `make site` builds, with the builder's warnings treated as errors."""
     folder = tmp_path_factory.mktemp("site") / "site"
     done = subprocess.run([sys.executable, PROGRAM, folder], capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stdout + done.stderr
@@ -52,12 +52,12 @@ def site(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site) -> dict[Path, Parsed]:
-    """Each parsed page by its file."""
+    """The parsed pages of the site by file."""
     return {page: Parsed(page.read_text()) for page in site.rglob("*.html")}
 
 
 def test_a_link_that_leads_nowhere_stops_the_build(tmp_path):
-    """A broken link stops the build with the file and line of the link."""
+    """A broken link stops the build, with the file and the line of the link."""
     for folder in ("scripts", "packaging"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     settings = tmp_path / "packaging" / "site" / "zensical.toml"
@@ -83,7 +83,7 @@ def nav(entries: list[dict[str, object]]) -> Iterator[str]:
 
 
 def test_every_page_has_its_place():
-    """Every page is in one section; the sections are named after what a reader wants to do."""
+    """Every page is in exactly one section; sections are named after what a reader wants to do."""
     settings = tomllib.loads((ROOT / "packaging" / "site" / "zensical.toml").read_text())["project"]
     sections = [next(iter(section)) for section in settings["nav"]]
     assert [*TASKS, "Spark", "Kafka", "Look inside", "Change it"] == sections
@@ -96,7 +96,7 @@ def test_every_page_has_its_place():
 
 
 def test_every_link_leads_somewhere(site, pages):
-    """Every internal link leads to an existing file and section of the site; external links are not requested."""
+    """Every internal link leads to an existing file and section; external links are not requested."""
     lost = []
     for page, parsed in pages.items():
         for link in parsed.links:
@@ -114,7 +114,7 @@ def test_every_link_leads_somewhere(site, pages):
 
 
 def test_nothing_is_fetched_from_elsewhere(pages):
-    """No page loads fonts, scripts or images from other sites, which would learn of the reader."""
+    """No page loads fonts, scripts or images from other sites, because these sites would learn about the reader."""
     assert [] == [
         f"{page.name}: {link}"
         for page, parsed in pages.items()

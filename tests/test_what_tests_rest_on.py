@@ -1,4 +1,4 @@
-"""Rules of the test run: a build machine skips nothing, and every random choice can be repeated."""
+"""Rules of the test run: a build machine skips no test, and every random choice can be repeated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SKIPS = {
     "test_test.py": "import pytest\ndef test_it(): pytest.skip('no device')\n",
     "test_module.py": "import pytest\npytest.importorskip('no_such_module', reason='no device')\ndef test_it(): pass\n",
 }
-"""Every way to skip: a mark, a fixture, the test itself, and its module."""
+"""Test files that skip in every possible way: by a mark, a fixture, the test itself, and the module."""
 PYTEST_FAILED = 1
 BUILD_MACHINE = ("tests.build_machine",)
 PLUGINS = (*BUILD_MACHINE, "tests.randomness", "_hypothesis_pytestplugin")
@@ -80,7 +80,7 @@ def run_files(
 
 
 def test_a_skip_fails_on_a_build_machine(tmp_path, monkeypatch):
-    """On a build machine every kind of skip fails and keeps its reason; elsewhere, or with CI empty, it is a skip."""
+    """On a build machine every kind of skip fails with its reason; elsewhere, or if CI is empty, it stays a skip."""
     for name, test in SKIPS.items():
         (tmp_path / name).write_text(test)
     failed = run_files(tmp_path, "--continue-on-collection-errors", *SKIPS, ci="true", plugins=BUILD_MACHINE)
@@ -96,7 +96,7 @@ def test_a_skip_fails_on_a_build_machine(tmp_path, monkeypatch):
 
 
 def test_files_that_share_something_costly_are_there():
-    """Each pattern in SHARING matches a file, and each name in SECONDS is a group or file."""
+    """Each pattern in SHARING matches a file, and each name in SECONDS is a group or a file."""
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
     groups = {file: group_of(file) for file in files}
     for group, patterns in SHARING.items():
@@ -111,7 +111,7 @@ def test_files_that_share_something_costly_are_there():
 
 
 def test_files_that_need_three_brokers_are_one_group():
-    """All files that need three brokers form one group, so that only one process starts three brokers."""
+    """All files that need three brokers form one group, so that only one process of a run starts three brokers."""
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
     using = {file for file in files if re.search(r"def test_.*\bthree_brokers\b", (ROOT / file).read_text())}
     assert using
@@ -119,7 +119,7 @@ def test_files_that_need_three_brokers_are_one_group():
 
 
 def test_what_a_group_shares_ends_with_it(tmp_path):
-    """In a parallel run a session fixture ends with its group and not with the process."""
+    """In a parallel run a session fixture ends with its group instead of with the process."""
     fixture = (
         "import pytest\n@pytest.fixture(scope='session')\ndef broker():\n    print('begins', end=' ', file=open('said', 'a'))\n"
         "    yield\n    print('ends', end=' ', file=open('said', 'a'))\n"
@@ -134,7 +134,7 @@ def test_what_a_group_shares_ends_with_it(tmp_path):
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_run_ends_although_a_process_of_it_dies(tmp_path, place):
-    """If a process dies in a test, that test fails, and the remaining tests run in another process."""
+    """If a process ends during a test, that test fails, and the remaining tests run in another process."""
     (tmp_path / "test_before.py").write_text("def test_it(): pass\n")
     bodies = ["pass"] * 3
     bodies[place] = "os._exit(1)"
@@ -147,7 +147,7 @@ def test_a_run_ends_although_a_process_of_it_dies(tmp_path, place):
 
 @pytest.mark.spark
 def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
-    """A link in Spark's home to an uninstalled package is replaced, and the home contains no zip of modules."""
+    """In Spark's home, a link to an uninstalled package is replaced, and no zip of modules is kept."""
     monkeypatch.setattr(spark_home, "HOME", tmp_path)
     (tmp_path / "bin").symlink_to(tmp_path / "of an old environment")
     assert tmp_path == spark_home.spark_home() == spark_home.spark_home()
@@ -157,7 +157,7 @@ def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def sockets():
-    """A folder with a short name, because a socket's path has at most 107 bytes."""
+    """A folder with a short path, because the path of a socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="spark") as folder:
         yield folder
 
@@ -195,7 +195,7 @@ def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path, socke
 
 @pytest.mark.spark
 def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
-    """The fork server survives programs that are killed at any point, also together with their forked process."""
+    """The fork server survives when programs are killed at any point, even together with their forked processes."""
     for pause_seconds in (0.0, 0.03, 0.06):
         with spark_daemon(tmp_path, sockets) as ended:
             time.sleep(pause_seconds)
@@ -206,7 +206,7 @@ def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
             worker.connect(ended.stdout.read(size))
             forked = look(int.from_bytes(worker.recv(4))).parent
         forks = look(forked).parent
-        os.kill(forks, signal.SIGSTOP)  # The server learns of both ends at the same time.
+        os.kill(forks, signal.SIGSTOP)  # Stop the server, so that it learns of both ends at the same time.
         os.kill(forked, signal.SIGKILL)
         wait_until(lambda: look(forked) is None, "what was forked has ended")
         ended.kill()
@@ -219,7 +219,7 @@ def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
 
 @pytest.mark.spark
 def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
-    """A test that waits too long prints the stacks of the processes that were forked for Spark."""
+    """A test that waits too long prints the stacks of the Python processes that were forked for Spark."""
     with spark_daemon(tmp_path, sockets, errors=None) as daemon:
         daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
         with printed_if_late(0.01):
@@ -229,7 +229,7 @@ def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
 
 @pytest.mark.java
 def test_an_archive_of_classes_that_does_not_fit_is_passed_over(tmp_path):
-    """Java ignores a class data archive of another Java without a message."""
+    """Java ignores a class data archive of another Java version without a message."""
     (tmp_path / "other.jsa").write_bytes(b"of another Java")
     flags = [
         flag.replace(str(archive_of("kafka")), str(tmp_path / "other.jsa")) for flag in quick_start("kafka")
@@ -240,7 +240,7 @@ def test_an_archive_of_classes_that_does_not_fit_is_passed_over(tmp_path):
 
 
 def test_one_rule_reads_whether_it_is_a_build_machine():
-    """Only `tests/build_machine.py` reads CI, so that no other place can skip tests there."""
+    """Only `tests/build_machine.py` reads the variable CI, so that no other code can skip tests on a build machine."""
     readers = [
         path
         for path in (ROOT / "tests").rglob("*.py")
@@ -250,7 +250,7 @@ def test_one_rule_reads_whether_it_is_a_build_machine():
 
 
 def test_the_build_says_itself_that_it_is_one(tmp_path):
-    """`.ci/run` sets CI=true for `make test` and the benchmarks, however it was started."""
+    """`.ci/run` sets CI=true for `make test` and the benchmarks, however `.ci/run` was started."""
     programs = tmp_path / "programs"
     python = tmp_path / "checkout" / ".venv" / "bin" / "python"
     for program in (programs / "make", python):
@@ -273,7 +273,7 @@ def drawn(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_a_failure_prints_the_seed_that_makes_it_again(tmp_path):
-    """Each run draws a new seed; the printed seed repeats the same numbers, and another seed gives others."""
+    """Each run draws a new seed; the printed seed repeats the numbers, and another seed gives other numbers."""
     first = run(tmp_path, DRAWS)
     (option,) = re.findall(r"have it again with (--random-seed=\d+)", first.stdout)
     assert drawn(first) == drawn(run(tmp_path, DRAWS, option))
@@ -282,7 +282,7 @@ def test_a_failure_prints_the_seed_that_makes_it_again(tmp_path):
 
 @pytest.mark.parametrize("ci", [None, "true"])
 def test_hypothesis_prints_how_to_have_its_example_again(tmp_path, ci):
-    """Hypothesis prints how to repeat a failing example; a build machine too has new examples and no time limits."""
+    """Hypothesis prints how to repeat a failing example; build machines also get new examples and no time limits."""
     test = (
         "from hypothesis import given, settings, strategies as st\n"
         "@given(st.integers())\n"
@@ -299,7 +299,7 @@ DRAWS_OF_ITS_OWN = {"choice", "random", "randbytes", "randint", "randrange", "sa
 
 
 def unseeded(source: str) -> list[str]:
-    """Return the calls that draw numbers, or make a generator, without a seed."""
+    """Return the calls in `source` that draw random numbers, or make a generator, without a seed."""
     tree = ast.parse(source)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -316,15 +316,15 @@ def unseeded(source: str) -> list[str]:
 
 
 def test_no_test_draws_numbers_that_cannot_be_drawn_again():
-    """Tests seed every `random.Random`, and do not use the module's own functions."""
+    """Tests give every `random.Random` a seed, and do not use the functions of the module `random`."""
     assert ["randrange", "Random()"] == unseeded("import random\nrandom.randrange(3)\nRandom(1)\nRandom()\n")
     found = [path for path in (ROOT / "tests").rglob("*.py") if unseeded(path.read_text())]
-    # This program draws a seed if none is given, and prints it.
+    # This program draws a seed if none is given, and prints the seed.
     assert [ROOT / "tests" / "soak" / "queries.py"] == found
 
 
 def plain(node: ast.expr) -> bool:
-    """Return whether an expression consists only of constants, names in capitals, and collections of them."""
+    """Return whether an expression has only constants, names in capitals, and collections of these."""
     if isinstance(node, ast.Name):
         return node.id.isupper()
     if not isinstance(
@@ -335,14 +335,14 @@ def plain(node: ast.expr) -> bool:
 
 
 def compared(test: ast.expr) -> list[ast.Compare]:
-    """Return the comparisons that an assertion makes itself, not those in nested expressions."""
+    """Return the comparisons that an assertion makes itself, without those in nested expressions."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return [found for value in test.values for found in compared(value)]
     return [test] if isinstance(test, ast.Compare) else []
 
 
 def actual_first(source: str) -> list[str]:
-    """Return the assertions that compare an actual value with an expected one on its right."""
+    """Return the assertions in `source` whose expected value is on the right of the comparison."""
     asserted = [node.test for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
     return [
         ast.unparse(one)
@@ -353,7 +353,7 @@ def actual_first(source: str) -> list[str]:
 
 
 def test_the_expected_value_comes_first():
-    """In every assertion a literal expected value comes first, so that all failures read the same way."""
+    """In every assertion a literal expected value comes first, so that all failures can be read the same way."""
     assert ["f(x) == [1, None]", "a == -A"] == actual_first(
         "assert f(x) == [1, None]\nassert 1 == b and a == -A\n"
     )
@@ -362,7 +362,7 @@ def test_the_expected_value_comes_first():
 
 
 def test_a_broker_is_started_by_the_main_thread(tmp_path):
-    """A broker refuses to start in a thread of a pool, because the system would end it together with the thread."""
+    """A broker refuses to start in a pool's thread, because the kernel would kill the broker when the thread ends."""
     broker = Broker(tmp_path, Java("java", tmp_path))
     with ThreadPoolExecutor(1) as threads, pytest.raises(BrokerError, match="start it in the main thread"):
         threads.submit(broker.start).result()
@@ -371,7 +371,7 @@ def test_a_broker_is_started_by_the_main_thread(tmp_path):
 
 @pytest.mark.parametrize("turn", ["first", "second"])
 def test_logs_go_nowhere_after_a_test(turn):
-    """Log handlers and levels that a command installed are gone in the next test."""
+    """Log handlers and levels that a command has set are reset before the next test."""
     assert logging.WARNING == logging.getLogger().level
     assert logging.NullHandler not in map(type, logging.getLogger().handlers)
     logging.basicConfig(handlers=[logging.NullHandler()], level=logging.DEBUG, force=True)

@@ -1,4 +1,4 @@
-"""The workflows of `.github` call the project's own commands, on the Pythons that the project supports."""
+"""The workflows in `.github` call the project's own commands, on the Python versions that the project supports."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def steps(name: str) -> list[dict[str, Any]]:
 
 
 def commands(name: str) -> list[str]:
-    """Return the commands of a workflow's jobs, one for each line."""
+    """Return the commands of all jobs of a workflow, one per line."""
     return [line.strip() for step in steps(name) for line in step.get("run", "").splitlines()]
 
 
 def test_the_supported_pythons_begin_with_the_oldest():
-    """The oldest Python of the classifiers is the one that `requires-python` allows."""
+    """The oldest Python version in the classifiers is the oldest that `requires-python` allows."""
     assert f">={PYTHONS[0]}" == PROJECT["requires-python"]
 
 
 def test_quick_checks_run_on_each_supported_python():
-    """The job `quick` runs once for each Python of the classifiers."""
+    """The job `quick` runs once for each Python version in the classifiers."""
     assert PYTHONS == JOBS["checks.yml"]["quick"]["strategy"]["matrix"]["python"]
 
 
 def test_wheels_are_built_for_each_supported_python():
-    """cibuildwheel builds a wheel for each Python of the classifiers on both processors."""
+    """cibuildwheel builds a wheel for each Python version in the classifiers, on both processor types."""
     assert [f"cp{each.replace('.', '')}-*" for each in PYTHONS] == CIBUILDWHEEL["build"].split()
     runs = JOBS["wheels.yml"]["wheels"]["strategy"]["matrix"]["include"]
     assert ["x86-64", "arm64"] == [run["processor"] for run in runs]
@@ -52,7 +52,7 @@ def test_wheels_are_built_for_each_supported_python():
 
 
 def test_the_checks_are_those_of_a_developer():
-    """The quick checks and the full suite are one command each, which also works in a developer's checkout."""
+    """The quick checks and the full suite are one command each, which developers can run in their checkouts."""
     checks = commands("checks.yml")
     assert {"make quick", ".ci/run"} <= {*checks}
     assert [] == [line for line in checks if "pytest" in line or "mypy" in line or "ruff" in line]
@@ -60,7 +60,7 @@ def test_the_checks_are_those_of_a_developer():
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_files_that_a_workflow_names_exist(name: str):
-    """Each file that a workflow reads, or whose changes start it, exists."""
+    """Each file that a workflow reads, or whose changes start a workflow, exists."""
     named = {*re.findall(r"(?:scripts|\.ci)/[\w.-]+|requirements\.lock", TEXTS[name])}
     assert named
     assert [] == sorted(path for path in named if not (ROOT / path).is_file())
@@ -68,7 +68,7 @@ def test_the_files_that_a_workflow_names_exist(name: str):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_actions_have_a_full_version(name: str):
-    """Actions have a full version such as v6.0.2, because a tag such as v6 moves with each release."""
+    """Actions are named with a full version such as v6.0.2, because a tag such as v6 moves with each release."""
     used = [step["uses"] for step in steps(name) if "uses" in step]
     assert used
     assert [] == [action for action in used if not re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", action)]

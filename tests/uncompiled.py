@@ -1,6 +1,6 @@
 """`pytest --uncompiled`: run the tests over the plain sources of the modules that Cython compiles.
 
-The plain Python sources are the reference for the compiled modules. With this option an import loads the `.py`,
+The plain Python sources are the reference for the compiled modules. With this option an import loads the `.py` file,
 although Python prefers an extension module.
 """
 
@@ -21,7 +21,7 @@ PACKAGES = ("topicfs.storage", "topicfs.inspection", "topicfs.fusefs", "topicfs.
 
 
 class SourceFinder(MetaPathFinder):
-    """Finds the source of a module that has an extension module too."""
+    """Finds the `.py` source of a module that also has an extension module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -48,7 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Install the finder before a conftest imports a compiled module; pytest calls this for plugins given by `-p`."""
+    """Install the finder before a conftest imports a compiled module.
+
+    pytest calls this function for plugins that are given by `-p`.
+    """
     if early_config.known_args_namespace.uncompiled:
         _prefer_sources()
 

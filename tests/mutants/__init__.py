@@ -1,6 +1,6 @@
-"""Small mistakes made on purpose, one at a time, and the tests that should notice each of them: `make mutants`.
+"""Small mistakes made on purpose, one at a time, and the tests that should notice each mistake: `make mutants`.
 
-`edits/` lists the mutants: for each a file, an exact text and its replacement, a sentence with the rule that is
+`edits/` lists the mutants. A mutant has a file, an exact text and its replacement, a sentence with the rule that is
 broken, and the tests that should fail. `catalog` reads the list and finds edits that no longer fit the code, `trial`
 makes an edit in a scratch copy of the checkout and runs the tests there, `results` stores and counts the verdicts,
 and `__main__` is the command. docs/testing.md has the score.

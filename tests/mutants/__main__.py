@@ -1,9 +1,9 @@
-"""`make mutants`: make each small mistake of the list, run the tests that should notice it, and report which survive.
+"""`make mutants`: make each mistake of the list, run the tests that should notice the mistake, and report survivors.
 
-It takes about an hour on two cores. Every worker has its own copy of the checkout, which stays unchanged. The
+A run takes about an hour on two cores. Every worker has its own copy of the checkout, which stays unchanged. The
 verdicts are kept in .mutants/results.jsonl, so that the next run tries only mutants that have no verdict yet or have
-changed. The command first lists the mutants whose edits no longer fit the code. These are not tried, and the run
-fails.
+changed. The command first lists the mutants whose edits no longer fit the code. These mutants are not tried, and the
+run fails.
 """
 
 # ruff: noqa: T201 - a command, for people
@@ -70,7 +70,7 @@ class Run:
         print(f"{mutant.id:4} {verdict.value:6} {mutant.file}: {mutant.rule} {took}", flush=True)
 
     def _verdict(self, scratch: Scratch, mutant: Mutant, tests: tuple[str, ...]) -> Verdict:
-        """Return the tests' verdict; first check, once a run, that they pass without the mutant."""
+        """Return the tests' verdict, after checking once per run that the tests pass without the mutant."""
         key = (tests, scratch.is_compiled(mutant))
         with self._lock:
             if key not in self._unsound:

@@ -20,11 +20,11 @@ from typing import Any
 
 EDITS = Path(__file__).parent / "edits"
 LEFT_OUT = "not java and not spark"
-"""Tests that the wider run omits: they would take longer than all mutants together."""
+"""Tests that the wider run leaves out, because they would take longer than all mutants together."""
 
 
 class StaleEditError(Exception):
-    """An edit no longer fits the changed code and must be written again."""
+    """An edit that no longer fits the code and must be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Mutant:
 
     @property
     def package(self) -> str:
-        """The folder under which the mutant is counted, for example `storage/log`."""
+        """The folder for which the mutant is counted, for example `storage/log`."""
         return str(Path(self.file).parent)
 
     @property
@@ -49,7 +49,7 @@ class Mutant:
         return (f"tests/{self.file.partition('/')[0]}", "-m", LEFT_OUT)
 
     def applied_to(self, source: str) -> str:
-        """Return the source with the mistake in it. Raises StaleEditError."""
+        """Return the source with the mutant's mistake. Raises StaleEditError."""
         if any(source.count(old) != 1 for old, _new in self.edits):
             raise StaleEditError(f"{self.id}: {self.file} does not have the text of its edit exactly once")
         for old, new in self.edits:

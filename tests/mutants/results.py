@@ -1,4 +1,4 @@
-"""The verdict on each mutant, stored line by line so that a stopped run continues where it stopped."""
+"""The verdict on each mutant, stored line by line so that a stopped run can continue."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Results:
                 self._known[entry["id"]] = (entry["of"], Verdict(entry["verdict"]))
 
     def known(self, mutant: Mutant) -> Verdict | None:
-        """Return an earlier run's verdict; None if there is none or something has changed since."""
+        """Return an earlier run's verdict; None if there is none or the mutant, its file or its tests have changed."""
         of, verdict = self._known.get(mutant.id, ("", None))
         return verdict if of == self._fingerprint(mutant) else None
 
     def keep(self, mutant: Mutant, verdict: Verdict) -> None:
-        """Store a verdict on disk immediately. Safe from any thread."""
+        """Store a verdict on disk immediately. May be called from any thread."""
         entry = {"id": mutant.id, "of": self._fingerprint(mutant), "verdict": verdict.value}
         with self._lock:
             self._known[mutant.id] = (entry["of"], verdict)
@@ -64,7 +64,7 @@ class Results:
 
 
 def score(mutants: Iterable[Mutant], verdicts: Mapping[str, Verdict]) -> list[str]:
-    """Return one line for each package and each tree: how many relevant mutants were killed, and which survived."""
+    """Return a line for each package and tree: how many relevant mutants were killed, and which ones survived."""
     counted = [mutant for mutant in mutants if mutant.harmless is None and mutant.id in verdicts]
     lines = []
     for group in (lambda one: one.package, lambda one: one.file.partition("/")[0]):

@@ -59,7 +59,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_mutant_is_killed_by_a_test_that_fails(checkout, tmp_path):
-    """A failing test kills the mutant; the copy is restored afterwards and the checkout is never changed."""
+    """A failing test kills a mutant; afterwards the copy is restored, and the checkout never changes."""
     scratch = Scratch(checkout, tmp_path / "scratch")
     assert not scratch.unsound(KILLED.tests, uncompiled=False)
     assert [Verdict.KILLED, Verdict.ALIVE] == [scratch.try_out(one, one.tests) for one in (KILLED, ALIVE)]
@@ -73,14 +73,14 @@ def test_a_mutant_is_killed_by_a_test_that_fails(checkout, tmp_path):
 
 @pytest.mark.slow
 def test_tests_that_fail_by_themselves_are_found(checkout, tmp_path):
-    """Tests that fail without a mutant are reported, because they would kill every mutant."""
+    """Tests that fail without any mutant are reported, because they would kill every mutant."""
     (checkout / "tests" / "storage" / "test_bounds.py").write_text("def test_it():\n    assert False\n")
     assert Scratch(checkout, tmp_path / "scratch").unsound(KILLED.tests, uncompiled=False)
 
 
 @pytest.mark.parametrize("mutant", [STALE, TWICE], ids=["no longer there", "there twice"])
 def test_an_edit_that_does_not_apply_once_is_refused(mutant: Mutant):
-    """An edit whose text is missing, or occurs twice, is refused."""
+    """An edit whose text is missing or occurs twice is refused."""
     with pytest.raises(StaleEditError, match="exactly once"):
         mutant.applied_to(SOURCE)
 
@@ -104,7 +104,7 @@ def test_a_mutant_that_no_longer_fits_the_code_is_found_before_a_trial(checkout,
 
 
 def test_a_verdict_counts_until_something_changes(checkout, tmp_path):
-    """A verdict survives its run, and stays valid until the file, its tests or the edit changes."""
+    """A verdict is used in later runs until the file, the tests or the edit changes."""
     Results(tmp_path / "kept" / "results", checkout).keep(KILLED, Verdict.KILLED)
     assert Verdict.KILLED is Results(tmp_path / "kept" / "results", checkout).known(KILLED)
     assert Results(tmp_path / "kept" / "results", checkout).known(ALIVE) is None
@@ -113,7 +113,7 @@ def test_a_verdict_counts_until_something_changes(checkout, tmp_path):
 
 
 def test_the_score_counts_what_matters():
-    """The score counts by package and in total; harmless and untried mutants do not count."""
+    """The score counts mutants by package and in total; harmless and untried mutants do not count."""
     harmless = Mutant("H", "storage/segment/roll.py", "", (), (), "No reader sees it.")
     lines = score(
         [KILLED, ALIVE, STALE, harmless], {"K": Verdict.KILLED, "A": Verdict.ALIVE, "H": Verdict.ALIVE}
@@ -122,6 +122,6 @@ def test_the_score_counts_what_matters():
 
 
 def test_the_compiled_modules_are_found_in_setup():
-    """Mutants of the compiled modules, as listed in setup.py, are tried over the plain sources."""
+    """Mutants of compiled modules, which setup.py lists, are tried over the plain sources."""
     assert "storage/codec/batch.py" in compiled_modules(ROOT)
     assert frozenset() == compiled_modules(Path(sys.prefix))

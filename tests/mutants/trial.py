@@ -17,7 +17,7 @@ from tests.randomness import FIRST_FAILURE
 
 EACH_TEST_SECONDS, ALL_TESTS_SECONDS = 120, 2400
 SEEDS = ("--hypothesis-seed=0", "--random-seed=0", f"--hypothesis-profile={FIRST_FAILURE}")
-"""Fixed seeds, so that a killed mutant is killed again; failing examples are not minimized, which would take minutes."""
+"""Fixed seeds, so that a killed mutant is killed again. Failing examples are not minimized, which would take minutes."""
 _NO_TESTS = 5
 
 
@@ -29,14 +29,14 @@ class Verdict(Enum):
 
 
 class TrialError(Exception):
-    """The tests could not run, or fail without any mutant."""
+    """The tests could not be run, or they fail even without a mutant."""
 
 
 class Scratch:
     """A copy of a checkout with its untracked files and built modules, which uses this run's Python environment."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
-        """Copy into `folder`, which must not exist."""
+        """Copy the checkout into `folder`, which must not exist."""
         self._folder = folder
         for name in _files(checkout):
             target = folder / name
@@ -50,7 +50,7 @@ class Scratch:
         shutil.rmtree(self._folder)
 
     def try_out(self, mutant: Mutant, tests: Sequence[str]) -> Verdict:
-        """Make the edit and run the tests. Raises TrialError, StaleEditError."""
+        """Make the edit, run the tests, and return the verdict. Raises TrialError and StaleEditError."""
         path = self._folder / mutant.file
         source = path.read_text()
         path.write_text(mutant.applied_to(source))
@@ -61,7 +61,7 @@ class Scratch:
         return Verdict.ALIVE if lives else Verdict.KILLED
 
     def unsound(self, tests: Sequence[str], *, uncompiled: bool) -> bool:
-        """Return whether tests fail over the unchanged code, and so would kill every mutant. Raises TrialError."""
+        """Return whether tests fail over the unchanged code and so would kill every mutant. Raises TrialError."""
         return not self._pass(tests, uncompiled=uncompiled)
 
     def is_compiled(self, mutant: Mutant) -> bool:
@@ -69,7 +69,7 @@ class Scratch:
         return mutant.file in self._compiled
 
     def _pass(self, tests: Sequence[str], *, uncompiled: bool) -> bool:
-        """Return whether the tests pass; tests that do not end count as failed."""
+        """Return whether the tests pass; tests that do not end in time count as failed."""
         build = ("-p", "tests.uncompiled", "--uncompiled") if uncompiled else ()
         options = ("-x", "-q", "-p", "no:cacheprovider", f"--timeout={EACH_TEST_SECONDS}", *SEEDS, *build)
         process = subprocess.Popen(
@@ -124,7 +124,7 @@ def _files(checkout: Path) -> list[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group of the tests and all that they started."""
+    """Kill the tests' process group and all processes that the tests started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
