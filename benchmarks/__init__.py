@@ -1,17 +1,18 @@
 """The speed of topicfs: each figure is compared with a reference that is measured in the same run.
 
-`python -m benchmarks` runs everything, `python -m benchmarks --list` lists the benchmarks, and `make bench` also
-updates docs/performance.md and docs/performance/tables.md. A machine's speed drifts, and other programs use it too,
-so no figure is judged alone: every *side* of a *case* runs once per round, in an order that alternates, and the
-result is the median over all rounds of the ratio of two sides in the same round.
+`python -m benchmarks` runs all benchmarks, `python -m benchmarks --list` lists them, and `make bench` also updates
+docs/performance.md and docs/performance/tables.md. A machine's speed drifts, and other programs use the machine too,
+so no figure is judged alone. Every *side* of a *case* runs once per round, in an order that alternates. The result is
+the median, over all rounds, of the ratio of two sides in the same round.
 
-`frame/` has the frame: `question` the parts of a benchmark, `rounds` the measuring, `results` the figures and the
-verdicts on goals, and `table`, `plots`, `page` and `record` their output. The benchmarks are in `mount/` (compared
+`frame/` has the frame: `question` has the parts of a benchmark, `rounds` measures, `results` has the figures and the
+verdicts on goals, and `table`, `plots`, `page` and `record` make the output. The benchmarks are in `mount/` (compared
 with an empty filesystem and with plain files), `engine/` (with other implementations of Kafka's formats), `peers/`
 (with a broker and its clients) and `spark/` (with Spark's own sources); `__main__` has a table of all of them.
 `mount/setup/` has the common parts of the benchmarks of the mount.
 
-To add one: write a module with a generator of cases and a `Benchmark` with this generator, and add it to `MODULES`.
+To add a benchmark, write a module with a generator of cases and a `Benchmark` with this generator, and add it to
+`MODULES`.
 
     def cases(conditions: Conditions) -> Cases:
         size = conditions.choose(full=64 << 20, short=8 << 20)
@@ -27,8 +28,8 @@ To add one: write a module with a generator of cases and a `Benchmark` with this
 
 A side's function does the work of one round and returns its figure. It checks that the work was done (the bytes
 arrived, the counts are right), and otherwise raises WrongResultError. Many short rounds are better than a few long
-ones: each should take 0.1 to 0.25 s. A run fails below the `floor`, a third to a half of the ratio on a loaded
-machine: so it finds work that became two or three times slower, and no disturbance. No figure in
-docs/performance/figures.json is more than four times as good as its floor (tests/benchmarks/test_floors.py). A
-benchmark that cannot run here raises SkippedError with the reason.
+rounds: each should take 0.1 to 0.25 s. A run fails if a ratio is below its `floor`, which is a third to a half of the
+ratio on a loaded machine. So a run fails if work has become two or three times slower, but not because of other
+programs. No figure in docs/performance/figures.json is more than four times as good as its floor
+(tests/benchmarks/test_floors.py). A benchmark that cannot run here raises SkippedError with the reason.
 """

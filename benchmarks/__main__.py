@@ -40,7 +40,9 @@ MODULES: dict[str, str] = {
     "consumers": "peers.consumers",
     "spark": "spark.queries",
 }
-"""Module of each benchmark by its name on the command line, as BENCHMARK or another constant; they run in this order."""
+"""The module of each benchmark, by its name on the command line, and the constant in it if that is not BENCHMARK.
+They run in this order.
+"""
 
 
 def load_benchmark(name: str) -> Benchmark:
@@ -54,11 +56,11 @@ def load_benchmark(name: str) -> Benchmark:
 
 FULL_ROUNDS, SHORT_ROUNDS = 9, 3
 FULL_SECONDS = 2.0
-"""Time for the rounds of a case, so that all benchmarks together take a quarter of an hour."""
+"""Seconds for the rounds of a case, so that all benchmarks together take a quarter of an hour."""
 Measure: TypeAlias = Callable[..., BenchmarkResult]
 """Runs a benchmark with the options of the command line."""
 TABLE_WIDTH = 160
-"""Width of the tables if the output is not a terminal, but a log file or a pipe."""
+"""Width of the tables if the output goes to a file or a pipe and not to a terminal."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -159,7 +161,7 @@ def _chosen(names: Sequence[str]) -> list[str]:
 
 
 def _run_with_retry(name: str, measure: Measure, console: Console, *, again: bool) -> BenchmarkResult:
-    """Run a benchmark; in the short form (`again`), repeat it once if its result is not acceptable."""
+    """Run a benchmark. In the short form (`again`), repeat it once if its result is not acceptable."""
     result = _run(name, measure, console)
     if again and not result.acceptable:
         console.print(f"{name}: measured again, for the machine may have been busy with something else")
@@ -188,7 +190,7 @@ def _missing(error: ImportError) -> str:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Progress]:
-    """Show a line with the case that is being measured; nothing without a terminal."""
+    """Show a line with the case that is being measured; show nothing if there is no terminal."""
     with console.status("") as status:
         yield lambda what: status.update(f"{what}  [dim]load {load():.1f}[/dim]")
 
@@ -215,6 +217,6 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    # Runs every `finally`, so that mounts are unmounted.
+    # The exception runs every `finally`, so that mounts are unmounted.
     signal.signal(signal.SIGTERM, _end)
     main(prog_name="python -m benchmarks")

@@ -1,6 +1,6 @@
 """A directory in memory, for measurements without a disk: fsync does not wait there, and no write is delayed.
 
-Otherwise a figure would mostly depend on other writes to the disk, and on when the kernel writes pages back.
+On a disk, a figure would mostly depend on other writes to the disk, and on when the kernel writes pages back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @contextmanager
 def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[Path]:
-    """Yield a temporary directory in memory, or the benchmark's own on the disk if there is no space in memory."""
+    """Yield a temporary directory in memory.
+
+    If memory has too little space, the benchmark's own directory on the disk.
+    """
     if not os.access(SHARED_MEMORY, os.W_OK) or _room(SHARED_MEMORY) < 2 * needed_bytes:
         yield conditions.directory
         return
@@ -27,10 +30,11 @@ def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[P
 
 
 def touch_memory(directory: Path, size: int) -> None:
-    """Write and free `size` bytes right before a measurement that writes as many.
+    """Write and free `size` bytes right before a measurement that writes as many bytes.
 
-    A virtual machine gets a page of memory at the first write to it, which may take ten times longer than all else,
-    and loses the page when much memory is free for long. Each processor has its own free pages, so each writes.
+    A virtual machine gets a page of memory at the first write to it, which may take ten times longer than everything
+    else, and loses the page if much memory is free for long. Each processor has its own free pages, so this writes on
+    each processor.
     """
     allowed = os.sched_getaffinity(0)
     try:

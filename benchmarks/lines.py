@@ -1,8 +1,8 @@
 """The lines that benchmarks write and read: a block of numbered lines, repeated.
 
-So the text of any log is known without storing it: its byte at position p is the block's byte at p modulo the block's
-length, and the record at offset n is the block's line n modulo the number of lines. These lines compress far better
-than real events, so benchmarks of compression use `varied_text`.
+So the text of any log is known without being stored: its byte at position p is the block's byte at p modulo the
+block's length, and the record at offset n is the block's line n modulo the number of lines. These lines compress far
+better than real events, so benchmarks of compression use `varied_text`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import random
 from crc32c import crc32c
 
 LINE_BYTES = 100
-"""Size of a line, with its newline."""
+"""Size of a line in bytes, including its newline."""
 BLOCK_LINES = 10_000
 
 BLOCK = b"".join(b"line %06d %s\n" % (number, b"." * (LINE_BYTES - 13)) for number in range(BLOCK_LINES))
 """The repeated block, a million bytes."""
 assert len(BLOCK) == BLOCK_LINES * LINE_BYTES
 READABLE = BLOCK * 3
-"""Has any span of up to 1 MiB of the text in one piece, and fits into the processor's cache."""
+"""Contains every piece of up to 1 MiB of the text contiguously, and fits into the processor's cache."""
 
 
 def line(offset: int) -> bytes:
@@ -43,7 +43,10 @@ def checksum(size: int) -> int:
 
 
 def varied_text(size: int) -> bytes:
-    """Return lines of words and numbers, the same in each run; codecs compress them to a third to a half."""
+    """Return lines of words and numbers, the same in each run.
+
+    Codecs compress them to a third to a half of their size.
+    """
     chooser = random.Random(7)
     letters = b"abcdefghijklmnopqrstuvwxyz"
     words = [bytes(chooser.choices(letters, k=chooser.randint(3, 9))) for _ in range(2000)]

@@ -15,7 +15,7 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.model import Timestamp
 
 APPEND_BYTES = 4 * 2**20
-"""Approximate text of one append, less than a segment."""
+"""Approximate size of the text of one append, less than a segment."""
 
 START_TIME = Timestamp(1_700_000_000_000)
 """Timestamp of the first batch."""
@@ -37,7 +37,7 @@ class Shape:
 
 SIXTEEN_KIB = Shape("16 KiB batches", 160)
 ONE_RECORD = Shape("one-record batches", 1)
-"""Batches as those of `echo line >> log`."""
+"""Batches like those of `echo line >> log`."""
 
 
 def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:
@@ -67,7 +67,7 @@ def filled(engine: Engine, topic: str, text_bytes: int, shape: Shape) -> Partiti
 
 
 def data_directory(directory: Path, topics: dict[str, tuple[int, Shape]]) -> Path:
-    """Make a data directory with these topics (size of the text and shape of batches), closed cleanly."""
+    """Make a data directory with these topics, and close it cleanly; `topics` has text size and batch shape by name."""
     directory.mkdir(parents=True, exist_ok=True)
     with closing(open_engine(directory)) as engine:
         for topic, (text_bytes, shape) in topics.items():

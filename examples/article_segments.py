@@ -2,13 +2,13 @@
 
     python examples/article_segments.py DIRECTORY
 
-DIRECTORY becomes a data directory as after a clean shutdown. docs/walkthrough.md looks up records in it:
+DIRECTORY becomes a data directory like one after a clean shutdown. docs/walkthrough.md looks up records in it:
 
     topicfs explain --data DIRECTORY offset-140/0/140
 
-Each topic has one partition, with sizes that make every batch begin where the article says. The partition
-__consumer_offsets-31 has the three states of a group that articles show as a dump. Create data directories for real
-use with `topicfs mount` or `topicfs topics create`; this program uses modules that may change.
+Each topic has one partition. The sizes of its records make every batch begin where the article says. The partition
+__consumer_offsets-31 has the three states of a group that articles show as a dump. To create data directories for
+real use, run `topicfs mount` or `topicfs topics create`; this program uses modules that may change.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MEMBER = f"consumer-{GROUP}-1-9f58b7a6-0b3d-4c51-a2a4-5d1f0e7c9b33"
 
 
 class Filled(NamedTuple):
-    """A batch that ends at a given position of its segment, with a record for each offset, or compacted."""
+    """A batch that ends at a given position of its segment; it has a record for each offset, unless it is compacted."""
 
     first_offset: int
     last_offset: int
     end_position: int
     compacted: bool = False
-    """True: only the first and the last offset have a record."""
+    """True if only the first and the last offset have a record."""
 
 
 class Segment(NamedTuple):
@@ -78,7 +78,7 @@ TOPICS: Mapping[str, Mapping[int, Segment]] = {
 
 
 def main(directory: str) -> None:
-    """Write everything; an existing directory is refused."""
+    """Write everything. An existing directory is refused."""
     data = Path(directory)
     data.mkdir()
     ends = {f"{topic}-0": write_topic(data / f"{topic}-0", segments) for topic, segments in TOPICS.items()}
@@ -99,9 +99,9 @@ def write_topic(partition: Path, segments: Mapping[int, Segment]) -> int:
 
 
 def batch_of_size(filled: Filled, size: int) -> bytearray:
-    """Return a batch of exactly `size` bytes, by choosing the length of the last value."""
+    """Return a batch of exactly `size` bytes; the length of the last value is chosen to fit."""
     shortest = len(_batch(filled, 0))
-    # The length fields of a longer value take up to eight more bytes.
+    # The length fields of a longer value can take up to eight more bytes.
     for length in range(max(0, size - shortest - 8), size - shortest + 1):
         batch = _batch(filled, length)
         if len(batch) == size:
@@ -117,7 +117,7 @@ def _batch(filled: Filled, length: int) -> bytearray:
 
 
 def encoded(records: Sequence[Record]) -> bytearray:
-    """Return one batch of records with given offsets, as a leader with epoch 0 appends it."""
+    """Return one batch of records with given offsets, as a leader with epoch 0 would append it."""
     batch = encode(records)
     assign_offsets(batch, 0, base_offset=records[0].offset, leader_epoch=0)
     return batch
@@ -150,7 +150,7 @@ def topic_id(partition: str) -> str:
 
 
 def write_group_states(partition: Path) -> int:
-    """Write three states of a group: with one member, the same in its next generation, and without members."""
+    """Write three states of a group: with one member, with this member in the next generation, and without members."""
     log = bytearray()
     for offset, state in enumerate(group_states()):
         log += encoded([Record(Offset(offset), CREATED, *write_group(GROUP, state))])
@@ -159,7 +159,7 @@ def write_group_states(partition: Path) -> int:
 
 
 def group_states() -> Iterator[dict[str, object]]:
-    """Yield what the coordinator writes at each change of the group."""
+    """Yield the values that the coordinator writes at each change of the group."""
     member = {
         "memberId": MEMBER,
         "clientId": f"consumer-{GROUP}-1",
@@ -178,7 +178,7 @@ def group_states() -> Iterator[dict[str, object]]:
 
 
 def write_marks(data: Path, ends: Mapping[str, int]) -> None:
-    """Write the files of a clean shutdown: then indexes are trusted, and no log is recovered."""
+    """Write the files of a clean shutdown, so that indexes are trusted and no log is recovered."""
     (data / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     (data / "meta.properties").write_text("version=1\ncluster.id=_uqHDrtZRiWyQpGqbURDug\nnode.id=1\n")
     lines = [f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {end}" for name, end in ends.items()]

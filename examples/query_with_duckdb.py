@@ -2,7 +2,7 @@
 
     python examples/query_with_duckdb.py DATA TOPIC
 
-DATA is a data directory, a mount or kafka://host:9092. It needs: pip install 'topicfs[arrow]' duckdb
+DATA is a data directory, a mount or kafka://host:9092. The program needs: pip install 'topicfs[arrow]' duckdb
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Count the words of the topic `text` into the topic `words`: one record per word and ten seconds, each exactly once.
 
-    python examples/word_count.py DATA CHECKPOINT             what is there, then end
-    python examples/word_count.py DATA CHECKPOINT --follow    what comes, a micro-batch a second, until SIGTERM
+    python examples/word_count.py DATA CHECKPOINT             counts the present records, then ends
+    python examples/word_count.py DATA CHECKPOINT --follow    counts new records too, every second, until SIGTERM
 
-DATA is a data directory; a mount may own it, and both topics must exist. CHECKPOINT stores the query's progress:
-after any end, a run with the same CHECKPOINT continues there, and no word is counted twice or left out.
+DATA is a data directory, which a mount may own; both topics must exist. CHECKPOINT stores the query's progress.
+However a run ends, the next run with the same CHECKPOINT continues there, and counts every word once.
 """
 
 from __future__ import annotations
@@ -54,14 +54,17 @@ def read(spark: SparkSession, data: str) -> DataFrame:
 
 
 def count(lines: DataFrame) -> DataFrame:
-    """Count each word per ten seconds; a window ends when a record ten seconds newer than its end was seen."""
+    """Count each word per ten seconds.
+
+    A window ends once a record was read that is ten seconds newer than the window's end.
+    """
     words = lines.withWatermark("timestamp", "10 seconds").selectExpr("timestamp", WORDS)
     counts = words.groupBy(window("timestamp", "10 seconds"), "word").count()
     return counts.selectExpr("word AS key", "CAST(count AS STRING) AS value", "window.end AS timestamp")
 
 
 def write(records: DataFrame, data: str, checkpoint: str, *, follow: bool) -> StreamingQuery:
-    """Stream records to the topic `words`; their keys choose its partitions."""
+    """Stream records to the topic `words`; their keys decide about the partitions."""
     sink = (
         records.writeStream.format("topicfs")
         .option("path", data)

@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parse `HOST:PORT` or `PLAINTEXT://HOST:PORT`, a broker's form. Raises ListenerError."""
+    """Parse `HOST:PORT` or `PLAINTEXT://HOST:PORT`, the form that brokers use. Raises ListenerError."""
     found = _ADDRESS.fullmatch(text)
     if found is None or not found["host"] or int(found["port"]) > _MAX_PORT:
         raise ListenerError(f"{text}: not an address; name HOST:PORT, as in 127.0.0.1:9092")
@@ -32,10 +32,10 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
-    """Return a socket listening on `endpoint`; `any_address` allows one that other machines reach.
+    """Return a socket that listens on `endpoint`. Raises ListenerError.
 
-    The host name is resolved once: a second lookup could return another address than the one that was checked. Raises
-    ListenerError.
+    `any_address` allows an address that other machines can reach. The host name is resolved once, because a second
+    lookup could return another address than the one that was checked.
     """
     try:
         found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -37,15 +37,15 @@ class Waiter(Protocol):
     """An event that a request can wait for."""
 
     def arm(self) -> None:
-        """Reset the event."""
+        """Reset the event, so that the next `wait` waits for a new `wake`."""
         ...
 
     def wake(self) -> None:
-        """Set the event and so end the wait. Safe from any thread."""
+        """Set the event, which ends the wait. Safe from any thread."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait for `wake`, at most `seconds`; return False if the connection is ending."""
+        """Wait for `wake`, at most `seconds`. Return False if the connection is ending."""
         ...
 
     def is_connected(self) -> bool:
@@ -97,15 +97,18 @@ class Broker:
         self._cancel()
 
     def turn(self) -> AbstractContextManager[None]:
-        """Context manager: handle a request. Only a few requests are handled at a time."""
+        """Context manager: handle a request. Only a few requests are handled at the same time."""
         return self._budget.taken()
 
     def rest(self) -> AbstractContextManager[None]:
-        """Context manager inside `turn`: wait for the disk or other threads while another request is handled."""
+        """Context manager inside `turn`: wait for the disk or for other threads while another request is handled."""
         return self._budget.given_up()
 
     def topic_of(self, values: Values) -> Topic:
-        """Return the topic that part of a request names or identifies by id. Raises RefusedError, UnknownTopicError."""
+        """Return the topic that `values`, a part of a request, names or identifies by ID.
+
+        Raises RefusedError, UnknownTopicError.
+        """
         unique = values.get("topicId")
         if unique is None or (not unique.int and values.get("name")):
             return self.engine.topic(values["name"] if "name" in values else values["topic"])
@@ -115,7 +118,7 @@ class Broker:
         return found
 
     def partition(self, topic: Topic, number: int) -> LocalPartition:
-        """Return a partition, and open it if necessary.
+        """Return a partition; open it if it is not open yet.
 
         Raises UnknownTopicError; RefusedError if the topic was deleted, even if a new topic has its name.
         """
@@ -134,7 +137,7 @@ class Broker:
             with self._lock:
                 if (
                     changes == self._changes
-                ):  # If a topic changed meanwhile, this map may hold deleted topics.
+                ):  # If a topic changed in the meantime, this map may have deleted topics.
                     self._by_id = found
         return found
 
@@ -145,14 +148,17 @@ class Broker:
 
 
 def check_leader_epoch(partition: Partition, asked: int) -> None:
-    """Raise RefusedError if the client's leader epoch differs from the current one; -1 means the client knows none."""
+    """Raise RefusedError if the client's leader epoch differs from the current epoch.
+
+    -1 means that the client knows none.
+    """
     epoch = partition.offsets().leader_epoch
     if asked >= 0 and asked != epoch:
         raise RefusedError(ErrorCode.FENCED_LEADER_EPOCH if asked < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def _identity(engine: Engine, config: EngineConfig) -> tuple[int, str]:
-    """Return the node id and the cluster id that the data directories record."""
+    """Return the node ID and the cluster ID that the data directories record."""
     disk = NativeFileSystem(read_only=True)
     for directory in engine.directories():
         meta = None if directory.offline else read_meta_properties(disk, Path(directory.path))

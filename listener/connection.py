@@ -1,4 +1,4 @@
-"""One client connection, whose thread answers its requests one by one in their order."""
+"""One client connection, whose thread answers the client's requests one by one, in order."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class ClientConnection:
             _LOGGER.warning("%s: connection closed: %s", self._client.host, error)
         except OSError as error:
             _LOGGER.debug("%s: connection closed: %s", self._client.host, error)
-        except Exception:  # A bug here ends only this connection.
+        except Exception:  # A bug in a request's handler ends only this connection.
             _LOGGER.exception("%s: connection closed", self._client.host)
         finally:
             self.cut()
             self._socket.close()
 
     def end(self) -> None:
-        """Stop after the request in progress, and end its waits. Safe from any thread."""
+        """End the connection after the request in progress, whose waits end now. Safe from any thread."""
         self._end(socket.SHUT_RD)
 
     def cut(self) -> None:
-        """Close the connection at once, even while an answer is being sent. Safe from any thread."""
+        """Close the connection immediately, even while an answer is being sent. Safe from any thread."""
         self._end(socket.SHUT_RDWR)
 
     def _end(self, how: int) -> None:
@@ -59,7 +59,7 @@ class ClientConnection:
         with suppress(OSError):
             self._socket.shutdown(how)
 
-    # The `Waiter` that requests use.
+    # The methods of `Waiter`, for requests.
 
     def arm(self) -> None:
         self._event.clear()
@@ -74,7 +74,7 @@ class ClientConnection:
         return not self._ended
 
     def is_connected(self) -> bool:
-        self._socket.setblocking(False)  # Until `receive` and `send` set their timeouts.
+        self._socket.setblocking(False)  # `receive` and `send` set their timeouts later.
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
@@ -120,7 +120,7 @@ class ClientConnection:
         with self._broker.turn():
             if self._ended:
                 raise BadRequestError("the listener is closing")
-            # Like a broker, ignore extra bytes: some versions of librdkafka send a few.
+            # Like a broker, ignore further bytes, because some versions of librdkafka send a few.
             values = api.request.read(frame[at:], head.version, max_structures=most, lenient=True)
             request = Request(api, head.version, values, head.client_id, self._client, held)
             answer = handle(self._broker, request)

@@ -14,15 +14,15 @@ _LOGGER = logging.getLogger("topicfs")
 
 
 class ListenerError(errors.StorageError):
-    """The listener cannot bind an address, or may not."""
+    """The listener cannot bind an address, or is not allowed to."""
 
 
 class BadRequestError(Exception):
-    """Malformed bytes, or a request that is not supported: the connection is closed, as by a broker."""
+    """Malformed bytes, or an unsupported request. The connection is closed, as by a broker."""
 
 
 class RefusedError(Exception):
-    """A request, or a part of one, that gets an error code as its answer."""
+    """A request, or a part of a request, is answered with an error code."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -49,18 +49,18 @@ CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
     (errors.PolicyViolationError, ErrorCode.POLICY_VIOLATION),
     (errors.ReadOnlyError, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     (errors.CorruptionError, ErrorCode.CORRUPT_MESSAGE),
-    # The client sends the request again, and then learns whether its records exist.
+    # The client sends the request again, and that answer shows whether its records exist.
     (errors.SegmentDeletedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.PartitionGoneError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.PartitionOfflineError, ErrorCode.KAFKA_STORAGE_ERROR),
     (OSError, ErrorCode.KAFKA_STORAGE_ERROR),
 )
-"""The first matching type gives the code."""
+"""The error codes by type of exception; the first type that matches counts."""
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """Return the code for `error`; an unexpected error is also logged with its traceback."""
+    """Return the error code for `error`. An unexpected error is also logged with its traceback."""
     if isinstance(error, RefusedError):
         return error.code
     found = next((code for kind, code in CODES if isinstance(error, kind)), None)
@@ -77,7 +77,7 @@ def message_of(error: Exception) -> str:
 
 
 REFUSALS = (errors.StorageError, OSError, RefusedError)
-"""Errors that clients get as an error code. Any other error is a bug, and ends the connection."""
+"""Errors that are answered with an error code. Any other error is a bug, and ends the connection."""
 
 
 def answer_or_error(answer: Values, make: Callable[[], Values | None]) -> Values:

@@ -10,10 +10,10 @@ from topicfs.storage.model import Buffer, FileSpan
 
 
 class FilePiece:
-    """A piece of an answer inside a file, which stays open until the piece is sent, even if it is deleted."""
+    """A part of an answer that is in a file. The file stays open until it is sent, even if the file is deleted."""
 
     def __init__(self, span: FileSpan) -> None:
-        self.fileno = span.file.fileno  # Keeps the file open.
+        self.fileno = span.file.fileno  # This method refers to the file, and so keeps it open.
         self._at, self._size = int(span.position), span.size
 
     def __len__(self) -> int:
@@ -24,7 +24,8 @@ class FilePiece:
         if connection.sendfile(self, self._at, self._size) < self._size:
             raise OSError("a segment was truncated while it was sent")
 
-    # The methods of a file that `socket.sendfile` calls besides `fileno`, also if sendfile(2) is unavailable.
+    # The methods of a file that `socket.sendfile` calls besides `fileno`, and also if there is no
+    # sendfile(2).
 
     def seek(self, position: int) -> None:
         self._read_at = position

@@ -1,7 +1,7 @@
-"""Frames of a connection: receive requests and send answers.
+"""Frames of a connection: receives requests and sends answers.
 
-request   int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
-answer    int32 size | int32 correlation id, tags | the answer's fields
+request int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
+answer int32 size | int32 correlation id, tags | the answer's fields
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topicfs.storage.model import Buffer
 SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
 _JOINED_BYTES = 64 << 10
-"""Pieces of an answer up to this many bytes are joined and sent in one call."""
+"""Pieces of an answer are joined up to this many bytes, and sent in one call."""
 _MORE = getattr(socket, "MSG_MORE", 0)
 """MSG_MORE tells the kernel that more data follows; 0 on systems without this flag."""
 
@@ -34,7 +34,7 @@ class Head(NamedTuple):
     correlation: int
     client_id: str
     size: int
-    """Size of the header in bytes, without tagged fields."""
+    """Size in bytes of the header's part before the tagged fields."""
 
 
 def read_head(frame: memoryview) -> Head:
@@ -80,13 +80,13 @@ def _varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def head_of_answer(api: Api, version: int, correlation: int) -> bytes:
-    """Return an answer's header. ApiVersions' has no tags in any version: the client may not understand them yet."""
+    """Return an answer's header. That of ApiVersions never has tags, because the client may not understand them yet."""
     tags = b"\0" if api.is_flexible(version) and api.key != API_VERSIONS.key else b""
     return SIZE.pack(correlation) + tags
 
 
 def receive(connection: socket.socket, size: int, seconds: float) -> memoryview | None:
-    """Receive `size` bytes within `seconds`. None: the client closed the connection. Raises OSError, TimeoutError."""
+    """Receive `size` bytes within `seconds`; None if the client closed the connection. Raises OSError, TimeoutError."""
     deadline = time.monotonic() + seconds
     frame = memoryview(bytearray(size))
     at = 0
@@ -100,7 +100,7 @@ def receive(connection: socket.socket, size: int, seconds: float) -> memoryview 
 
 
 def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
-    """Send an answer after its size. Raises OSError."""
+    """Send the size of an answer, and the answer. Raises OSError."""
     pending: list[Buffer] = [SIZE.pack(sum(len(piece) for piece in pieces))]
     pending_bytes = 0
     for piece in pieces:

@@ -12,30 +12,40 @@ from topicfs.listener.errors import BadRequestError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """The limits of one listener. The broker's setting for the same limit is in parentheses."""
+    """The limits of one listener. Parentheses have the broker's setting for the same limit."""
 
     max_request_bytes: int = 100 << 20
-    """Size of the largest accepted request (socket.request.max.bytes)."""
+    """Largest size of a request (socket.request.max.bytes)."""
     max_memory_bytes: int = 256 << 20
-    """Maximum number of bytes that large requests and answers to Fetch hold at a time (queued.max.request.bytes)."""
+    """Largest size of all large requests and answers to Fetch that are in memory at a time
+    (queued.max.request.bytes).
+    """
     small_bytes: int = 64 << 10
-    """Requests up to this size do not count in `max_memory_bytes`: a connection holds one at a time."""
+    """Requests up to this size do not count in `max_memory_bytes`, because each connection holds only one of them at
+    a time.
+    """
     max_structures: int = 1 << 16
-    """Maximum number of structures in the arrays of one request: each takes some hundred bytes of memory."""
+    """Largest number of structures in the arrays of one request; each takes some hundred bytes of memory."""
     max_connections: int = 1000
-    """Maximum number of connections (max.connections)."""
+    """Largest number of connections (max.connections)."""
     max_handled: int = 2
-    """Maximum number of requests handled at a time (num.io.threads); more would slow a mount in the same process."""
+    """Largest number of requests handled at a time (num.io.threads). More would slow down a mount in the same
+    process.
+    """
     idle_seconds: float = 600.0
-    """Time after which a connection without requests is closed (connections.max.idle.ms)."""
+    """Time after which a connection that sends no requests is closed (connections.max.idle.ms)."""
     stall_seconds: float = 30.0
-    """Longest time in which a client may read nothing of an answer, and longest time to receive a small request."""
+    """Longest time for which a client may read nothing of an answer, and longest time in which a small request must
+    arrive.
+    """
     slowest_bytes: int = 1 << 20
-    """Minimum rate in bytes per second at which a client sends a large request, which holds memory meanwhile."""
+    """Minimum rate, in bytes per second, at which a client must send a large request, because the request holds
+    memory.
+    """
     max_wait_seconds: float = 60.0
-    """Longest wait of a Fetch for records."""
+    """Longest time for which a Fetch waits for records."""
     max_fetch_bytes: int = 16 << 20
-    """Maximum number of bytes of records in an answer to Fetch, unless the first batch is larger (fetch.max.bytes)."""
+    """Largest size of the records in an answer to Fetch, unless the first batch is larger (fetch.max.bytes)."""
 
 
 class Memory:
@@ -57,7 +67,7 @@ class Memory:
     def lent(self, size: int) -> Iterator[None]:
         """Context manager: hold `size` bytes of the budget, after waiting until they are free.
 
-        Raises BadRequestError if they are not free in time or if the listener ends.
+        Raises BadRequestError if the bytes are not free in time, or if the listener ends.
         """
         size = 0 if size <= self._limits.small_bytes else min(size, self._limits.max_memory_bytes)
         if not size:

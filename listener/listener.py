@@ -20,9 +20,9 @@ from topicfs.storage.config.live_settings import reloaded_config
 _LOGGER = logging.getLogger("topicfs")
 
 ANSWER_SECONDS = 5.0
-"""Time for which `close` waits until requests in progress are answered; then it cuts the connections."""
+"""Time for which `close` waits until the requests in progress are answered. After it, `close` cuts the connections."""
 SHUTDOWN_TIMEOUT_SECONDS = 10.0
-"""Longest time that `close` takes. A request that the disk delays longer finds a closed engine."""
+"""Longest time that `close` takes. A request that the disk delays for longer finds a closed engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,14 @@ class ListenerOptions:
 
     endpoint: Endpoint
     advertised: Endpoint | None = None
-    """The address that clients are sent (a broker's advertised.listeners). None: `endpoint`."""
+    """The address that clients are given (a broker's advertised.listeners). None: `endpoint`."""
     any_address: bool = False
-    """Accept connections from other machines, which may then read, write and delete every topic."""
+    """True to accept connections from other machines, which may then read, write and delete every topic."""
     limits: ListenerLimits = field(default_factory=ListenerLimits)
 
 
 class Listener:
-    """Serves an engine to Kafka clients. The constructor binds the port, `serve` starts serving."""
+    """Serves an engine to Kafka clients. The constructor binds the port, and `serve` starts serving."""
 
     def __init__(self, options: ListenerOptions) -> None:
         """Bind the address. Raises ListenerError."""
@@ -53,26 +53,26 @@ class Listener:
         self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
 
     def serve(self, engine: Engine, config: EngineConfig) -> None:
-        """Start accepting connections; returns immediately."""
+        """Start accepting connections, and return immediately."""
         advertised = self._options.advertised or self.endpoint
         self._broker = Broker(engine, advertised, config, self._options.limits)
         self._thread.start()
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Use the settings of a reloaded engine; the address and the limits stay."""
+        """Use the settings of a reloaded engine. The address and the limits do not change."""
         if self._broker is not None:
             self._broker.config = reloaded_config(self._broker.config, config)
 
     def close(self) -> None:
-        """Answer the requests in progress and end all connections. The caller closes the engine.
+        """Answer the requests in progress and end all connections. Blocks for at most `SHUTDOWN_TIMEOUT_SECONDS`.
 
-        Takes `SHUTDOWN_TIMEOUT_SECONDS` at most. Blocks.
+        The caller closes the engine afterwards.
         """
         with self._lock:
             self._ended = True
             connections = dict(self._connections)
         with suppress(OSError):
-            self._socket.shutdown(2)  # Ends `accept`.
+            self._socket.shutdown(2)  # This ends `accept` in the other thread.
         self._socket.close()
         if self._broker is not None:
             self._broker.memory.end()
@@ -100,7 +100,7 @@ class Listener:
                     return
                 _LOGGER.warning(
                     "%s: %s", self.endpoint, error
-                )  # No descriptor is free, or the client is gone.
+                )  # No descriptor is free, or the client has disconnected.
                 threading.Event().wait(0.1)
                 continue
             connection = ClientConnection(self._broker, connected, str(place[0]))
@@ -129,7 +129,10 @@ class Listener:
 
 
 def _ended(threads: Iterable[threading.Thread], deadline: float) -> bool:
-    """Wait until `deadline` for `threads` and return whether all ended; a thread that starts later ends by itself."""
+    """Wait until `deadline` for `threads`, and return whether all of them ended.
+
+    A thread that starts later ends by itself.
+    """
     begun = [thread for thread in threads if thread.ident is not None]
     for thread in begun:
         thread.join(max(0.0, deadline - time.monotonic()))

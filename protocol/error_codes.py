@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code, with Kafka's name for it."""
+    """The error codes, each with Kafka's name for it."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

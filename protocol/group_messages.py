@@ -1,6 +1,6 @@
 """Requests about groups and their answers: members of the classic protocol, positions, share groups.
 
-`protocol.messages` explains the versions.
+`protocol.messages` explains which versions are listed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIND_COORDINATOR = api(
         ] 4+""",
     flexible_since=3,
 ).asked_from(3)
-"""Version 6 adds share groups."""
+"""Version 6 adds share groups as a key type."""
 
 DESCRIBE_SHARE_GROUP_OFFSETS = api(
     90,
@@ -86,7 +86,7 @@ JOIN_GROUP = api(
         members [memberId string, groupInstanceId string? 5+, metadata bytes]""",
     flexible_since=6,
 ).asked_from(7)
-"""The broker answers when all members have joined, or have been removed because they did not."""
+"""The broker answers once every member has joined, or has been removed because it did not join."""
 
 SYNC_GROUP = api(
     14,
@@ -141,7 +141,7 @@ OFFSET_COMMIT = api(
         topics [name string 0-9, topicId uuid 10+, partitions [partitionIndex int32, errorCode int16]]""",
     flexible_since=8,
 ).asked_from(8)
-"""From version 10 on (Kafka 4.1), topics are given by their ids."""
+"""From version 10 on (Kafka 4.1), a topic is identified by its ID."""
 
 OFFSET_FETCH = api(
     9,

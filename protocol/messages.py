@@ -1,7 +1,7 @@
 """The requests of Kafka's protocol and their answers, with Kafka's names and order of fields.
 
 `protocol.notation` explains the notation, and a test compares the fields with those in Kafka's jar. A server reads
-every listed version. A client uses the versions from `asked_since` on, which Kafka 2.8 supports. Requests about
+every listed version. A client uses only versions from `asked_since` on, which Kafka 2.8 supports. Requests about
 groups are in `protocol.group_messages`.
 """
 
@@ -19,8 +19,8 @@ API_VERSIONS = api(
     response="errorCode int16, apiKeys [apiKey int16, minVersion int16, maxVersion int16], throttleTimeMs int32 1+",
     flexible_since=3,
 )
-"""The answer's header has the oldest form in every version: the client does not know yet which versions the server
-supports.
+"""In every version the answer's header has its oldest form, because the client does not know yet which versions the
+server supports.
 """
 
 METADATA = api(
@@ -50,7 +50,7 @@ METADATA = api(
     flexible_since=9,
 ).asked_from(10)
 METADATA_BY_ID = METADATA.asked_from(12)
-"""Metadata from version 12 on (Kafka 3.1): these versions accept topic ids. Kafka 2.8 would never answer them."""
+"""Metadata from version 12 on (Kafka 3.1), which accepts topic IDs. Kafka 2.8 does not answer these versions."""
 
 FETCH = api(
     1,
@@ -82,7 +82,7 @@ FETCH = api(
         ]""",
     flexible_since=12,
 ).asked_from(12)
-"""From version 13 on, topics are given by their ids, so that a re-created topic is not taken for the deleted one."""
+"""From version 13 on, a topic is identified by its ID, so that a re-created topic is not taken for the deleted one."""
 
 PRODUCE = api(
     0,

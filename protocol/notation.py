@@ -1,4 +1,4 @@
-"""A kind of request: its number, and its fields and the answer's in the notation of `storage.wire`."""
+"""A kind of request: its number, and the fields of the request and of its answer, in the notation of `storage.wire`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Api:
     request: Schema
     response: Schema
     asked_since: int = 0
-    """The oldest version that a client here uses; a server also reads older ones."""
+    """The oldest version that a client of this project uses. A server also reads older versions."""
 
     def asked_from(self, version: int) -> Api:
         """Return a copy for a client that uses no version below `version`."""
@@ -31,12 +31,12 @@ class Api:
         return self.request.name
 
     def is_flexible(self, version: int) -> bool:
-        """Return whether `version` has compact lengths and tagged fields in its headers."""
+        """Return whether headers of this version have compact lengths and tagged fields."""
         return version >= self.request.flexible_since
 
 
 def api(key: int, name: str, versions: range, *, request: str, response: str, flexible_since: int = 0) -> Api:
-    """Return a kind of request with the given fields, in the notation of `storage.wire`."""
+    """Return a kind of request with the given fields, which are in the notation of `storage.wire`."""
 
     def schema(text: str) -> Schema:
         return Schema(name=name, fields=parse_fields(text), versions=versions, flexible_since=flexible_since)

@@ -1,6 +1,6 @@
-"""The page docs/folders.md: each folder of the sources with the first sentence of its docstring.
+"""Writes docs/folders.md: each folder of the sources with the first sentence of its docstring.
 
-`python scripts/folders.py` writes the page. `tests/test_architecture.py` fails while the page is out of date.
+Run `python scripts/folders.py` to write the page. `tests/test_architecture.py` fails while the page is out of date.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAYERS = (
     "protocol",
     "replication",
 )
-"""The packages listed first, from the highest layer down; the others follow by name."""
+"""The packages listed first, from the highest layer down; other packages follow by name."""
 _OPENING = """\
 # Folders
 
@@ -39,7 +39,7 @@ def page() -> str:
 
 
 def table(package: Path) -> str:
-    """Return the table of a package and the folders in it."""
+    """Return the table of a package and of the folders in it."""
     folders = sorted({path.parent for path in package.rglob("*.py")})
     rows = [f"| `{folder.relative_to(ROOT)}/` | {first_sentence(folder)} |" for folder in folders]
     return "\n".join([f"## `{package.name}/`", "", "| folder | what it owns |", "|---|---|", *rows, ""])

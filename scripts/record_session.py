@@ -1,6 +1,6 @@
 """Records a session: `python scripts/record_session.py docs/session.svg` types it on a real mount and draws the output.
 
-Equal output gives equal bytes, so that a test can compare the picture with a new one.
+The same output gives the same bytes, so that a test can compare the picture with a new one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ text {{ font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
 
 
 def main() -> None:
-    """Write the picture to the file on the command line."""
+    """Write the picture to the file named on the command line."""
     (target,) = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder, mounted(Path(folder)):
         Path(target).write_text(picture(play(Path(folder))))
@@ -57,7 +57,7 @@ def main() -> None:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[None]:
-    """Mount `folder`/data at `folder`/mnt with this Python's command."""
+    """Mount `folder`/data at `folder`/mnt with the topicfs command of this Python."""
     (folder / "mnt").mkdir()
     command = [sys.executable, "-c", "from topicfs.main import main; main()"]
     subprocess.run([*command, "mount", "data", "mnt"], cwd=folder, check=True)
@@ -68,7 +68,7 @@ def mounted(folder: Path) -> Iterator[None]:
 
 
 def play(folder: Path) -> Iterator[str]:
-    """Type the session into one shell; yield its lines, typed ones after a `$`."""
+    """Type the session into one shell; yield its lines, with a `$` before the typed ones."""
     with subprocess.Popen(
         SHELL,
         cwd=folder,

@@ -1,7 +1,7 @@
-"""The documentation as a site: `python scripts/site_pages.py FOLDER` writes it into FOLDER, with every link checked.
+"""The documentation as a site: `python scripts/site_pages.py FOLDER` writes it into FOLDER, and checks every link.
 
 The pages are the Markdown files of this checkout. They are copied to a separate folder in the same layout, with the
-files that they link to, so that links work on the site as in the checkout.
+files to which they link, so that links work on the site as in the checkout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
 def main() -> None:
-    """Build, and exit with the status of the builder; warnings are errors."""
+    """Build the site, and exit with the status of the builder; warnings are errors."""
     (target,) = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         pages = Path(folder) / "pages"
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def lay_out(pages: Path) -> None:
-    """Copy the pages and the other files that they link to."""
+    """Copy the pages, and the other files to which they link."""
     for page in (page for pattern in PAGES for page in ROOT.glob(pattern)):
         linked = {(page.parent / link).resolve() for link in _LINK.findall(page.read_text())}
         for file in (page, *(path for path in linked if path.is_file() and path.suffix != ".md")):
@@ -51,7 +51,7 @@ def lay_out(pages: Path) -> None:
 
 
 def _plain_pipes(row: re.Match[str]) -> str:
-    """Remove backslashes before pipes in a table row's code: GitHub needs them, but this builder shows them."""
+    """Remove backslashes before pipes in a table row's code, because GitHub needs them but this builder shows them."""
     return _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0])
 
 

@@ -1,7 +1,7 @@
-"""Class archives for Spark and Kafka, made once per checkout: `python -m testing.class_archives`.
+"""Makes class archives for Spark and Kafka, once per checkout: `python -m testing.class_archives`.
 
-Making an archive runs the program once. `scripts/test.sh` makes them before the tests, which start some seventy JVMs:
-with an archive a JVM starts in half the time.
+To make an archive, the program runs once. `scripts/test.sh` makes the archives before the tests, which start some
+seventy JVMs: with an archive a JVM starts in half the time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ sink = counts.writeStream.format("topicfs").options(path="data", topic="counts",
 sink.trigger(availableNow=True).start().awaitTermination()
 print(spark.createDataFrame([(1, "one")], "number long, name string").collect())
 """
-"""Queries that load the classes needed by jobs and streams."""
+"""Queries that load the classes that jobs and streams need."""
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def _make(name: str, java: Java, jars: Path, run: Callable[[str, Path], None]) -
     if archive.exists() and made_from.exists() and made_from.read_text() == now:
         return
     archive.parent.mkdir(parents=True, exist_ok=True)
-    # A JVM crashes if it gets a partial archive.
+    # A JVM crashes if it gets an incomplete archive.
     unfinished = archive.with_suffix(".unfinished")
     with tempfile.TemporaryDirectory() as folder:
         run(f"-XX:ArchiveClassesAtExit={unfinished}", Path(folder))

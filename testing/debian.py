@@ -1,7 +1,7 @@
 """A fresh Debian in a folder, made once by debootstrap and kept in the user's cache; each test changes its own overlay.
 
-It is this machine's release, or another one by name. Whatever a script starts in there ends with it, because it has
-its own mount and process namespaces.
+It is of this machine's release, or of another release by name. Every process that a script starts in it ends with the
+script, because the script has its own mount and process namespaces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 TIMEOUT_SECONDS = 600
-"""Timeout for making a tree, which takes three minutes on a slow network and a busy machine."""
+"""Timeout for making a tree. This takes three minutes on a slow network and a busy machine."""
 _ENTER = """
 set -eu
 # What others mounted through FUSE meanwhile stays theirs alone: held here it would not end with their umount.
@@ -47,7 +47,7 @@ def own_release() -> str:
 
 
 def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
-    """Return a folder with a minimal system and some packages, which must not be changed.
+    """Return a folder with a minimal system and `packages`, which must not be changed.
 
     Raises UnavailableError if debootstrap is missing, or the packages cannot be fetched.
     """
@@ -78,12 +78,12 @@ def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
             raise UnavailableError(f"debootstrap: {(done.stdout + done.stderr).splitlines()[-1:]}")
         for archive in (tree / "var/cache/apt/archives").glob("*.deb"):
             archive.unlink()
-        # All users must be able to read it, as it becomes /.
+        # All users must be able to read the folder, because it becomes /.
         tree.chmod(0o755)
         try:
             tree.rename(folder)
         except OSError:
-            if not folder.is_dir():  # Otherwise another process made the same tree meanwhile.
+            if not folder.is_dir():  # Otherwise another process has made the same tree in the meantime.
                 raise
     return folder
 
@@ -97,11 +97,11 @@ def run_inside(
     environment: Mapping[str, str] | None = None,
     timeout_seconds: float = 240,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a bash script in a tree as root; requires root.
+    """Run a bash script in a tree as root; only root may call this.
 
-    Its changes are in `changes/upper` afterwards; a second script with the same folder continues from there. `tree`
-    may be several folders separated by colons, the uppermost first. `shared` maps files and folders of this machine
-    to paths in the tree.
+    The script's changes are in `changes/upper` afterwards; a second script with the same folder continues from there.
+    `tree` may be several folders separated by colons, the uppermost first. `shared` maps files and folders of this
+    machine to paths in the tree.
     """
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     binds = [word for outside, inside in (shared or {}).items() for word in (str(outside), inside)]

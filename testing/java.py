@@ -1,7 +1,8 @@
 """JVM flags for a fast start in tests, whose JVMs run only for seconds.
 
-Half of that time goes into finding, reading and verifying classes. An archive of classes (Java calls it class data
-sharing) stores them as they are in memory: `testing/class_archives.py` makes one for Spark and one for Kafka.
+A JVM spends half of that time on finding, reading and verifying classes. An archive of classes (Java calls it class
+data sharing) stores them as they are in memory: `testing/class_archives.py` makes one archive for Spark and one for
+Kafka.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from pathlib import Path
 ARCHIVES = Path(__file__).parents[1] / "build" / "java"
 """The folder of the archives."""
 PLAIN_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
-"""The first compiler and the serial collector suffice. The code cache is set because the small one that comes with
-them is cleaned constantly.
+"""The first compiler and the serial collector are enough. The size of the code cache is set because the smaller
+default of these flags is cleaned constantly.
 """
 
 
@@ -22,10 +23,10 @@ def archive_of(name: str) -> Path:
 
 
 def quick_start(name: str) -> list[str]:
-    """Return flags for a JVM that runs "spark" or "kafka", with the archive of its classes if there is one.
+    """Return flags for a JVM that runs "spark" or "kafka", with the archive of its classes if it exists.
 
-    If the archive was made from other jars or by another Java, the JVM starts without it; the warning, which would
-    appear in a program's output, is switched off.
+    If the archive was made from other jars or by another Java, the JVM starts without it. The warning about this,
+    which would appear in a program's output, is switched off.
     """
     archive = archive_of(name)
     shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()

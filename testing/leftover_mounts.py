@@ -1,4 +1,4 @@
-"""Unmounts what a test run leaves mounted, in a separate process, so that it works even after kill -9.
+"""Unmounts what a test run leaves mounted, from a separate process, so that it works even after kill -9.
 
 `python -m testing.leftover_mounts FOLDER` waits for the end of its standard input, unmounts everything below the
 folder, and prints the mountpoints.
@@ -15,7 +15,10 @@ from pathlib import Path
 
 @contextmanager
 def unmounted_in_the_end(folder: Path) -> Iterator[None]:
-    """Unmount everything below a folder when this process ends. A mount at the block's end fails the test."""
+    """Unmount everything below a folder when this process ends.
+
+    A mount that is left at the end of the block fails the test.
+    """
     command = [sys.executable, "-m", "testing.leftover_mounts", str(folder)]
     # In a session of its own, so that ^C and signals to the process group do not end it too early.
     pipe = subprocess.PIPE
@@ -26,7 +29,7 @@ def unmounted_in_the_end(folder: Path) -> Iterator[None]:
 
 
 def mounts_under(folder: str) -> list[str]:
-    """Return the mountpoints below a folder, the latest first."""
+    """Return the mountpoints below a folder, the most recent first."""
     table = Path("/proc/self/mountinfo").read_text().splitlines()
     paths = [line.split(" ")[4].encode().decode("unicode_escape") for line in table]
     return [path for path in reversed(paths) if path.startswith(f"{folder}/")]

@@ -1,8 +1,9 @@
 """Ports of 127.0.0.1 for servers that bind them seconds later, or again after a restart.
 
-A port assigned by the kernel (bind to port 0) may be reused at any moment for the local end of a connection, even by
-a client that keeps trying to reach the server there: such a client can connect to itself. So these ports are below
-the kernel's ephemeral range, and an abstract Unix socket for each keeps other test processes off it.
+The kernel may at any moment reuse a port that it assigned (bind to port 0) for the local end of a connection. That
+may even be the connection of a client that keeps trying to reach the server: the client then connects to itself. So
+these ports are below the kernel's ephemeral range, and an abstract Unix socket for each port keeps other test
+processes from using it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 FIRST_PORT = 10_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _RESERVED: list[socket.socket] = []
-"""Kept open while this process runs."""
+"""Sockets that stay open as long as this process runs."""
 
 
 class NoPortError(Exception):

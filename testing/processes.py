@@ -11,9 +11,10 @@ from typing import Any
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Yield a process that is ended with the block, however the block ends; `options` are Popen's.
+    """Yield a process that is ended with the block, even if the block raises; `options` are those of Popen.
 
-    Popen's own context manager waits for the process: forever if a test fails before it ends the process.
+    Popen's own context manager waits for the process, and so waits forever if a test fails before it ends the
+    process.
     """
     with subprocess.Popen(command, **options) as process:
         try:
@@ -23,5 +24,8 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 
 
 def ending_with_this(command: Sequence[str], signal: str) -> Sequence[str]:
-    """Return a command that gets `signal` when this process ends, even if killed, where the system supports that."""
+    """Return a command that gets `signal` when this process ends, even if this process is killed.
+
+    Only some systems support this; on others, return `command`.
+    """
     return ["setpriv", "--pdeathsig", signal, *command] if shutil.which("setpriv") else command

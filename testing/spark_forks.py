@@ -1,11 +1,11 @@
 """The process that forks Spark's Python processes in tests: `python -m testing.spark_forks PID`.
 
 It ends with the process PID, which runs the tests. `testing/spark_python.py` sends the requests. A forked process
-gets the arguments, environment, directory and standard files of the program that Spark started; it is ended when that
-program is ended, and its exit status is passed back.
+gets the arguments, environment, directory and standard files of the program that Spark started. It is ended when that
+program is ended, and its exit status is passed back to the program.
 
-Spark imports what its workers need after its daemon has forked them, because imports may start threads, which do not
-survive a fork. Only threads of pyarrow and NumPy may be missing here.
+Spark imports the modules that its workers need after its daemon has forked them, because imports may start threads,
+and threads do not survive a fork. Here, only threads of pyarrow and NumPy may be missing after a fork.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ IMPORTED = (
     "topicfs.pipeline.data_source",
 )
 SIGNAL_RETRY_SECONDS = 1.0
-"""Pause before a signal is repeated. If one arrives right after a fork, Python drops the exception that ends Spark's
-daemon.
+"""Pause before a signal is sent again. If a signal arrives right after a fork, Python drops the exception that ends
+Spark's daemon.
 """
 
 
 class Fork(NamedTuple):
-    """A running process, and the program that waits for it."""
+    """A running forked process, and the program that waits for it."""
 
     pid: int
     end: int
-    """A descriptor that becomes ready when the process ends."""
+    """A descriptor that becomes ready when the forked process ends."""
     waiting: socket.socket
 
 
@@ -61,22 +61,22 @@ def main() -> None:
     try:
         listening.bind(address_of(owner))
     except OSError:
-        return  # Another process was faster.
+        return  # Another process has already taken the address.
     listening.listen(1024)
     for module in IMPORTED:
         import_module(module)
     for module in ("pyspark.daemon", STREAMS):
-        # They run as programs; runpy would warn of modules that are imported already.
+        # These modules run as programs; runpy would warn that they are already imported.
         del sys.modules[module]
     gc.freeze()
-    faulthandler.register(signal.SIGUSR1)  # See testing/stacks.py.
+    faulthandler.register(signal.SIGUSR1)  # `testing/stacks.py` sends this signal.
     request = serve(listening, int(owner))
     if request is not None:
         run(request)
 
 
 def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
-    """Fork for each request until the owner has ended; in the forked process, return the request."""
+    """Fork for each request until the owner has ended. In the forked process, return the request."""
     with selectors.DefaultSelector() as selector:
         try:
             selector.register(os.pidfd_open(owner), selectors.EVENT_READ, None)
@@ -89,8 +89,8 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
                 if ready.data is None:
                     return None
                 if ready.data is not listening:
-                    # If a process ends together with its program, both are ready, and handling the first
-                    # closes the other.
+                    # If a process and its program end together, both are ready, and handling the first closes
+                    # the second.
                     if selector.get_map().get(ready.fd) is ready:
                         _end(selector, ready, ending)
                     continue
@@ -113,7 +113,7 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
 
 
 def _ready(selector: selectors.BaseSelector, ending: set[int]) -> list[selectors.SelectorKey]:
-    """Return the ready keys; until there are any, repeat the signal to each process that should end."""
+    """Return the ready keys; until a key is ready, repeat the signal to each process that should end."""
     while not (ready := selector.select(SIGNAL_RETRY_SECONDS if ending else None)):
         for pid in ending:
             os.kill(pid, signal.SIGTERM)
@@ -136,11 +136,13 @@ def _received(waiting: socket.socket) -> tuple[dict[str, Any] | None, list[int]]
 
 
 def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey, ending: set[int]) -> None:
-    """Pass on the status of a process that has ended; end a process whose program has ended."""
+    """Pass on the status of a process that has ended, or end a process whose program has ended."""
     fork: Fork = ready.data
     if ready.fd != fork.end:
         selector.unregister(fork.waiting)
-        os.kill(fork.pid, signal.SIGTERM)  # Its ID is still valid, because it was not waited for yet.
+        os.kill(
+            fork.pid, signal.SIGTERM
+        )  # The process ID is still valid, because nobody has waited for the process yet.
         ending.add(fork.pid)
         return
     ending.discard(fork.pid)
@@ -149,13 +151,13 @@ def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey, ending:
     _, status = os.waitpid(fork.pid, 0)
     if fork.waiting in selector.get_map():
         selector.unregister(fork.waiting)
-    with suppress(OSError):  # The program has ended.
+    with suppress(OSError):  # The program has already ended.
         fork.waiting.sendall(b"%d" % os.waitstatus_to_exitcode(status))
     fork.waiting.close()
 
 
 def _forget(selector: selectors.BaseSelector) -> None:
-    """Close the descriptors of the forking process."""
+    """Close the descriptors that only the forking process needs."""
     for key in list(selector.get_map().values()):
         if isinstance(key.fileobj, socket.socket):
             key.fileobj.close()

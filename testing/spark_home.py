@@ -1,7 +1,8 @@
 """Spark's home directory in tests: the installed PySpark, without the archive of its Python modules.
 
-Spark puts `python/lib/pyspark.zip` of its home first in the path of every Python process that it starts, and modules
-from there are compiled again each time. Without that file, the processes import the installed modules.
+Spark puts `python/lib/pyspark.zip` of its home first in the module path of every Python process that it starts, and
+Python compiles modules from that file again in each process. Without the file, the processes import the installed
+modules.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from pathlib import Path
 
 HOME = Path(__file__).parents[1] / "build" / "spark"
 PARTS = ("bin", "jars", "sbin")
-"""The folders that Spark's scripts look for in its home."""
+"""The folders that Spark's scripts expect in its home."""
 
 
 def spark_home() -> Path | None:
-    """Return the home, made of links if it is missing or of another environment; None without PySpark."""
+    """Return the home; make it of links if it is missing or belongs to another environment. None without PySpark."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None

@@ -1,8 +1,9 @@
-"""The Python of Spark's processes in tests: forks them from one process that has everything imported.
+"""The Python of Spark's processes in tests: a program that has them forked from a process with all modules imported.
 
-Spark starts a daemon for each kind of work, `python -m pyspark.daemon MODULE`, and a process for each stream that it
-reads; the imports of each would take a second of CPU time. The program that Spark starts here passes its arguments,
-environment and standard files to `testing/spark_forks.py`, and lives as long as the forked process.
+For each kind of work Spark starts a daemon, `python -m pyspark.daemon MODULE`, and it starts a process for each
+stream that it reads. Importing the modules in each of them would take a second of CPU time. The program that Spark
+starts instead passes its arguments, environment and standard files to `testing/spark_forks.py`, and ends together
+with the forked process.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ OWNER = "TOPICFS_TESTS_PROCESS"
 LAST_WORDS = f"{PROGRAM}.log"
 """File for the errors of the forking process."""
 TIMEOUT_SECONDS = 120
-"""Less than the time limit of a test, so that the test can report why it waited."""
+"""Less than the time limit of a test, so that the test can report for what it waited."""
 
 
 def spark_python() -> str:
-    """Return the program, made if it is missing or of another environment; its processes belong to this one."""
+    """Return the program's path; make the program if it is missing or belongs to another environment.
+
+    Processes that it forks end with this process.
+    """
     from pathlib import Path  # noqa: PLC0415 (see above)
 
     os.environ[OWNER] = str(os.getpid())
-    # Ignore the environment's own modules and variables.
+    # -S and -E ignore site-packages and Python's environment variables.
     script = f'#!/bin/sh\nexec "{sys.executable}" -S -E "{__file__}" "$@"\n'
     program = Path(PROGRAM)
     if not program.exists() or program.read_text() != script:
@@ -43,7 +47,7 @@ def spark_python() -> str:
 
 
 def address_of(owner: str) -> str:
-    """Return the abstract address, which needs no file, where the forking process of `owner` listens."""
+    """Return the abstract address, which needs no file, on which the forking process of `owner` listens."""
     return f"\0topicfs-tests-{owner}"
 
 
@@ -55,7 +59,7 @@ def main() -> None:
         request = {"arguments": arguments[1:], "folder": os.getcwd(), "environment": dict(os.environ)}  # noqa: PTH109 (see above)
         socket.send_fds(forks, [b"F"], [0, 1, 2])
         forks.sendall(json.dumps(request).encode() + b"\n")
-        # They belong to the forked process: their readers must see them close when it ends.
+        # These files belong to the forked process: their readers must see them close when it ends.
         for descriptor in range(3):
             os.close(descriptor)
         status = int(forks.recv(16) or -signal.SIGKILL)
@@ -63,7 +67,10 @@ def main() -> None:
 
 
 def _connected(owner: str) -> socket.socket:
-    """Return a connection to the forking process, started if necessary; of several starts, one gets the address."""
+    """Return a connection to the forking process; start that process if necessary.
+
+    If several processes start one, only one of these gets the address.
+    """
     deadline, started = time.monotonic() + TIMEOUT_SECONDS, None
     while True:
         forks = socket.socket(socket.AF_UNIX)
@@ -71,7 +78,9 @@ def _connected(owner: str) -> socket.socket:
             forks.connect(address_of(owner))
         except ConnectionRefusedError:
             forks.close()
-            if started is None or started.poll():  # Status 0 means that another process was faster.
+            if (
+                started is None or started.poll()
+            ):  # Status 0 means that another process has already taken the address.
                 started = _start_forks(owner)
             if time.monotonic() > deadline:
                 raise TimeoutError(

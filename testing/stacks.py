@@ -1,4 +1,4 @@
-"""Prints the stacks of Spark's processes before a test that waits for them times out."""
+"""Prints the stacks of Spark's processes before a test that waits for them reaches its time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 240
 
 @contextmanager
 def printed_if_late(seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
-    """Let this process's Spark processes (Java and Python) print their stacks if the block is late."""
+    """Let this process's Spark processes (Java and Python) print their stacks if the block takes over `seconds`."""
     timer = threading.Timer(seconds, print_stacks)
     timer.daemon = True
     timer.start()
@@ -28,8 +28,8 @@ def printed_if_late(seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
 def print_stacks() -> None:
     """Print the stacks of Spark's processes.
 
-    Java prints them on SIGQUIT to its output; processes forked by `testing/spark_forks.py` on SIGUSR1 to standard
-    error.
+    Java prints its stacks to its output on SIGQUIT. Processes forked by `testing/spark_forks.py` print theirs to
+    standard error on SIGUSR1.
     """
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

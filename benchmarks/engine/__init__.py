@@ -1,1 +1,1 @@
-"""Benchmarks of the engine and its codec, in this process: no kernel between the figure and the code."""
+"""Benchmarks of the engine and its codec in this process, so that the figures include no work of the kernel."""

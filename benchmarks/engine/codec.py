@@ -1,6 +1,6 @@
 """The codec: lines to batches, and batches to lines and to columns, compared with two other implementations.
 
-Figures are records per second of one core; every read of batches checks each checksum.
+Figures are records per second of one core. Every read of batches verifies each checksum.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FLOORS = {
     "to text, one-record batches": (3.0, 45.0),
     "to Arrow, one-record batches": (4.0, 45.0),
 }
-"""Ratios to the speeds of aiokafka and of kafka-python."""
+"""Least ratios to the speeds of aiokafka and of kafka-python."""
 FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (7.0, 60.0)}
-"""Floors for long lists, in which each value takes aiokafka more time."""
+"""Floors of the full form, whose long lists of values cost aiokafka more time per value."""
 
 LEAST_SECONDS = 0.02
-"""Processor time of one figure. Only the time of this process counts, not that of other programs."""
+"""Least processor time for one figure. Only the time of this process counts, not that of other programs."""
 
 
 def cases(conditions: Conditions) -> Cases:
@@ -66,7 +66,7 @@ def _case(
 
 
 def seconds_each(work: Callable[[], object]) -> float:
-    """Return the processor time of a call in seconds, averaged over calls that take LEAST_SECONDS together."""
+    """Return the processor time of one call in seconds, averaged over calls that take LEAST_SECONDS together."""
     calls = 0
     started = time.process_time()
     while True:

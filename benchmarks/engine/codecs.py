@@ -1,6 +1,7 @@
-"""Three codecs of Kafka's record batches behind the same calls: topicfs, kafka-python and aiokafka (compiled).
+"""Three codecs of Kafka's record batches with the same methods: topicfs, kafka-python and aiokafka (compiled).
 
-All write batches of format v2 without keys, headers or compression, and check each checksum before they read.
+All of them write batches of format v2 without keys, headers or compression, and verify each checksum before they read
+a batch.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MAX_BATCH_BYTES = 2**20
 
 
 class MeasuredCodec(Protocol):
-    """The calls that are measured. A text is a number of whole lines, each of which is a record."""
+    """The methods that are measured. A text has whole lines, each of which is a record."""
 
     name: str
 
@@ -66,7 +67,7 @@ class Topicfs:
 
 
 class ObjectCodec:
-    """A library with an object for each record: kafka-python and aiokafka have the same calls."""
+    """A library that makes an object for each record: kafka-python and aiokafka have the same methods."""
 
     def __init__(self, name: str, package: str) -> None:
         self.name = name
@@ -114,11 +115,11 @@ KAFKA_PYTHON, AIOKAFKA = "kafka-python", "aiokafka"
 
 
 def codecs() -> tuple[MeasuredCodec, ...]:
-    """Return all three codecs. Raises ImportError if a library is missing."""
+    """Return the three codecs. Raises ImportError if a library is missing."""
     return Topicfs(), ObjectCodec(KAFKA_PYTHON, "kafka"), ObjectCodec(AIOKAFKA, "aiokafka")
 
 
 def texts(count: int, text_bytes: int) -> list[bytes]:
-    """Return texts of whole lines, each for one batch."""
+    """Return texts of whole lines; each text is for one batch."""
     size = text_bytes // lines.LINE_BYTES * lines.LINE_BYTES
     return [lines.text(size, number * size) for number in range(count)]

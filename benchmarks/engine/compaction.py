@@ -1,6 +1,7 @@
 """Compaction, which keeps only the newest record of each key.
 
-Figures are megabytes of dirty log per second of one core, compared with copying the same bytes with their checksum.
+Figures are megabytes of dirty log per second of one core, compared with copying the same bytes and computing their
+checksum.
 """
 
 from __future__ import annotations
@@ -53,14 +54,17 @@ MAX_BATCH_BYTES = 2**20
 class _Keys(NamedTuple):
     name: str
     of: Callable[[int], int]
-    """The key of a record, by the record's number."""
+    """Returns the key of a record; the argument is the record's number."""
     different: int
     max_left: float
-    """Largest share of the log's bytes that may remain."""
+    """Largest share of the log's bytes that may remain after the compaction."""
 
 
 def _kinds(records: int) -> tuple[_Keys, ...]:
-    """Return two sets of keys: one whose newest records are at the log's end, one with some in every batch."""
+    """Return two sets of keys.
+
+    In one set the newest records are at the log's end, in the other every batch has some of them.
+    """
     share = records // KEYS_SHARE
     return (
         _Keys(f"{KEYS_SHARE} records a key", lambda number: number % share, share, max_left=0.5),
@@ -88,7 +92,7 @@ def cases(conditions: Conditions) -> Cases:
 
 
 def _dirty_log(directory: Path, records: int, keys: _Keys) -> Path:
-    """Make a log with this number of records in equal batches."""
+    """Make a log with `records` records in equal batches."""
     directory.mkdir()
     with closing(open_engine(directory)) as engine:
         partition = engine.create_topic("bench", partitions=1, overrides=SETTINGS).partitions()[0]
@@ -127,7 +131,7 @@ def _compact(dirty: Path, fresh: Callable[[], Path], keys: _Keys) -> float:
 
 
 def _check(partition: Partition, keys: _Keys, before: int) -> None:
-    """Raise WrongResultError unless each key still exists and most other records are gone."""
+    """Raise WrongResultError unless every key still exists and most other records are gone."""
     after = sum(segment.size_bytes for segment in partition.segments() or ())
     offset, end = Offset(0), partition.offsets().log_end_offset
     found: set[bytes | None] = set()

@@ -1,4 +1,4 @@
-"""Recovery after a crash: scans every batch, checks its checksum, and rebuilds the indexes.
+"""Recovery after a crash: scans every batch, verifies its checksum, and rebuilds the indexes.
 
 Figures are gigabytes of log per second of one core, compared with only reading the bytes and computing their
 checksum.

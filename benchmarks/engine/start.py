@@ -1,6 +1,7 @@
 """The start of the command: its processor time until it does something, compared with a Python that only imports click.
 
-As for an installed package, Python reads its byte code from a cache, which the first, unmeasured round writes.
+As with an installed package, Python reads compiled modules from a cache; the first round, which is not measured,
+fills the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, 
 PYTHON = "python -c 'import click'"
 MAIN = "import sys; from topicfs.main import main; sys.argv[0] = 'topicfs'; main()"
 RUNS = 5
-"""Runs in each round, of which the fastest counts."""
+"""Runs in each round; the fastest run counts."""
 
 
 def cases(conditions: Conditions) -> Cases:

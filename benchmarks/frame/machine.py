@@ -15,7 +15,7 @@ MOUNT_OPTIONS = "TOPICFS_BENCH_MOUNT"
 
 
 def machine_facts(directory: Path | None = None) -> dict[str, str]:
-    """Return the name and value of each fact; `directory` is that of the benchmarks' files."""
+    """Return the facts by name; `directory` is the directory of the benchmarks' files."""
     place = directory or Path(tempfile.gettempdir())
     return {
         "processor": _processor(),

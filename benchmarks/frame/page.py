@@ -1,11 +1,11 @@
-"""Figures in a page of prose: a benchmark writes the text between two marks with its name.
+"""Writes figures into a page of prose: a benchmark's text goes between two marks with the benchmark's name.
 
     <!-- figures of NAME -->
     … table and picture, written here …
     <!-- end of NAME -->
 
-NAME is that of a benchmark or of a table of `summary`, `goals` for the goals of all benchmarks, or `machine` for the
-machine of the run (`machine in brief` for one line about it). Text outside of the marks never changes.
+NAME is the name of a benchmark or of a table of `summary`, `goals` for the goals of all benchmarks, or `machine` for
+the machine of the run (`machine in brief` for one line about it). Text outside the marks never changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MACHINE, IN_BRIEF, GOALS = "machine", "machine in brief", "goals"
 
 
 def filled(page: str, report: RunResult, pictures: Path) -> str:
-    """Return the page with its marks filled; a benchmark that did not run keeps its old text.
+    """Return the page with its marks filled; the text of a benchmark that did not run does not change.
 
     `pictures` is the folder of pictures, relative to the page.
     """

@@ -1,4 +1,4 @@
-"""Draws a picture per benchmark: SVG, with the same bytes for the same figures."""
+"""Draws one picture per benchmark: SVG, with the same bytes for the same figures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _axes(figure: Figure, heights: Sequence[float]) -> Sequence[Axes]:
 def _figure(result: BenchmarkResult) -> Figure:
     """Draw a group per case and a row per side: the median, and a line from the lowest to the highest round.
 
-    On a logarithmic scale sides are points, because the length of a bar would have no meaning there.
+    On a logarithmic scale each median is a point, because the length of a bar would have no meaning there.
     """
     parts = list(_by_unit(result))
     heights = [BAR_INCHES * sum(len(case.figures) + 1 for case in cases) + 0.6 for _unit, cases in parts]
@@ -103,7 +103,7 @@ def _groups(axes: Axes, cases: Sequence[CaseResult], colors: dict[str, str], *, 
         place += len(case.figures) + 1
     axes.set_yticks(places, [case.name for case in cases])
     axes.tick_params(axis="y", length=0)
-    # From top to bottom, with some space between the outermost points and the frame.
+    # From top to bottom, with some space between the frame and the points next to it.
     axes.set_ylim(place - 2 + 0.6, -0.6)
     axes.margins(x=0.12)
 

@@ -1,4 +1,4 @@
-"""The parts of a benchmark: cases, each with sides that are measured alternately and goals for their ratios."""
+"""The parts of a benchmark: cases, whose sides are measured alternately, with goals for the ratios of the sides."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 class SkippedError(Exception):
-    """The benchmark cannot run here; the message has the reason and the remedy."""
+    """The benchmark cannot run here. The message has the reason and the remedy."""
 
 
 class WrongResultError(Exception):
-    """A side did not do the measured work, so that its figure would be meaningless."""
+    """A side did not do the measured work, so its figure would have no meaning."""
 
 
 class Better(Enum):
-    """Whether higher or lower figures are better."""
+    """States whether higher or lower figures are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -33,12 +33,12 @@ class Unit:
 
 
 OURS = "topicfs"
-"""Name of topicfs as a side, in all benchmarks."""
+"""Name of topicfs as a side in all benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the programs that a case compares."""
+    """One of the programs that are compared in a case."""
 
     name: str
     measure: Callable[[], float]
@@ -51,32 +51,32 @@ class Goal:
 
     side: str = OURS
     of: str | None = None
-    """The side to compare with; None: the goal is a figure in the case's unit, not a ratio."""
+    """The side with which to compare. None: the goal is a figure in the case's unit, not a ratio."""
     target: float | None = None
-    """Least ratio or figure if higher is better, else the greatest; None: the ratio is only reported."""
+    """Ratio or figure to reach: a minimum if higher is better, else a maximum. None: the ratio is only reported."""
     floor: float | None = None
-    """A ratio worse than this, which means several times slower, fails the run."""
+    """A run fails if the ratio is worse than this, which means several times slower."""
 
     def __post_init__(self) -> None:
-        """Check that only a ratio has a floor: figures that depend on the machine must not fail a run."""
+        """Check that only a ratio has a floor: figures that depend on the machine must not make a run fail."""
         assert self.of is not None or self.floor is None, "a floor is for a ratio"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A figure that every side has."""
+    """A quantity that is measured for every side."""
 
     name: str
     unit: Unit
     sides: tuple[Side, ...]
     goals: tuple[Goal, ...] = ()
     max_rounds: int | None = None
-    """Limit of the rounds, for slow work."""
+    """Largest number of rounds, for slow work; None: no limit of its own."""
     warm_up: bool = True
-    """True to run each side once without measuring it, before the first round."""
+    """True if each side runs once without being measured before the first round."""
 
     def __post_init__(self) -> None:
-        """Check that the goals name existing sides."""
+        """Check that the goals name sides of this case."""
         names = {side.name for side in self.sides}
         assert len(names) == len(self.sides), self.name
         assert {goal.side for goal in self.goals} <= names, self.name
@@ -88,16 +88,16 @@ class Conditions:
     """The conditions under which a benchmark runs."""
 
     short: bool
-    """True for small sizes, so that all benchmarks take a minute and a half on a build machine."""
+    """True for small sizes, with which all benchmarks together take a minute and a half on a build machine."""
     directory: Path
-    """An empty directory on the disk, which is removed afterwards."""
+    """An empty directory on the disk; it is removed after the benchmark."""
 
     def choose(self, *, full: T, short: T) -> T:
         return short if self.short else full
 
 
 Cases: TypeAlias = Generator[Case, None, None]
-"""Yields each case after it has set up what the case needs; closing the generator removes the setup."""
+"""Yields each case after setting up what the case needs; closing the generator removes the setup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,6 @@ class Benchmark:
     name: str
     question: str
     cases: Callable[[Conditions], Cases]
-    """Raises SkippedError if the benchmark cannot run here."""
+    """Yields the cases. Raises SkippedError if the benchmark cannot run here."""
     logarithmic: bool = False
-    """True for a logarithmic plot, if the sides differ by orders of magnitude."""
+    """True for a logarithmic plot, because the sides differ by orders of magnitude."""

@@ -12,7 +12,7 @@ from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, RunRe
 
 
 def to_json(report: RunResult) -> str:
-    """Return the run as JSON; it also has medians, ratios and verdicts, for other programs."""
+    """Return the run as JSON, which also has medians, ratios and verdicts for other programs."""
     plain = {
         "machine": report.machine,
         "short": report.short,
@@ -22,7 +22,7 @@ def to_json(report: RunResult) -> str:
 
 
 def from_json(text: str) -> RunResult:
-    """Parse the JSON of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
+    """Parse the JSON that `to_json` returns. Raises ValueError, KeyError or TypeError for other text."""
     plain = json.loads(text)
     return RunResult(
         plain["machine"],
@@ -35,7 +35,7 @@ def from_json(text: str) -> RunResult:
 
 
 def merged(reports: Iterable[RunResult]) -> RunResult:
-    """Merge runs: of each benchmark the last result counts, and benchmarks keep the order of their first results."""
+    """Merge runs. Of each benchmark the last result counts; benchmarks keep the order of their first results."""
     known = list(reports)
     latest = {result.name: result for report in known for result in report.benchmarks}
     return RunResult(known[-1].machine, known[-1].short, tuple(latest.values()))

@@ -39,13 +39,13 @@ class GoalOutcome:
     goal: Goal
     better: Better
     ratios: tuple[float, ...]
-    """Ratio of the two sides in each round; the side's own figures if the goal is not a ratio."""
+    """Ratio of the two sides in each round; if the goal is not a ratio, the figures of its side."""
     best_ratio: float
-    """Ratio of the two sides' best rounds, which other programs disturbed least."""
+    """Ratio of the best rounds of both sides, which other programs disturbed least."""
 
     @property
     def ratio(self) -> float:
-        """Median of the rounds' ratios, which is robust if the machine's speed drifts between rounds."""
+        """Median of the ratios of all rounds, which hardly changes if the machine's speed drifts between rounds."""
         return statistics.median(self.ratios)
 
     def _is_worse(self, than: float) -> bool:
@@ -69,7 +69,10 @@ class GoalOutcome:
 
     @property
     def missing_factor(self) -> float | None:
-        """Factor by which the side must improve to reach the goal; None if it is reached, or there is none."""
+        """Factor by which the side must improve to reach the goal.
+
+        None if it has reached the goal, or there is none.
+        """
         if self.goal.target is None or not self._is_worse(self.goal.target):
             return None
         reached, wanted = self.ratio, self.goal.target
@@ -112,9 +115,9 @@ class BenchmarkResult:
     cases: tuple[CaseResult, ...]
     seconds: float
     skipped: str | None = None
-    """Reason why the benchmark did not run."""
+    """The reason if the benchmark did not run; None if it ran."""
     failed: str | None = None
-    """Error that ended the benchmark; earlier cases are kept."""
+    """The error that ended the benchmark, None if there was none. The results of earlier cases are kept."""
 
     @property
     def acceptable(self) -> bool:

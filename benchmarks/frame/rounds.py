@@ -1,4 +1,7 @@
-"""Measurement: every side runs once per round, in alternating order, so that a drifting machine affects all equally."""
+"""Measurement: every side runs once per round, in alternating order.
+
+So a machine whose speed drifts affects all sides equally.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,19 @@ from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures
 T = TypeVar("T")
 
 Progress = Callable[[str], None]
-"""Called with the name of the case that is measured, to show it to the user."""
+"""Called with the name of the case that is being measured, to show it to the user."""
 
 
 FEWEST_ROUNDS = 3
-"""Least number of rounds, so that the median is not an extreme."""
+"""Smallest number of rounds, so that the median is never an extreme."""
 
 
 class RoundsEndedError(Exception):
-    """A side has reused all of the shared rounds."""
+    """A side has used all of the rounds that it shares."""
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:
-    """Measure all sides of a case in `rounds` rounds, or those that begin within `seconds`, but at least three.
+    """Measure all sides of a case in `rounds` rounds, but begin no round after `seconds` once there are three.
 
     Raises the exceptions of the sides.
     """
@@ -45,7 +48,7 @@ def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResu
             break
         try:
             for side in case.sides if number % 2 == 0 else reversed(case.sides):
-                gc.collect()  # So that no side collects another side's garbage.
+                gc.collect()  # Otherwise a side might collect the garbage of another side.
                 figures[side.name].append(side.measure())
         except RoundsEndedError:
             break
@@ -66,7 +69,7 @@ def run_benchmark(
     directory: Path | None = None,
     progress: Progress,
 ) -> BenchmarkResult:
-    """Run one benchmark in a temporary directory below `directory`; the result includes an error, if there is one."""
+    """Run one benchmark in a temporary directory below `directory`. If an error ends it, the result has the error."""
     cases: list[CaseResult] = []
     skipped = failed = None
     started = time.monotonic()
@@ -94,9 +97,9 @@ def run_benchmark(
 
 
 class SharedRounds(Generic[T]):
-    """One side's rounds, from which several cases take different figures: the first measures, later ones reuse.
+    """One side's rounds, from which several cases take different figures: the first case measures, later cases reuse.
 
-    The later cases end after as many rounds as the first one had, since their rounds end for all sides at once.
+    The later cases end after as many rounds as the first case, because a round ends for all sides at the same time.
     """
 
     def __init__(self, measure: Callable[[], T]) -> None:
@@ -104,7 +107,7 @@ class SharedRounds(Generic[T]):
         self._kept: list[T] = []
 
     def measure(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Return a function that measures a round and returns one figure of it."""
+        """Return a function that measures a round and returns a figure of it."""
 
         def measure() -> float:
             found = self._measure()
@@ -114,8 +117,11 @@ class SharedRounds(Generic[T]):
         return measure
 
     def reuse(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Return a function that returns another figure of each round, in order, and then raises RoundsEndedError."""
-        rounds = iter(self._kept)  # Reads the rounds that `measure` has added by then.
+        """Return a function that returns another figure of each round, in order.
+
+        After the last one it raises RoundsEndedError.
+        """
+        rounds = iter(self._kept)  # The iterator also returns rounds that `measure` adds later.
 
         def reuse() -> float:
             for found in rounds:

@@ -16,7 +16,7 @@ FACTS = ("processor", "cores", "memory", "kernel", "file system", "python", "top
 
 
 class Line(NamedTuple):
-    """A row of a table: a case in a user's words, and the side to compare with."""
+    """A row of a table: a case in a user's words, and the side with which it is compared."""
 
     words: str
     benchmark: str
@@ -80,9 +80,9 @@ TABLES = {
 
 
 def table(report: RunResult, lines: tuple[Line, ...]) -> str | None:
-    """Return a Markdown table; None if the run lacks one of its figures."""
+    """Return a Markdown table; None if the run lacks a figure of the table."""
     cases = [(result.name, case) for result in report.benchmarks for case in result.cases]
-    # If two cases have the same name, the first has elapsed time, and the second processor time.
+    # If two cases have the same name, the first has the elapsed time and the second the processor time.
     known = {(name, case.name): case for name, case in reversed(cases)}
     if any((line.benchmark, line.case) not in known for line in lines):
         return None
@@ -100,7 +100,7 @@ def _row(line: Line, case: CaseResult) -> Iterator[str]:
 
 
 def _compared(ours: Figures, other: Figures, better: Better) -> str:
-    """Compare by the median of the rounds' ratios, as goals do."""
+    """Return a comparison by the median of the rounds' ratios, as in goals."""
     ratio = statistics.median(one / two for one, two in zip(ours.rounds, other.rounds, strict=True))
     speed = ratio if better is Better.HIGHER else 1 / ratio
     return f"{number(speed)}× faster" if speed >= 1 else f"{number(1 / speed)}× slower"

@@ -21,7 +21,7 @@ Row: TypeAlias = tuple[str, ...]
 
 
 def goal_rows(report: RunResult) -> Iterator[Row]:
-    """Yield a row, with GOAL_HEADINGS, for every goal of a run, reached or not."""
+    """Yield a row, with the columns of GOAL_HEADINGS, for every goal of a run, reached or not."""
     for result in report.benchmarks:
         for case in result.cases:
             for outcome in case.outcomes:
@@ -32,7 +32,7 @@ def goal_rows(report: RunResult) -> Iterator[Row]:
 
 
 def rows(case: CaseResult) -> Iterator[Row]:
-    """Yield a row, with HEADINGS, for each side, and another for each further goal of the side."""
+    """Yield a row, with the columns of HEADINGS, for each side, and a further row for each further goal of the side."""
     name = case.name
     for figures in case.figures:
         outcomes = [outcome for outcome in case.outcomes if outcome.goal.side == figures.side]
@@ -64,7 +64,7 @@ def _word(outcome: GoalOutcome) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number with three significant digits and separated thousands."""
+    """Format a number with three significant digits, and with separators between thousands."""
     if value == 0:
         return "0"
     if abs(value) >= 100:

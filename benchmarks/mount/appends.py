@@ -1,4 +1,4 @@
-"""Appends: lines from a shell, lines on one descriptor, and large writes of lines."""
+"""Appends: lines from a shell, lines on one descriptor, and large writes of many lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_ROUNDS = 11
 
 
 def echo_cases(conditions: Conditions) -> Cases:
-    """A loop of bash opens the log, writes a line, and closes the log."""
+    """A loop in bash opens the log, writes a line, and closes the log, again for each line."""
     count = conditions.choose(full=600, short=200)
     text = lines.line(0).decode()
 
@@ -36,7 +36,7 @@ def echo_cases(conditions: Conditions) -> Cases:
         processor_unit=units.LINES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: count / seconds,
     )
-    written_bytes = 10 * MIB  # More than all rounds write.
+    written_bytes = 10 * MIB  # More than all rounds write together.
     with one_processor(), logs_for_appends(conditions, written_bytes, requests_count=True) as logs:
         yield from logs.cases(work, shown, target=0.85, floor=0.35)
 
@@ -55,7 +55,7 @@ def line_cases(conditions: Conditions) -> Cases:
         processor_unit=units.MICROSECONDS_OF_PROCESSOR,
         figure=lambda seconds: seconds / count * 1e6,
     )
-    written_bytes = 50 * MIB  # More than all rounds write, including batch headers.
+    written_bytes = 50 * MIB  # More than all rounds write together, including batch headers.
     with one_processor(), logs_for_appends(conditions, written_bytes, requests_count=True) as logs:
         yield from logs.cases(work, shown, target=1.3, floor=4.0)
 

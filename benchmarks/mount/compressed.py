@@ -1,7 +1,7 @@
-"""Compressed topics: `cat log` and large writes, compared with only the codec's library on the same bytes.
+"""Compressed topics: `cat log` and large writes, compared with only running the codec's library on the same bytes.
 
-The text compresses to a third to a half, like JSON. One reader, and two readers of different logs at a time, are
-measured by elapsed time on all processors, because the use of a second processor is part of the question.
+The text compresses to a third to a half of its size, like JSON. One reader, and two simultaneous readers of different
+logs, are measured by elapsed time on all processors, because the use of a second processor is part of the question.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ from topicfs.storage.model import Timestamp
 
 CODECS = (Codec.LZ4, Codec.SNAPPY, Codec.ZSTD, Codec.GZIP)
 BATCHES = {"16 KiB batches": 160, "128 KiB batches": 1280}
-"""Lines per batch: a producer's default, and those of a large write."""
+"""Lines per batch: as in a batch of a producer with default settings, and as in a large write."""
 FLOORS = {Codec.LZ4: 0.3, Codec.SNAPPY: 0.3, Codec.ZSTD: 0.42, Codec.GZIP: 0.45}
 LIBRARY = "library alone"
 """The side that only runs the codec over the same batches on one processor, without reading or making lines."""
 THREADS = "library, two threads"
-"""The same in two threads of one process, each over all batches, which shows the cost of the interpreter's lock."""
+"""The side that runs the library in two threads of one process, each over all batches; it shows the cost of the
+interpreter's lock.
+"""
 LEAST = "library, then uncompressed"
-"""The codec, and then the same text on a mount without compression: the least time of a mount with one thread."""
+"""The codec, and then the same text on a mount without compression: the least time that a mount with one thread could
+take.
+"""
 READERS = 2
 MAX_ROUNDS = 11
 START_TIME = Timestamp(1_700_000_000_000)
@@ -81,7 +85,7 @@ def _sample(text: bytes, lines_in_batch: int) -> Sample:
 
 @contextmanager
 def _logs(directory: Path, sample: Sample, copies: int) -> Iterator[Mount]:
-    """Mount a topic for each codec, with a partition per reader, each with `copies` copies of the text."""
+    """Mount a topic for each codec, with one partition per reader; each partition has `copies` copies of the text."""
     directory.mkdir()
     with closing(open_engine(directory / "data")) as engine:
         for codec, batches in sample.batches.items():
@@ -97,7 +101,7 @@ def _logs(directory: Path, sample: Sample, copies: int) -> Iterator[Mount]:
 
 
 def _check(log: Path, text: bytes, copies: int) -> None:
-    """Raise WrongResultError unless a log shows the text; reading it also makes its size known."""
+    """Raise WrongResultError unless the log has the text; reading it also makes its size known."""
     with log.open("rb") as file:
         for _ in range(copies):
             if file.read(len(text)) != text:
@@ -182,7 +186,7 @@ def _appending(mount: Mount, text: bytes, codec: Codec) -> Case:
 
 
 def _new_topic(topic: Path, codec: str) -> Path:
-    """Make a topic with a codec, and return its only log."""
+    """Make a topic with a codec, and return the path of its only log."""
     topic.mkdir()
     (topic / "config").write_text(f"compression.type={codec}\n")
     return topic / "0" / "log"

@@ -1,7 +1,7 @@
-"""The time from an append until a `follow` shows it, on an idle mount: a line every few milliseconds.
+"""The time from an append until `follow` shows it, on an idle mount, with a line every few milliseconds.
 
-The writer puts the time into its line. Another process, which waits in read(2), takes the time when it has the line;
-all processes have the same clock. The same through a pipe shows the time that only the kernel's scheduler takes.
+The writer puts the time into its line. Another process, which waits in read(2), takes the time when it has the line.
+Both processes have the same clock. The same measurement with a pipe shows the time of the kernel's scheduler alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.mount.setup.mounts import EMPTY, ROOT, empty_filesystem, topicfs
 
 PIPE = "a pipe"
 IDLE_SECONDS = 0.002
-"""Pause between two lines, longer than any line takes."""
+"""Seconds between two lines, longer than the delivery of any line takes."""
 
 SETTLING_SECONDS = 0.02
 TIMEOUT_SECONDS = 60
@@ -37,7 +37,7 @@ while len(taken) < int(sys.argv[2]):
     taken += [now - int(line) for line in sent.split()]
 print(*taken, sep="\\n")
 """
-"""Program that reads lines as they come, and prints the latency of each in nanoseconds at the end."""
+"""A program that reads lines as they come, and at the end prints the latency of each line in nanoseconds."""
 
 
 def cases(conditions: Conditions) -> Cases:
@@ -68,18 +68,18 @@ def _percentile(share: float, latencies: list[int]) -> float:
 
 
 def _latencies(count: int, written: Path, read: Path) -> list[int]:
-    """Return the nanoseconds of each line, from before its write(2) to after the read(2) that waited for it."""
+    """Return each line's latency in nanoseconds, from before its write(2) to after the read(2) that waited for it."""
     receiver = subprocess.Popen(
         [sys.executable, "-c", RECEIVE, str(read), str(count)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert receiver.stdout is not None
     try:
-        # The open of one end of a pipe waits for the other.
+        # Opening one end of a pipe waits until the other end is opened.
         descriptor = os.open(written, os.O_WRONLY | os.O_APPEND)
         receiver.stdout.readline()
         time.sleep(
             SETTLING_SECONDS
-        )  # Time for the reader to wait in read(2), which is not visible from outside.
+        )  # Time for the reader to begin its read(2): nothing outside shows that it waits there.
         for _ in range(count):
             time.sleep(IDLE_SECONDS)
             os.write(descriptor, b"%d\n" % time.monotonic_ns())
@@ -97,7 +97,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
 
 @contextmanager
 def _channels(directory: Path) -> Iterator[dict[str, tuple[Path, Path]]]:
-    """Yield the file that each side writes to, and the file that it reads."""
+    """Yield, for each side, the file to which it writes and the file from which it reads."""
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         empty = stack.enter_context(empty_filesystem(directory))

@@ -1,9 +1,9 @@
 """One record by its offset or its time: open, read and close of `0/OFFSET` and `0/@TIME` in one process.
 
-Each lookup has another random record, so that no name is cached. The records of each log are in the same number of
-batches, spread over the whole log, so that the size of the log differs but not the amount of data in caches. The
-figure of a round is the median of its lookups, so that other programs count little. Cold: before each lookup all
-pages of the partition leave the page cache, except those of indexes that the daemon has mapped.
+Each lookup is for another random record, so that no name is cached. In each log the records looked up are in the same
+number of batches, spread over the whole log, so that logs of different sizes have the same amount of data in caches.
+The figure of a round is the median of its lookups, so that other programs affect it little. Cold means: before each
+lookup all pages of the partition leave the page cache, except those of indexes that the daemon has mapped.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ FLAT, FLAT_FLOOR = 1.2, 3.0
 OF_EMPTY = {"0/OFFSET": 1.4, "0/@TIME": 3.0}
 OF_EMPTY_FLOORS = {"0/OFFSET": 4.0, "0/@TIME": 6.0}
 BATCHES = 500
-"""Number of batches in which records are looked up: nearly all of the smallest log's."""
+"""Number of batches in which records are looked up: nearly all batches of the smallest log."""
 
 
 class OnDisk(NamedTuple):
-    """Where a batch of a log is in a plain file."""
+    """The place of a batch of a log in a plain file."""
 
     path: Path
     position: int
@@ -63,11 +63,11 @@ class MountedLog(NamedTuple):
     batches: list[int]
     """Numbers of the batches in which records are looked up."""
     files: list[Path]
-    """Its files on disk; empty for an empty filesystem."""
+    """The log's files on disk; empty for an empty filesystem."""
 
 
 def some_batches(text_bytes: int) -> list[int]:
-    """Choose batches of a log, the same in each run, never the first one."""
+    """Choose batches of a log: the same in each run, and never the first batch."""
     return random.Random(0).sample(range(1, text_bytes // SHAPE.batch_text_bytes), BATCHES)
 
 
@@ -78,7 +78,7 @@ def by_offset(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
 
 
 def by_time(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
-    """Return the name of a record by a time after the previous batch's, and the record's value."""
+    """Return the name of a record by a time after that of the previous batch, and the record's value."""
     batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
     return f"@{timestamp}", lines.line(batch * SHAPE.lines_in_batch)
@@ -97,7 +97,7 @@ def cases(conditions: Conditions) -> Cases:
         try:
             check_can_drop([file for log in logs for file in log.files])
         except SkippedError:
-            return  # Files on this disk cannot leave memory.
+            return  # Files on this disk cannot leave the page cache.
         for name, naming in conditions.choose(full=NAMINGS, short=NAMINGS[:1]):
             yield _cold_case(f"{name}, cold", naming, logs, conditions.choose(full=60, short=15))
 
@@ -119,7 +119,7 @@ def _case(
 
 
 def _cold_case(name: str, naming: Naming, logs: list[MountedLog], count: int) -> Case:
-    """Compare with the same batches in plain files: the disk may take longer for those of a large log."""
+    """Compare with the same batches in plain files, because the disk may take longer for batches of a large log."""
     smallest, largest = logs[0], logs[-1]
     ours = tuple(Side(log.size, partial(_lookups, log, naming, count, cold=True)) for log in logs)
     plain = tuple(Side(_plain(log), partial(_batches, log, count)) for log in (smallest, largest))
@@ -141,7 +141,7 @@ def _plain(log: MountedLog) -> str:
 
 
 def _lookups(log: MountedLog, naming: Naming, count: int, *, cold: bool = False) -> float:
-    """Return the median microseconds of a lookup. Raises WrongResultError for another record."""
+    """Return the median microseconds of a lookup. Raises WrongResultError if a lookup returns another record."""
     choose = random.Random()
     taken = []
     for _ in range(count):
@@ -158,7 +158,7 @@ def _lookups(log: MountedLog, naming: Naming, count: int, *, cold: bool = False)
 
 
 def _batches(log: MountedLog, count: int) -> float:
-    """Return the median microseconds to read a batch at its position, from a file that is not in memory."""
+    """Return the median microseconds of reading a batch at its position from a file that is not in memory."""
     choose = random.Random()
     segments = sorted(file for file in log.files if file.suffix == ".log")
     batch_bytes = _batch_bytes(segments[0])
@@ -181,7 +181,7 @@ def _batch_bytes(segment: Path) -> int:
 
 
 def _position(segments: list[Path], number: int, batch_bytes: int) -> OnDisk:
-    """Return the place of the batch with this number."""
+    """Return the place of the batch with number `number`."""
     for segment in segments:
         in_segment = segment.stat().st_size // batch_bytes
         if number < in_segment:
@@ -192,7 +192,7 @@ def _position(segments: list[Path], number: int, batch_bytes: int) -> OnDisk:
 
 @contextmanager
 def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], list[MountedLog]]]:
-    """Mount logs of every size, and empty filesystems, of which the first is for the goals."""
+    """Mount logs of every size, and empty filesystems; the first empty filesystem is compared in the goals."""
     directory = conditions.directory
     sizes = {
         size: whole_batches(megabytes * MEGABYTE, SHAPE)

@@ -1,4 +1,4 @@
-"""Streaming a whole log: `cat log` of 100-byte lines; topicfs checks every checksum."""
+"""Reads of a whole log: `cat log` with lines of 100 bytes. topicfs verifies every checksum."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from benchmarks.mount.setup.targets import Display, MeasuredLog, MeasuredLogs
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
 PIECES = {"128 KiB": 128 * KIB, "512 KiB": 512 * KIB, "1 MiB": MIB}
-"""Bytes per read(2): a common size, st_blksize as used by `cat`, and the largest request."""
+"""Bytes per read(2): a common size, st_blksize, which `cat` uses, and the largest request."""
 TARGETS = {SIXTEEN_KIB: 0.6, ONE_RECORD: 0.25}
 FLOORS = {SIXTEEN_KIB: 0.25, ONE_RECORD: 0.25}
 
 
 class TextLogs(NamedTuple):
-    """The same text in three logs."""
+    """Three logs with the same text."""
 
     logs: MeasuredLogs
     size: int
     on_disk: list[Path]
-    """All files behind the logs of topicfs and of the native side."""
+    """All files that store the logs of topicfs and of the native side."""
 
 
 def cases(conditions: Conditions) -> Cases:
@@ -49,8 +49,8 @@ def cases(conditions: Conditions) -> Cases:
             try:
                 check_can_drop(text.on_disk)
             except SkippedError:
-                continue  # Files on this disk cannot leave memory.
-            # Without a goal: the empty filesystem reads from no disk.
+                continue  # Files on this disk cannot leave the page cache.
+            # This case has no goal, because the empty filesystem reads from no disk.
             shown = _display(f"{shape.name}, 128 KiB reads, cold", text)
             yield from text.logs.cases(partial(_read, piece=128 * KIB, dropped=text.on_disk), shown)
 

@@ -1,6 +1,6 @@
 """A broker with ordinary settings and Java options, and programs that use it from a shell.
 
-The broker of the tests is tuned to start fast and to run its duties often; this one is to be as fast as possible.
+The broker of the tests is tuned to start fast and to run its duties often. This broker should be as fast as possible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testing.broker.client import Client, let_go
 from testing.broker.libraries import Java, UnavailableError, find_java
 
 SETTINGS = {
-    # Kafka's defaults for settings that the tests change.
+    # Kafka's defaults of the settings that the tests change.
     "log.retention.check.interval.ms": "300000",
     "log.flush.offset.checkpoint.interval.ms": "60000",
     "log.flush.start.offset.checkpoint.interval.ms": "60000",
@@ -25,7 +25,7 @@ SETTINGS = {
     "log.index.size.max.bytes": "10485760",
 }
 BROKER_HEAP, TOOL_HEAP = "1G", "512M"
-"""Heap of the broker, as in kafka-server-start.sh, and of the tools."""
+"""Heap of the broker, as in kafka-server-start.sh, and heap of the tools."""
 
 
 class ServerJava(Java):
@@ -59,7 +59,7 @@ class BrokerTools:
     bootstrap_server: str
     java: ServerJava
     client: Client
-    """For setup that is not measured."""
+    """A client for setup that is not measured."""
 
     def kcat(self, mode: str, topic: str, *flags: str) -> list[str]:
         return ["kcat", mode, "-b", self.bootstrap_server, "-t", topic, "-p", "0", *flags]
@@ -77,7 +77,7 @@ class BrokerTools:
 
 @contextmanager
 def broker_tools(home: Path) -> Iterator[BrokerTools]:
-    """Run a broker. Raises SkippedError without Java, Maven or kcat."""
+    """Run a broker. Raises SkippedError if Java, Maven or kcat is missing."""
     if shutil.which("kcat") is None:
         raise SkippedError("kcat is missing: install the package kcat")
     try:

@@ -1,8 +1,8 @@
-"""Reading records in a Python program: the API of topicfs compared with confluent-kafka and kafka-python.
+"""Reads of records in a Python program: the API of topicfs compared with confluent-kafka and kafka-python.
 
-All return an object with value, key and offset for each record, and small records show the cost of this object. The
-API reads the files of a directory, and also the broker of the two consumers, which reads its log from memory. The
-figure is the processor time of all threads of the program.
+Each of them returns an object with value, key and offset for each record; small records show the cost of this object.
+The API reads the files of a directory, and in a further case the broker of the two consumers. The broker reads its
+log from memory. The figure is the processor time of all threads of the program.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ OF_A_BROKER = "topicfs of a broker"
 LIBRDKAFKA, KAFKA_PYTHON = "confluent-kafka", "kafka-python"
 TOPIC = "small"
 BATCH_RECORDS = 500
-"""Records of about 30 bytes per batch, which gives the default size of a producer's batches."""
+"""Number of records of about 30 bytes per batch, which gives the default size of a producer's batches."""
 SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Setup:
-    """The same records in a directory and in a broker."""
+    """A directory and a broker with the same records."""
 
     directory: Path
     bootstrap_server: str
@@ -85,7 +85,7 @@ def _ours(place: str, count: int) -> float:
 
 
 def _librdkafka(setup: _Setup) -> float:
-    """Read with the fastest call, which returns many messages at a time."""
+    """Read with the fastest call of confluent-kafka, which returns many messages at a time."""
     consumer = Consumer({"bootstrap.servers": setup.bootstrap_server, "group.id": "none"})
     try:
         begun = time.process_time()

@@ -1,8 +1,8 @@
 """The alternatives at a shell: the same records through a broker, with kcat and Kafka's console tools.
 
-Whole commands are measured, from start to end, because a user waits for them. The broker runs on the same machine.
-Like the mount, it acknowledges records that are in its log (acks=all of one replica, in the page cache). Both have
-their logs in memory, so that no disk affects the figures.
+Whole commands are measured, from their start to their end, because a user waits that long. The broker runs on the
+same machine. Like the mount, it acknowledges records once they are in its log (acks=all of one replica, in the page
+cache). The logs of the broker and of the mount are in memory, so that no disk affects the figures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def seconds_of(
 ) -> float:
     """Return the seconds that a command takes; its output is discarded.
 
-    Raises CalledProcessError if it fails, TimeoutExpired if it takes too long and is killed.
+    Raises CalledProcessError if the command fails, TimeoutExpired if it takes too long and is killed.
     """
     with (standard_input or Path(os.devnull)).open("rb") as given:
         started = time.perf_counter()
@@ -64,7 +64,7 @@ def seconds_of(
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> None:
-    """Wait for the end of a process without delay.
+    """Wait for the end of a process, and return as soon as it has ended.
 
     With a timeout, subprocess itself polls after 1, 2, 4 and up to 50 ms, which would double the time of a short
     command.
@@ -82,11 +82,11 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> None:
 KCAT, CONSOLE = "kcat", "console tools"
 CONSUMED = "consumed"
 CODECS = ("lz4", "snappy", "zstd", "gzip")
-"""Topics with compression, each named after its codec."""
+"""Codecs of the compressed topics; each topic is named after its codec."""
 MAX_ROUNDS = 3
 COPIES = 3 + 3 * MAX_ROUNDS + 5
-"""Most copies of the text in memory: the file, the text to consume on both sides, the text that three sides produce
-in each round, and compressed copies on both sides, at most half as large.
+"""The largest number of copies of the text that memory holds: the file, the text to consume on both sides, the text
+that three sides produce in each round, and the compressed copies on both sides, each at most half as large.
 """
 VARIED_BYTES = 4 * 10**6
 LINE = shlex.quote(lines.line(0).decode())
@@ -94,17 +94,17 @@ LINE = shlex.quote(lines.line(0).decode())
 
 @dataclass(frozen=True, slots=True)
 class ShellSetup:
-    """The same topics on both sides."""
+    """A broker and a mount with the same topics."""
 
     broker: BrokerTools
     memory: Path
-    """The directory in memory with the logs of both."""
+    """The directory in memory with the logs of the broker and of the mount."""
     mount: Path
     text: Path
     """A file of lines."""
     size: int
     console: bool
-    """True if Java's tools are measured, too: each call starts a JVM."""
+    """True if Kafka's console tools are measured too; each call of them starts a JVM."""
 
     @property
     def records(self) -> int:
@@ -117,7 +117,7 @@ def cases(conditions: Conditions) -> Cases:
         directory_in_memory(conditions, COPIES * size) as directory,
         _setup(directory, size, console=not conditions.short) as setup,
     ):
-        # For few bytes kcat mostly measures its start.
+        # If there are few bytes, the time of kcat is mostly the time of its start.
         producing, consuming = conditions.choose(full=(2.5, 6.0), short=(3.0, 9.0))
         yield _case("produce", units.MEGABYTES_A_SECOND, _producing(setup), target=5.0, floor=producing)
         yield _case(
@@ -199,7 +199,7 @@ def _one_line(setup: ShellSetup) -> Iterator[Side]:
 
 
 def _one_record(setup: ShellSetup) -> Iterator[Side]:
-    """Consume another record in each round, never the first one."""
+    """Consume another record in each round, and never the first record of the log."""
     step = setup.records // 400
     partition = setup.mount / "consumed/0"
     yield Side(OURS, lambda: _loop(100, f"cat {partition}/$((number * {step} + {step})) > /dev/null"))
@@ -208,7 +208,7 @@ def _one_record(setup: ShellSetup) -> Iterator[Side]:
 
 
 def _loop(count: int, command: str) -> float:
-    """Return the commands per second of a loop in bash."""
+    """Return the number of commands per second in a loop in bash."""
     script = f"set -e -o pipefail; for ((number = 0; number < {count}; number++)); do {command}; done"
     return count / seconds_of(["bash", "-c", script])
 
@@ -230,7 +230,7 @@ def _check_printed(command: Sequence[str], text: Path) -> None:
 
 @contextmanager
 def _setup(directory: Path, size: int, *, console: bool) -> Iterator[ShellSetup]:
-    """Run both sides, and fill the topics to consume with kcat and cat."""
+    """Run the broker and the mount, and fill the topics that kcat and cat read."""
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with ExitStack() as stack:
@@ -244,7 +244,7 @@ def _setup(directory: Path, size: int, *, console: bool) -> Iterator[ShellSetup]
 
 
 def _fill(broker: BrokerTools, mount: Path, topic: str, text: Path, *flags: str) -> None:
-    """Make a topic on both sides, and produce the text; a topic named after a codec is compressed with it."""
+    """Make a topic on both sides, and produce the text. A topic named after a codec is compressed with that codec."""
     broker.client.create_topic(topic)
     (mount / topic).mkdir()
     if topic in CODECS:

@@ -1,7 +1,7 @@
 """A data source of Spark with Arrow batches from memory: no source in Python can be faster.
 
-The batches are made beforehand by the topicfs source, and mapped into each of Spark's Python processes; a read only
-passes them on.
+The topicfs source makes the batches before the measurement. They are mapped into each of Spark's Python processes,
+and a read only passes them on.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PrebuiltReader(DataSourceReader):
 
 
 class PrebuiltSource(DataSource):
-    """The source, with the options `folder` and `includeHeaders`."""
+    """The data source, with the options `folder` and `includeHeaders`."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,7 +1,7 @@
 """Three queries over the same records: counting them, adding up the lengths of their values, archiving them by date.
 
-They are compared with Spark's own Kafka source on a broker with the same log, with Spark's reader on the records as
-Parquet, and with prebuilt Arrow batches in memory, which no source in Python can beat.
+They are compared with Spark's own Kafka source on a broker with the same log, with Spark's reader of the records as
+Parquet, and with Arrow batches in memory that were made before, which no source in Python can beat.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 KAFKA, MEMORY, PARQUET = "Kafka source", "Arrow in memory", "Parquet"
 SEVEN_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 SLOW_ROUNDS = 3
-"""Rounds of slow queries, which need no warm-up because the records have been written as Parquet before."""
+"""Number of rounds of slow queries. They need no warm-up, because the records were written as Parquet before."""
 WARM_UPS = 2
-"""Unmeasured rounds of every side, in which Java compiles."""
+"""Rounds of every side that are not measured, in which Java compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class SparkSetup:
     directory: Path
     records: int
     sources: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
-    """Format and options of each side, except Parquet."""
+    """Format and options of each side except Parquet."""
 
     @property
     def sides(self) -> tuple[str, ...]:
         return (*self.sources, PARQUET)
 
     def read(self, side: str, *, headers: bool = False, schema: str | None = None) -> DataFrame:
-        """Return the records, read by a side."""
+        """Return the records, read from a side."""
         if side == PARQUET:
             frame = self.spark.read.parquet(str(self.directory / "parquet"))
             return frame if headers else frame.select(*SEVEN_COLUMNS)
@@ -83,7 +83,7 @@ class SparkSetup:
         self._check(side, row[0], self.records * VALUE_BYTES)
 
     def archive(self, side: str) -> None:
-        """Write Parquet by topic and date: topicfs with its job `archive`, the other sides with Spark's writer."""
+        """Write Parquet by topic and date: topicfs with its job `archive`, other sides with Spark's writer."""
         target = self.directory / "archive"
         if side == OURS:
             shutil.rmtree(target, ignore_errors=True)
@@ -103,7 +103,7 @@ class SparkSetup:
 
 
 def cases(conditions: Conditions) -> Cases:
-    """Yield the cases; without the broker in the short form, because it takes longer to start than all the rest."""
+    """Yield the cases. In the short form there is no broker, because it takes longer to start than everything else."""
     records = conditions.choose(full=1_500_000, short=400_000)
     with directory_in_memory(conditions, 3 * records * (KEY_BYTES + VALUE_BYTES)) as memory:
         records = make_topic(conditions.directory / "data", records)
@@ -117,7 +117,7 @@ def cases(conditions: Conditions) -> Cases:
 
 
 def _goals(*, of_kafka: float, of_memory: float) -> tuple[Goal, ...]:
-    """Return the goals of a query, which have different floors only."""
+    """Return the goals of a query; the goals of different queries differ only in their floors."""
     return (
         Goal(of=KAFKA, target=3.0, floor=of_kafka),
         Goal(of=MEMORY, target=0.6, floor=of_memory),
@@ -128,7 +128,7 @@ def _goals(*, of_kafka: float, of_memory: float) -> tuple[Goal, ...]:
 def _cases(
     setup: SparkSetup, name: str, query: Callable[[str], None], goals: tuple[Goal, ...], *, quick: bool = True
 ) -> Iterator[Case]:
-    """Yield a case for elapsed time, with goals, and one for processor time of the same rounds."""
+    """Yield a case for elapsed time, which has goals, and a case for processor time of the same rounds."""
     max_rounds = None if quick else SLOW_ROUNDS
     kept = tuple(goal for goal in goals if goal.of in setup.sides)
     shared = {side: SharedRounds(partial(timed, partial(query, side))) for side in setup.sides}
@@ -156,7 +156,7 @@ def _cases(
 
 
 def _projected(setup: SparkSetup) -> Case:
-    """Return a case that shows how much faster a query is that names the column it needs."""
+    """Return a case that shows how much faster a query is if it names the column that it needs."""
     wholly, projected = partial(setup.add_up, OURS), partial(setup.add_up, OURS, "value binary")
     every = "topicfs, all columns"
     return Case(

@@ -15,13 +15,13 @@ TOPIC = "orders"
 PARTITIONS = 4
 KEY_BYTES, VALUE_BYTES = 16, 100
 BLOCK_RECORDS = 50_000
-"""Records per append to a partition; all blocks have the same keys and values."""
+"""Number of records per append to a partition; all blocks have the same keys and values."""
 BATCH_BYTES = 16 * 2**10
 START_TIME = 1_700_000_000_000
 DAYS = 3
 DAY_MS = 24 * 3600 * 1000
 SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Without these settings a broker would delete records that are so old."""
+"""Without these settings a broker would delete the records, because they are old."""
 
 
 def make_topic(directory: Path, records: int) -> int:
@@ -41,7 +41,7 @@ def make_topic(directory: Path, records: int) -> int:
 
 
 def _data() -> bytes:
-    """Return key and value of each record of a block, one after another."""
+    """Return key and value of each record of a block, one after the other."""
     padding = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" * 2
     return b"".join(
         b"key-%012d" % (number % 997) + (b"%010d " % number + padding)[:VALUE_BYTES]
@@ -50,7 +50,7 @@ def _data() -> bytes:
 
 
 def _block(data: bytes, start_time: int, step_ms: int) -> Columns:
-    """Return the records of a block, with a time every `step_ms`."""
+    """Return the records of a block, with timestamps `step_ms` apart."""
     count, size = BLOCK_RECORDS, KEY_BYTES + VALUE_BYTES
     columns = (
         range(count),

@@ -25,15 +25,15 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """This process, or a descendant."""
+    """This process, or a descendant of it."""
 
     parent: int
     seconds: float
-    """Processor time since its start, including that of its children that ended and were waited for."""
+    """Processor time since the start, including that of child processes that have ended and were waited for."""
 
 
 def timed(query: Callable[[], object]) -> Timing:
-    """Run a query; processor time is that of this process and its descendants: Spark, its workers, a broker."""
+    """Run a query; the processor time is that of this process and its descendants: Spark, its workers, a broker."""
     before, started = processes(), time.perf_counter()
     query()
     return Timing(time.perf_counter() - started, seconds_between(before, processes()))
@@ -41,10 +41,10 @@ def timed(query: Callable[[], object]) -> Timing:
 
 @contextmanager
 def session(directory: Path, places: Sequence[SparkPlace]) -> Iterator[SparkSession]:
-    """Start a session on every core. Raises SkippedError without Java, or without a connector for a cluster."""
+    """Start a session on every core. Raises SkippedError if Java is missing, or a cluster's connector."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise SkippedError("java is missing: install a Java 17 runtime (openjdk-17-jre-headless)")
-    # Spark's Python processes import the prebuilt source from here.
+    # Spark's Python processes import `memory_source` from here.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     settings = {
         "spark.local.dir": str(directory / "spark"),
@@ -63,14 +63,14 @@ def session(directory: Path, places: Sequence[SparkPlace]) -> Iterator[SparkSess
 
 
 def processes() -> dict[int, Process]:
-    """Return this process and all of its descendants, by process id."""
+    """Return this process and all of its descendants, by process ID."""
     found: dict[int, Process] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # The process has ended meanwhile.
+                continue  # The process has ended in the meantime.
             found[int(entry.name)] = Process(int(fields[1]), sum(map(int, fields[11:15])) / _TICKS)
     return {number: one for number, one in found.items() if _descends(number, found)}
 
@@ -78,7 +78,7 @@ def processes() -> dict[int, Process]:
 def seconds_between(before: Mapping[int, Process], after: Mapping[int, Process]) -> float:
     """Return the processor time between two listings of processes.
 
-    A process that ended left its time to its parent; the time of one whose parent ended too is lost.
+    The time of a process that has ended is counted by its parent. If the parent has ended too, the time is lost.
     """
     came = sum(
         one.seconds - (before[number].seconds if number in before else 0) for number, one in after.items()

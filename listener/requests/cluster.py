@@ -17,25 +17,25 @@ from topicfs.storage.wire import Values
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NOT_ASKED = -(2**31)
-"""Value of the authorized operations if the client did not request them."""
+"""Value of the authorized operations in an answer if the client did not request them."""
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-"""All operations on a topic and on a cluster, as bits by Kafka's numbers; every client may perform all of them."""
+"""All operations on a topic and on a cluster, as bits by Kafka's numbers. Every client may perform all of them."""
 BROKERS, CONTROLLERS = 1, 2
 """Endpoint types of DescribeCluster."""
 MAX_DESCRIBED_PARTITIONS = 2000
-"""Maximum number of partitions in an answer to DescribeTopicPartitions (max.request.partition.size.limit)."""
+"""Largest number of partitions in an answer to DescribeTopicPartitions (max.request.partition.size.limit)."""
 
 
 def check_software(values: Values) -> None:
-    """Raise RefusedError if ApiVersions does not allow the name or version of the client's software."""
+    """Raise RefusedError if the name or version of the client's software has a form that ApiVersions does not allow."""
     for name in ("clientSoftwareName", "clientSoftwareVersion"):
         if name in values and not _SOFTWARE.fullmatch(values[name]):
             raise RefusedError(ErrorCode.INVALID_REQUEST)
 
 
 def metadata(broker: Broker, request: Request) -> Values:
-    """Answer Metadata; create missing topics that are named, if the client and the settings allow it."""
+    """Answer Metadata; create missing topics that the request names, if the client and the settings allow it."""
     values, version = request.values, request.version
     asked = values["topics"]
     if asked is None or (version == 0 and not asked):
@@ -101,12 +101,12 @@ def _described(broker: Broker, topic: Topic, request: Request) -> Values:
 
 
 def _operations(request: Request) -> int:
-    """Return all operations on topics if the request asks for them, even for missing topics."""
+    """Return all operations on topics if the request asks for them, even for topics that do not exist."""
     return TOPIC_OPERATIONS if request.values.get("includeTopicAuthorizedOperations") else NOT_ASKED
 
 
 def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
-    """Return a topic's partitions. Unopened partitions are not opened; their epochs are unknown."""
+    """Return a topic's partitions, without opening unopened partitions; the epochs of these are not known."""
     opened = {partition.number: partition for partition in topic.opened()}
     nodes = [broker.node_id]
     found = []
@@ -128,7 +128,7 @@ def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
 
 
 def describe_cluster(broker: Broker, request: Request) -> Values:
-    """Answer DescribeCluster: clients see one broker, which is also the controller."""
+    """Answer DescribeCluster. Clients see one broker, which is also the controller."""
     values = request.values
     kind = values.get("endpointType", BROKERS)
     code = {

@@ -1,4 +1,4 @@
-"""Settings: DescribeConfigs and IncrementalAlterConfigs."""
+"""Requests about settings: DescribeConfigs and IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.wire import Values
 
 TOPIC, BROKER = 2, 4
-"""Types of resources that have settings."""
+"""The types of resources that have settings."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
 _SOURCES = {ConfigSource.TOPIC: 1, ConfigSource.FILE: 4, ConfigSource.BROKER: 4, ConfigSource.DEFAULT: 5}
@@ -92,12 +92,12 @@ def _type_of(name: str) -> int:
 
 
 def created_settings(topic: Topic) -> list[Values]:
-    """Return a new topic's settings for the answer to CreateTopics."""
+    """Return a new topic's settings, for the answer to CreateTopics."""
     return [_described(setting, {"includeSynonyms": False}) for setting in topic.settings()]
 
 
 def incremental_alter_configs(broker: Broker, request: Request) -> Values:
-    """Answer IncrementalAlterConfigs: only topics' settings can be changed; the broker's are in its file."""
+    """Answer IncrementalAlterConfigs. Only settings of topics can be changed; the broker's settings are in its file."""
     resources, only_check = request.values["resources"], request.values["validateOnly"]
     named = [_resource(one) for one in resources]
     responses = [
@@ -125,7 +125,7 @@ def _alter(broker: Broker, one: Values, named: Sequence[Values], *, only_check: 
 
 
 def _changes(topic: Topic, configs: Iterable[Values]) -> Mapping[str, str | None]:
-    """Return the topic's new overrides, with None for each removed one. Raises RefusedError, InvalidConfigError."""
+    """Return the topic's new overrides; the value None removes an override. Raises RefusedError, InvalidConfigError."""
     changes: dict[str, str | None] = {}
     for one in configs:
         name, operation, value = one["name"], one["configOperation"], one["value"]

@@ -1,4 +1,4 @@
-"""Fetch: return batches as the segments hold them, after waiting until there are enough."""
+"""Fetch: returns batches as the segments store them, after waiting until there are enough."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from topicfs.storage.model import Fetched, FileSpan, Isolation, Offset, Position
 from topicfs.storage.wire import Values
 
 Key: TypeAlias = tuple[TopicKey, int]
-"""A partition, as a request identifies it."""
+"""A partition, as the request identifies it."""
 
 MAX_BUFFERED_BYTES = 1 << 20
-"""Maximum number of an answer's bytes copied through this process, unless the first batch is larger."""
+"""Largest size of the records in an answer that are copied through this process, unless the first batch is larger."""
 
 
 _SMALL_BYTES = 64 << 10
-"""Records up to this size are read into memory, which costs no more than sendfile(2) and keeps no file open."""
+"""Records up to this size are read into memory. That costs no more than sendfile(2), and keeps no file open."""
 _MAX_FILES = 16
-"""Maximum number of files that an answer keeps open until it is sent; further records are read into memory."""
+"""Largest number of files that an answer keeps open until it is sent. Records of more partitions are read into
+memory.
+"""
 
 
 class _Found(NamedTuple):
@@ -37,19 +39,19 @@ class _Found(NamedTuple):
     values: Values
     size: int = 0
     counted: int = 0
-    """Bytes that count toward `minBytes`: at most what the client accepts, including records that do not fit."""
+    """Bytes that count toward `minBytes`. They include records that do not fit, but at most what the client accepts."""
     failed: bool = False
 
 
 class _Counted(NamedTuple):
-    """The bytes of a partition counted up to `offset` while the request waits."""
+    """The bytes of a partition that were counted up to `offset` while the request waits."""
 
     offset: Offset
     size: int
 
 
 def fetch(broker: Broker, request: Request) -> Values:
-    """Answer Fetch, after a wait if there are too few records."""
+    """Answer Fetch; if there are too few records, wait first."""
     try:
         session = session_of(request)
     except RefusedError as error:
@@ -75,7 +77,7 @@ def _answer(
 
 
 def _is_news(session: Session, key: Key, one: _Found) -> bool:
-    """Return whether the answer must include a partition, and remember its offsets in the session."""
+    """Return whether the answer must include a partition, and store the partition's offsets in the session."""
     now = LastShown(one.values["highWatermark"], one.values["logStartOffset"])
     before = session.shown.get(key)
     session.shown[key] = now
@@ -98,16 +100,16 @@ class _Reading:
         self._memory: ExitStack | None = None
         """Holds the memory budget for the records that are read."""
         self._readable = MAX_BUFFERED_BYTES
-        """Bytes that may still be read into memory."""
+        """Number of bytes that may still be read into memory."""
         self._files_left = _MAX_FILES
         self._counted: dict[Key, _Counted] = {}
         self._changed: dict[Key, None] = {}
-        """The partitions to count again. Other threads add to it."""
+        """The partitions whose records must be counted again. Other threads add partitions."""
 
     def wait(self) -> dict[Key, _Found]:
         """Return the records of all partitions once there are enough, or the time is over.
 
-        While it waits it only counts new records: it neither reads old ones again nor holds memory.
+        While it waits, it only counts new records: it does not read old records again, and holds no memory.
         """
         values, waiting = self._request.values, self._request.client.waiting
         seconds = min(max(values["maxWaitMs"], 0) / 1000, self._broker.limits.max_wait_seconds)
@@ -118,11 +120,13 @@ class _Reading:
         if not found or failed or seconds <= 0 or sum(sizes.values()) >= self._enough:
             return found
         self._let_go_of_memory()
-        with suppress(*REFUSALS):  # For a partition that is gone, the count below reports the error.
+        with suppress(*REFUSALS):  # If a partition is gone, counting its records reports the error.
             for key in found:
                 changed = partial(self._note, key)
                 self._listening.callback(self._partition(key).listen(changed))
-        self._changed.update(dict.fromkeys(found))  # Count what was appended before the listeners were added.
+        self._changed.update(
+            dict.fromkeys(found)
+        )  # Count also the records that were appended before the listeners were added.
         while True:
             waiting.arm()
             try:
@@ -147,7 +151,7 @@ class _Reading:
             yield self._changed.popitem()[0]
 
     def _count(self, key: Key) -> int:
-        """Return how many bytes a partition has for the client (REFUSALS)."""
+        """Return how many bytes of records a partition has for the client. Raises REFUSALS."""
         wanted, partition = self._session.partitions[key], self._partition(key)
         check_leader_epoch(partition, wanted.leader_epoch)
         room = min(wanted.max_bytes, self._most)
@@ -178,7 +182,10 @@ class _Reading:
         return self._broker.partition(self._broker.topic_of(named), number)
 
     def _read(self, key: Key, wanted: Wanted, left: int, *, first: bool) -> _Found:
-        """Read from a partition; the first one with records gives at least one batch, however large."""
+        """Read from a partition.
+
+        The `first` partition that has records returns at least one batch, however large it is.
+        """
         try:
             partition = self._partition(key)
             check_leader_epoch(partition, wanted.leader_epoch)
@@ -228,7 +235,7 @@ class _Reading:
         return fetched.data, fetched
 
     def _span(self, partition: LocalPartition, offset: int, room: int) -> FileSpan | None:
-        """Return a span of batches to send from their file; None if they must be read, or there are none (REFUSALS).
+        """Return a span of batches to send from their file; None if they must be read or do not exist. Raises REFUSALS.
 
         A partition with replicas is always read, because reading compares the copies.
         """
@@ -241,7 +248,7 @@ class _Reading:
         return offset < partition.visible_end(self._isolation)
 
     def _hold_memory(self) -> None:
-        """Hold the memory budget for records until the answer is sent or the request waits."""
+        """Hold the memory budget for records until the answer is sent, or until the request waits."""
         if self._memory is None:
             self._memory = self._request.held.enter_context(ExitStack())
             with self._broker.rest():

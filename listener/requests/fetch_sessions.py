@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): a client names all its partitions once, and then only changes.
+"""Fetch sessions (KIP-227): a client names all its partitions once, and after that only changes.
 
-A session belongs to the connection on which it began; a connection has at most one. A client that asks for any other
-session starts again with all its partitions, as after a broker has evicted its session.
+A session belongs to the connection on which it began, and a connection has at most one session. A client that asks
+for any other session has to begin again with all its partitions, as after a broker has evicted its session.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.wire import Values
 
 FINAL, INITIAL = -1, 0
-"""FINAL ends the session or asks for none; INITIAL begins a session."""
+"""FINAL ends the session or asks for no session; INITIAL begins a session."""
 _MAX_SESSION_PARTITIONS = 100_000
-"""Maximum number of partitions of a session."""
+"""Largest number of partitions in a session."""
 
 TopicKey: TypeAlias = str | UUID
-"""A topic's name or, from version 13 on, its id."""
+"""A topic's name; from version 13 on, its ID."""
 
 
 class Wanted(NamedTuple):
@@ -40,22 +40,22 @@ class LastShown(NamedTuple):
 
 
 class Session:
-    """The partitions that a client fetches; the next one to be read is first."""
+    """The partitions that a client fetches; the partition to be read next comes first."""
 
     def __init__(self) -> None:
         self.id = 0
-        """0: a single request without a session."""
+        """The session's ID; 0 for a single request without a session."""
         self.epoch = INITIAL + 1
-        """The epoch of the next request."""
+        """The epoch that the next request must have."""
         self.incremental = False
-        """True if answers leave out partitions without news."""
+        """True if answers leave out partitions that have no news."""
         self.partitions: dict[tuple[TopicKey, int], Wanted] = {}
         self.shown: dict[tuple[TopicKey, int], LastShown] = {}
 
     def take(self, values: Values) -> None:
-        """Add and remove the partitions that a request lists; change nothing if there are too many.
+        """Add and remove the partitions that a request lists.
 
-        Raises RefusedError.
+        Raises RefusedError, and changes nothing, if there are too many.
         """
         added = {
             (key_of(topic), one["partition"]): Wanted(
@@ -80,12 +80,12 @@ class Session:
             self.shown.pop(key, None)
 
     def served(self, partition: tuple[TopicKey, int]) -> None:
-        """Put a partition whose records were sent behind all others."""
+        """Move a partition whose records were sent behind all other partitions."""
         self.partitions[partition] = self.partitions.pop(partition)
 
 
 def key_of(topic: Values) -> TopicKey:
-    """Return the name or id by which a request identifies a topic."""
+    """Return the name or ID by which a request identifies a topic."""
     found: TopicKey = topic["topicId"] if "topicId" in topic else topic["topic"]
     return found
 

@@ -31,17 +31,17 @@ from topicfs.storage.wire import Values
 T = TypeVar("T")
 
 GROUP_KEY = 0
-"""The key type of FindCoordinator for groups."""
+"""The key type of groups in FindCoordinator."""
 CLASSIC = "Classic"
 NO_OPERATIONS = -(2**31)
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
-"""All operations on a group (read, delete, describe, settings), as bits by Kafka's numbers; every client may do them."""
+"""All operations on a group (read, delete, describe, settings), as bits by Kafka's numbers; clients may do them."""
 SINCE_NO_PROTOCOL = 7
 """From this version on, a failed JoinGroup is answered with a null protocol name. Before, the name is empty."""
 SINCE_UNKNOWN_IS_AN_ERROR = 6
 """From this version on, DescribeGroups answers a missing group with an error. Before, with the state Dead."""
 MAX_WAIT_SECONDS = 5.0
-"""How often a thread that waits for a rebalance checks whether its client is still connected."""
+"""Seconds after which a thread that waits for a rebalance checks again whether its client is still connected."""
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:

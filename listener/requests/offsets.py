@@ -12,9 +12,9 @@ from topicfs.storage.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Isolation, Offs
 from topicfs.storage.wire import Values
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
-"""Negative timestamps, each of which asks for a special offset."""
+"""Negative timestamps; each asks for a special offset."""
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The first version of ListOffsets that has each of these timestamps."""
+"""The first version of ListOffsets in which each of these timestamps exists."""
 _NOTHING = TimestampOffset(NO_TIMESTAMP, Offset(-1), NO_LEADER_EPOCH)
 
 
@@ -24,7 +24,7 @@ def list_offsets(broker: Broker, request: Request) -> Values:
 
 
 def _for_each(request: Request, topic: str, index: str, ask: Callable[[str, Values], Values]) -> Values:
-    """Return the answer with the result of `ask` for each partition of a request."""
+    """Return the answer, with the result of `ask` for each partition of the request."""
     topics = [
         {
             topic: one[topic],
@@ -67,7 +67,7 @@ def _find(partition: LocalPartition, asked: Timestamp, request: Request) -> Time
         epoch = partition.epochs.epoch_for_offset(start)
         if (
             start == offsets.log_end_offset
-        ):  # The leader epoch is known even if the leader has not written yet.
+        ):  # The leader epoch is known even if the leader has not written a record yet.
             epoch = offsets.leader_epoch
         return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
     if asked == MAX_TIMESTAMP:
@@ -78,7 +78,7 @@ def _find(partition: LocalPartition, asked: Timestamp, request: Request) -> Time
 
 
 def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
-    """Answer OffsetForLeaderEpoch: the end offset of the epoch that the client names."""
+    """Answer OffsetForLeaderEpoch with the end offset of the epoch that the client names."""
 
     def ask(topic: str, one: Values) -> Values:
         def find() -> Values | None:

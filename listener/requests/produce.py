@@ -1,4 +1,4 @@
-"""Produce and InitProducerId: check and append clients' records by the same rules as those written to files."""
+"""Produce and InitProducerId: clients' records are checked and appended by the same rules as lines in files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from topicfs.storage.producers.entry import next_run
 from topicfs.storage.wire import Values
 
 ALL, LEADER, NONE = -1, 1, 0
-"""Values of acks in a Produce request."""
+"""The values of acks."""
 _ZSTD_SINCE = 7
 
 
 class _Appends(NamedTuple):
-    """The result of appending to one partition, or its error; `partition` is set while a flush is due."""
+    """The result of an append to one partition, or its error; `partition` is set while a flush is due."""
 
     answer: Values
     partition: LocalPartition | None = None
@@ -95,7 +95,7 @@ _WITHOUT_START = {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
-"""Errors with which a broker leaves out the log start offset."""
+"""Errors for which a broker leaves the log start offset out of its answer."""
 
 
 def _check_request(topic: Topic, acks: int) -> None:
@@ -128,7 +128,7 @@ def _check_batch(batches: bytearray, version: int) -> None:
 
 
 def _corrupt(batches: bytearray, error: InvalidRecordError) -> Exception:
-    """Return the error for batches that the log refused; invalid batches were damaged in transit."""
+    """Return the error for batches that the log refused. Invalid batches count as damaged in transit."""
     scanned = scan(batches, check_crc=True)
     if scanned.problem is None and len(scanned):
         return error
@@ -165,7 +165,7 @@ def _refused(index: int, error: Exception) -> Values:
 
 
 def _sync(appended: _Appends) -> None:
-    """Flush a partition. If that fails, the error becomes the partition's answer."""
+    """Flush a partition. If the flush fails, its error becomes the partition's answer."""
     assert appended.partition is not None
     try:
         appended.partition.sync()
@@ -178,9 +178,9 @@ def _sync(appended: _Appends) -> None:
 
 
 def init_producer_id(broker: Broker, request: Request) -> Values:
-    """Answer InitProducerId for an idempotent producer with a new unique id, as a broker does.
+    """Answer InitProducerId for an idempotent producer with a new, unique ID, as a broker does.
 
-    Ids are random numbers from a range that a broker's ids never reach, so nothing has to be kept on disk.
+    IDs are random numbers from a range that a broker's IDs never reach, so nothing has to be stored on disk.
     """
     del broker
     values = request.values

@@ -1,4 +1,4 @@
-"""The table of the requests that are answered, from which ApiVersions is answered."""
+"""The table of the requests that are answered; the answer to ApiVersions is made from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def api_versions(broker: Broker, request: Request) -> Values:
 
 
 def unsupported_version() -> Values:
-    """Return the answer to ApiVersions in an unknown version: the client reads it as version 0 and asks again."""
+    """Return the answer to ApiVersions in an unknown version. The client reads it as version 0 and asks again."""
     return _versions(ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -55,8 +55,8 @@ def _versions(code: ErrorCode) -> Values:
 
 
 _OLDEST = {messages.PRODUCE.key: 0}
-"""Version 0 of Produce is announced, like by a broker, but not supported: librdkafka takes it as support of
-compression.
+"""ApiVersions announces version 0 of Produce, as a broker does, although it is not supported: librdkafka takes the
+announcement as support of compression.
 """
 
 REQUESTS = {

@@ -139,7 +139,7 @@ def _extend(broker: Broker, one: Values, names: Sequence[str], *, only_check: bo
 
 
 def delete_topics(broker: Broker, request: Request) -> Values:
-    """Answer DeleteTopics; topics are given by name or, from version 6 on, by id."""
+    """Answer DeleteTopics. Topics are identified by name or, from version 6 on, by ID."""
     asked = request.values.get("topics")
     if asked is None:
         asked = [{"name": name, "topicId": UUID(int=0)} for name in request.values["topicNames"]]

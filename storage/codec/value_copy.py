@@ -137,7 +137,7 @@ def copy_inflated(
 
 
 _LEFT = cython.declare(cython.longlong, -1)
-"""Result of `_inflate_at` for content that `codecs` must inflate. Smaller results mean that a batch cannot be copied."""
+"""Result of `_inflate_at` for content that `codecs` must inflate. Smaller results mean: the batch cannot be copied."""
 
 
 @cython.cfunc

@@ -202,7 +202,7 @@ class Log(LogReader):
     def _close_in_order(self) -> None:
         parts, state = self.parts, self.parts.state
         if state is parts.as_closed and not (parts.epochs.dirty or parts.producers.unsynced):
-            return  # Nothing has changed since the last clean close, and flushing thousands of idle logs again takes minutes.
+            return  # Nothing has changed since the last clean close: flushing thousands of idle logs takes minutes.
         state.chain.active.deactivate()
         parts.producers.take(state.end_offset)
         parts.producers.sync()

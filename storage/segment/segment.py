@@ -165,7 +165,7 @@ class Segment:
 
     def file_names(self) -> tuple[str, ...]:
         """Return the names of the segment's existing files, `.log` first."""
-        with self._opening:  # Under the lock: otherwise the cached names could lack a file that a reader makes in the meantime.
+        with self._opening:  # Otherwise the cached names could lack a file that a reader is making.
             if self._names is None:
                 names = (segment_file(self.base_offset, kind, self.state) for kind in SegmentFileKind)
                 self._names = tuple(name for name in names if self._files.exists(self._directory / name))

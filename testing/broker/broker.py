@@ -1,4 +1,4 @@
-"""Brokers on loopback, each in its own folder: one that is its own controller, or a cluster of three."""
+"""Brokers on loopback, each in its own folder: one broker that is its own controller, or a cluster of three."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # A killed node is readmitted only after its old session has ended (9 s by default).
+    # A killed node is accepted again only after its old session has ended (9 s by default).
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # How often an idle controller writes to its log (every 500 ms by default).
+    # Time between an idle controller's writes to its log (500 ms by default).
     "metadata.max.idle.interval.ms": "5000",
-    # Idle threads wake up three times a second, in the broker and in the controller.
+    # Few threads, because each idle thread wakes up three times a second, in the broker and in the
+    # controller.
     "num.network.threads": "1",
     "num.io.threads": "2",
     "auto.create.topics.enable": "false",
@@ -54,20 +55,20 @@ SETTINGS: Mapping[str, str] = {
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "500",
-    # Indexes are preallocated: by default 2 × 10 MB per partition, which tests would copy.
+    # Indexes are preallocated: by default 2 × 10 MB per partition, which tests would have to copy.
     "log.index.size.max.bytes": "65536",
 }
 """One node, small indexes, and short periods of all background duties."""
 
 
 class BrokerError(Exception):
-    """The broker did not do what was requested; the message contains the end of its log."""
+    """The broker did not do what was requested. The message contains the end of the broker's log."""
 
 
 class Broker:
     """A node in the folder `home`: `home/log` is its log directory, `home/broker.log` its output.
 
-    It may be started, stopped, killed and started again; leaving the context manager always ends it.
+    It may be started, stopped, killed and started again; leaving the context manager always ends the node.
     """
 
     def __init__(
@@ -81,9 +82,9 @@ class Broker:
         controller: Broker | None = None,
         may_be_cut_off: bool = False,
     ) -> None:
-        """`protocols`: an extra listener for each, besides plain text (SSL, SASL_PLAINTEXT, SASL_SSL).
+        """`protocols`: protocols that get a listener each, besides plain text (SSL, SASL_PLAINTEXT, SASL_SSL).
 
-        `controller`: another broker whose controller this broker uses; required if it `may_be_cut_off`.
+        `controller`: another broker whose controller this broker uses. Required if this broker `may_be_cut_off`.
         """
         self.home = home
         self.node = node
@@ -97,7 +98,7 @@ class Broker:
         self.ports: Mapping[str, int] = dict(zip(protocols, ports, strict=True))
         """Ports by protocol; the certificates are for `localhost`."""
         self._ways: tuple[Proxy, ...] = ()
-        """Proxies to the broker, and from it to its controller."""
+        """Proxies from clients to the broker, and from the broker to its controller."""
         if may_be_cut_off and controller is not None:
             self._ways = Proxy(self._port), Proxy(controller.controller_port)
 
@@ -135,7 +136,10 @@ class Broker:
             way.close()
 
     def format(self, *, by_tool: bool = False) -> None:
-        """Format this node's directory for a new cluster; an older release needs its own tool for that."""
+        """Format this node's directory for a new cluster.
+
+        With `by_tool`, Kafka's own tool does it, as older releases require.
+        """
         properties = self._properties()
         self.home.mkdir(parents=True, exist_ok=True)
         self._properties_file.write_bytes(format_properties(properties))
@@ -151,7 +155,10 @@ class Broker:
         self.wait_until_served()
 
     def launch(self) -> None:
-        """Start the broker, from the main thread: the system ends the broker with the thread that started it."""
+        """Start the broker.
+
+        Call this from the main thread, because the system ends the broker with the thread that started it.
+        """
         if threading.current_thread() is not threading.main_thread():
             raise BrokerError(
                 "a broker that another thread starts ends with that thread: start it in the main thread"
@@ -169,7 +176,7 @@ class Broker:
             )
 
     def wait_until_served(self) -> None:
-        """Return when the broker serves clients; if it does not within the timeout, kill it. Raises BrokerError."""
+        """Return when the broker serves clients. Raises BrokerError, after killing it, if it does not serve in time."""
         try:
             self._wait_until_served()
         except BaseException:
@@ -177,7 +184,7 @@ class Broker:
             raise
 
     def stop(self, *, seconds: float = STOP_TIMEOUT_SECONDS) -> None:
-        """Shut down cleanly within `seconds`, with the clean-shutdown marker."""
+        """Shut down cleanly within `seconds`, which leaves the clean-shutdown marker."""
         self._end(signal.SIGTERM, seconds)
         if not (self.log_dir / ".kafka_cleanshutdown").exists():
             raise BrokerError(f"stopped, but not cleanly\n{self._last_lines()}")
@@ -191,8 +198,8 @@ class Broker:
         """Pause the broker for a block: connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
-        # The signal takes effect a moment later on another processor; until then a request may still be
-        # answered.
+        # The signal takes effect a moment later if the broker runs on another processor; until then a request
+        # may be answered.
         while not _stands_still(self._process.pid):
             time.sleep(0.001)
         try:
@@ -202,7 +209,7 @@ class Broker:
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
-        """Disconnect the broker from clients and from its controller for a block: it keeps running as an old leader."""
+        """Disconnect the broker from clients and from its controller for a block; it continues as an old leader."""
         assert self._ways
         with ExitStack() as stack:
             for way in self._ways:
@@ -211,7 +218,7 @@ class Broker:
 
     @contextmanager
     def stopped(self) -> Iterator[Path]:
-        """Stop the broker cleanly for a block, and yield its log directory; start it again afterwards."""
+        """Stop the broker cleanly for a block, and yield its log directory; start the broker again afterwards."""
         self.stop()
         try:
             yield self.log_dir
@@ -262,7 +269,10 @@ class Broker:
         raise BrokerError(f"not ready after {START_TIMEOUT_SECONDS} s\n{self._last_lines()}")
 
     def _accepts(self) -> bool:
-        """Return whether the port is open; librdkafka itself would wait longer and longer between attempts."""
+        """Return whether the port is open.
+
+        Librdkafka is not used, because it waits longer and longer between attempts.
+        """
         with ExitStack() as stack:
             try:
                 stack.enter_context(socket.create_connection(("127.0.0.1", self._port), timeout=1))
@@ -288,7 +298,7 @@ class Broker:
 def running_broker(
     home: Path, java: Java, settings: Mapping[str, str] | None = None, *, protocols: Sequence[str] = ()
 ) -> Iterator[Broker]:
-    """Format and start a broker in the new folder `home`; it is always ended afterwards."""
+    """Format and start a broker in the new folder `home`; it is always ended after the block."""
     with Broker(home, java, settings, protocols=protocols) as broker:
         broker.format()
         broker.start()
@@ -299,13 +309,14 @@ def running_broker(
 def running_cluster(
     home: Path, java: Java, settings: Mapping[str, str] | None = None
 ) -> Iterator[dict[int, Broker]]:
-    """Run three brokers in the new folder `home`, by number: the first is the controller and must stay alive.
+    """Run three brokers in the new folder `home`; yield them by number.
 
-    Kafka's own topics have a replica on each. The second broker may be cut off.
+    The first is the controller and must stay alive. Kafka's own topics have a replica on each broker. The second
+    broker may be cut off.
     """
     own = ("offsets.topic", "transaction.state.log")
     replicated = {f"{name}.replication.factor": "3" for name in own}
-    # How long a follower's fetch waits for new records (500 ms by default).
+    # Longest time for which a follower's fetch waits for new records (500 ms by default).
     replicated |= {"replica.fetch.wait.max.ms": "2000", **(settings or {})}
     with ExitStack() as stack:
         first = Broker(home / "node1", java, replicated)
@@ -329,7 +340,7 @@ def _stands_still(pid: int) -> bool:
     try:
         stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
-        return False  # A thread has ended meanwhile.
+        return False  # A thread has ended in the meantime.
     return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
@@ -351,11 +362,11 @@ WITHOUT_ZOOKEEPER = frozenset(
         "metadata.max.idle.interval.ms",
     }
 )
-"""Settings of a broker in KRaft mode."""
+"""Settings that only a broker in KRaft mode has."""
 
 
 class ZooKeeperBroker(Broker):
-    """A broker with ZooKeeper, which listens on the controller's port of other brokers."""
+    """A broker with ZooKeeper; ZooKeeper listens on the port that other brokers use for their controller."""
 
     def __init__(self, home: Path, java: Java, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(home, java, settings)
@@ -370,12 +381,12 @@ class ZooKeeperBroker(Broker):
             self._zookeeper.wait()
 
     def format(self, *, by_tool: bool = False) -> None:  # noqa: ARG002 (it has no such tool)
-        """Write the settings: this release formats an empty directory itself at the start."""
+        """Write the settings; this release formats an empty directory itself when it starts."""
         self.log_dir.mkdir(parents=True)
         self._properties_file.write_bytes(format_properties(self._properties()))
 
     def launch(self) -> None:
-        """Start both. Call this from the main thread, as for any broker."""
+        """Start ZooKeeper and the broker. Call this from the main thread, as for any broker."""
         if self._zookeeper is None:
             settings = {
                 "dataDir": str(self.home / "zookeeper"),

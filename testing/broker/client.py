@@ -42,11 +42,11 @@ Result = TypeVar("Result")
 TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 0.02
 ADMIN_SECONDS = 1.0
-"""How long an admin client is reused, because its connections cost a broker more than most requests. A restart takes
-longer.
+"""Seconds for which an admin client is reused: its connections cost a broker more than most requests. A restart of a
+broker takes longer.
 """
 _CURRENT: dict[str, tuple[AdminClient, float]] = {}
-"""The admin client in use, and its expiry time, by broker."""
+"""The admin client in use for each broker, and the time at which it expires."""
 _KEPT: deque[AdminClient] = deque(maxlen=16)
 """Recent admin clients of all brokers, kept alive."""
 _NEWEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # it comes half typed
@@ -59,7 +59,7 @@ _TYPES = {
 
 
 class Outgoing(NamedTuple):
-    """A record to produce; the client's clock sets a missing timestamp."""
+    """A record to produce; if it has no timestamp, the client's clock sets it."""
 
     value: bytes | None
     key: bytes | None = None
@@ -68,7 +68,7 @@ class Outgoing(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """A record from a consumer."""
+    """A record that a consumer returned."""
 
     record: Record
     timestamp_type: TimestampType
@@ -86,9 +86,9 @@ class Client:
 
     @property
     def admin(self) -> AdminClient:
-        """Return an admin client at most one second old: an older one remembers leader epochs from before a restart.
+        """Return an admin client that is at most one second old: an older one has leader epochs from before a restart.
 
-        It is kept alive for longer: its thread may still be running after the answer, and destroying the client then
+        It is kept alive for longer, because its thread may still run after the answer, and destroying the client then
         would crash the process.
         """
         now = time.monotonic()
@@ -109,11 +109,11 @@ class Client:
     ) -> str:
         """Create a topic that keeps old records, unless `settings` differ; return its ID once its leaders serve it.
 
-        `replicas`: the brokers with the replicas, the first one as leader. The default is one replica.
+        `replicas`: the brokers with the replicas, the first of which is the leader. By default there is one replica.
         """
         if replicas:
-            # Until the controller considers the first one alive, another broker would become and stay the
-            # leader.
+            # Until the controller considers the first broker alive, another broker would become the leader
+            # and stay it.
             _wait_until(
                 lambda: set(replicas) <= self.admin.list_topics(timeout=TIMEOUT_SECONDS).brokers.keys(),
                 f"brokers {list(replicas)} are alive",
@@ -129,13 +129,13 @@ class Client:
             try:
                 self.admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
             except KafkaException as error:
-                # The client repeats the request by itself if the answer is late.
+                # The client itself repeats the request if the answer is late.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
         # A broker that was paused for long is not considered alive at first.
         _patiently(create, ("INVALID_REPLICATION_FACTOR",))
-        # The broker itself learns of the topic, and of its leadership, later than the controller.
+        # The broker itself learns later than the controller of the topic, and that it leads its partitions.
         topic_id = _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
         _patiently(lambda: self._ends(name, partitions), (*PASSING_ERRORS, "UNKNOWN_TOPIC_OR_PART"))
         return topic_id
@@ -147,7 +147,7 @@ class Client:
         return frozenset(self.admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete the existing ones of these topics, and wait until the broker lists none of them.
+        """Delete those of these topics that exist, and wait until the broker lists none of them.
 
         The controller answers first; the broker lists a deleted topic for a moment longer.
 
@@ -168,7 +168,7 @@ class Client:
         return list(found.partitions[partition].isrs)
 
     def set_setting(self, topic: str, name: str, value: str) -> None:
-        """Set a setting, and wait until the broker shows it: the controller answers earlier."""
+        """Change a setting, and wait until the broker shows the new value, because the controller answers earlier."""
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin = self.admin
@@ -211,11 +211,11 @@ class Client:
         return [int(one.result(TIMEOUT_SECONDS).offset) for one in found]
 
     def wait_for_end(self, topic: str, offset: int) -> None:
-        """Wait until partition 0 ends at `offset`: a transaction's marker is written after the commit's answer."""
+        """Wait until partition 0 ends at `offset`: a transaction's marker is written after the commit is answered."""
         _wait_until(lambda: self.offset_for(topic) == offset, f"{topic} ends at {offset}")
 
     def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:
-        """Return the result of ListOffsets; -1 for a timestamp without a record at or after it."""
+        """Return the result of ListOffsets; -1 if no record is at or after a timestamp."""
         place = TopicPartition(topic, partition)
 
         def ask() -> int:
@@ -225,7 +225,7 @@ class Client:
         return _patiently(ask, PASSING_ERRORS)
 
     def offset_at(self, topic: str, timestamp: int, *, partition: int = 0) -> int:
-        """Return the first record at or after `timestamp` by ListOffsets; -1: none."""
+        """Return the offset of the first record at or after `timestamp`, by ListOffsets; -1 if there is none."""
         return self.offset_for(topic, OffsetSpec.for_timestamp(timestamp), partition=partition)
 
     def producer(self, **options: Any) -> Producer:
@@ -234,7 +234,7 @@ class Client:
     def produce(
         self, topic: str, records: Iterable[Outgoing], *, partition: int = 0, batch: int = 0, **options: Any
     ) -> list[int]:
-        """Produce and wait; return the records' offsets. With `batch` each batch has that many records."""
+        """Produce and wait; return the records' offsets. If `batch` is not 0, each batch has that many records."""
         producer = self.producer(linger_ms=1000, **options)
         return send(producer, topic, records, partition=partition, batch=batch)
 
@@ -254,9 +254,9 @@ class Client:
         start: int | None = None,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> list[Consumed]:
-        """Read from `start` (None: the log start) to the current end, and check checksums."""
+        """Read from `start` (None: the log start) to the current end, and verify checksums."""
         if start is None:
-            # Detecting this by itself takes librdkafka half a second.
+            # librdkafka takes half a second to notice this by itself.
             start = self.offset_for(topic, _OLDEST, partition=partition)
         consumer = Consumer(
             self._options(
@@ -276,11 +276,14 @@ class Client:
             consumer.close()
 
     def records(self, topic: str, **how: Any) -> list[Record]:
-        """Return only the records from `consume`."""
+        """Return only the records of what `consume` returns."""
         return [consumed.record for consumed in self.consume(topic, **how)]
 
     def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
-        """Read the next `count` records as the only member of a group, from the start if it is new, and commit."""
+        """Read the next `count` records as the only member of a group, and commit.
+
+        A new group begins at the log start.
+        """
         consumer = Consumer(
             self._options(
                 group_id=group,
@@ -311,7 +314,7 @@ class Client:
 def send(
     producer: Producer, topic: str, records: Iterable[Outgoing], *, partition: int = 0, batch: int = 0
 ) -> list[int]:
-    """Produce with an existing producer and wait for every record's offset; raises KafkaException."""
+    """Produce with an existing producer, and return every record's offset. Raises KafkaException."""
     offsets: list[int] = []
     errors: list[KafkaError] = []
 

@@ -3,7 +3,7 @@
     meta.properties         the IDs of the cluster, of the node and of the directory
     bootstrap.checkpoint    the feature versions of a new cluster: the same for every cluster of a release of Kafka
 
-The tool runs once per checkout, to get the second file.
+The tool runs once per checkout, to make the second file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def _release(java: Java) -> str:
 
 
 def _keep_features(kept: Path, java: Java, properties: Mapping[str, str]) -> None:
-    """Run the tool on a temporary directory and keep its file; concurrent processes get the same result."""
+    """Run the tool on a temporary directory and keep the file that it makes.
+
+    Concurrent processes get the same result.
+    """
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         log_dir, file = Path(folder) / "log", Path(folder) / "server.properties"

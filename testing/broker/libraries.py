@@ -1,4 +1,4 @@
-"""Kafka's jars, fetched once by Maven into a cache folder, and the Java that runs them."""
+"""Kafka's jars, which Maven fetches once into a cache folder, and the Java that runs them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Java:
     def command(
         self, main_class: str, *arguments: str, heap: str = "256M", temporary: Path | None = None
     ) -> list[str]:
-        """Return the command for one of Kafka's main classes.
+        """Return the command that runs one of Kafka's main classes.
 
         Native libraries are unpacked in `temporary`, and stay there if the process is killed.
         """
@@ -62,12 +62,12 @@ class Java:
 
 
 def find_java() -> Java:
-    """Prepare everything to run a broker; raises UnavailableError."""
+    """Prepare everything that a broker needs to run. Raises UnavailableError."""
     return Java(_find_program(), _find_jars(KAFKA))
 
 
 def find_java_of(release: str) -> Java:
-    """Prepare everything to run a broker of another release of Kafka; raises UnavailableError."""
+    """Prepare everything that a broker of another release of Kafka needs to run. Raises UnavailableError."""
     with tempfile.TemporaryDirectory() as folder:
         pom = Path(folder) / "pom.xml"
         pom.write_text(re.sub(r"(?<=<kafka\.version>)[^<]+", release, KAFKA.pom.read_text()))

@@ -11,10 +11,10 @@ RELAY_BYTES = 1 << 16
 
 
 class Proxy:
-    """The proxy. While it is cut, connections stay open, new ones are accepted, and no byte passes."""
+    """A proxy. While it is cut, connections stay open, new connections are accepted, and no byte is forwarded."""
 
     def __init__(self, target: int) -> None:
-        """`target` is the port to forward to, with one connection for each incoming one."""
+        """`target` is the port to which each incoming connection is forwarded, over a connection of its own."""
         self._target = target
         self._passable = threading.Event()
         self._passable.set()
@@ -24,7 +24,7 @@ class Proxy:
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """Cut the proxy for a block; bytes sent meanwhile arrive afterwards."""
+        """Cut the proxy for a block. Bytes sent in the block arrive after it."""
         self._passable.clear()
         try:
             yield
@@ -32,7 +32,7 @@ class Proxy:
             self._passable.set()
 
     def close(self) -> None:
-        """Accept no new connections; existing ones end with either end."""
+        """Accept no new connections. An existing connection ends when its client or its server closes it."""
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -54,7 +54,7 @@ class Proxy:
             back.join()
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        """Forward bytes in one direction until either end closes."""
+        """Forward bytes in one direction until the client or the server closes the connection."""
         with suppress(OSError):
             while data := source.recv(RELAY_BYTES):
                 self._passable.wait()

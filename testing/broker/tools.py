@@ -19,7 +19,7 @@ class Output(NamedTuple):
 
 
 def run_tool(java: Java, main_class: str, *arguments: str, directory: Path | None = None) -> Output:
-    """Run a tool to its end, in `directory` for relative names; CalledProcessError if it fails."""
+    """Run a tool to its end, in `directory` for relative file names. Raises CalledProcessError if it fails."""
     done = subprocess.run(
         java.command(main_class, *arguments),
         capture_output=True,
@@ -33,9 +33,9 @@ def run_tool(java: Java, main_class: str, *arguments: str, directory: Path | Non
 
 
 def dump(java: Java, files: Iterable[Path], *flags: str, directory: Path | None = None) -> Output:
-    """Print segment and index files as kafka-dump-log does, all in one call.
+    """Print segment and index files as kafka-dump-log does, all files in one call.
 
-    The exit status is meaningless: mismatches are lines on standard error.
+    The exit status has no meaning: mismatches are lines on standard error.
     """
     names = ",".join(str(file) for file in files)
     return run_tool(
@@ -46,7 +46,7 @@ def dump(java: Java, files: Iterable[Path], *flags: str, directory: Path | None 
 def console_consume(
     java: Java, bootstrap_server: str, topic: str, *flags: str, partition: int = 0, count: int
 ) -> list[str]:
-    """Read `count` records from the start with the console consumer; return a line for each."""
+    """Read `count` records from the start with the console consumer; return a line for each record."""
     output = run_tool(
         java,
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -60,7 +60,7 @@ def console_consume(
 def consume_by_kcat(
     bootstrap_server: str, topic: str, *, partition: int = 0, start: str = "beginning"
 ) -> list[dict[str, Any]]:
-    """Read to the current end with kcat, a second client; return what `kcat -J` prints for each record."""
+    """Read to the current end with kcat, a second client; return the JSON that `kcat -J` prints for each record."""
     options = f"-C -b {bootstrap_server} -t {topic} -p {partition} -o {start} -e -q -J"
     done = subprocess.run(
         ["kcat", *options.split()],

@@ -1,1 +1,1 @@
-"""Common parts of the benchmarks of the mount: the mounts they measure, the system calls, and timing."""
+"""Common parts of the benchmarks of the mount: the measured mounts, the system calls, and timing."""

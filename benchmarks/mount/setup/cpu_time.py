@@ -1,6 +1,6 @@
 """Timing of work on a mount: elapsed time, and processor time of the program and the daemon together.
 
-Elapsed time depends on other programs, because a program that gets an answer has to wait for a processor. Processor
+Elapsed time depends on other programs, because a program whose answer has come must wait for a processor. Processor
 time is nearly the same on a busy machine.
 """
 
@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 
 class Timing(NamedTuple):
-    """Seconds of elapsed time and of processor time."""
+    """Elapsed time and processor time, in seconds."""
 
     elapsed: float
     cpu: float
 
     def plus(self, other: Timing) -> Timing:
-        """Return the sum, for work in sequence."""
+        """Return the sum of two timings, for work in sequence."""
         return Timing(self.elapsed + other.elapsed, self.cpu + other.cpu)
 
 
@@ -40,12 +40,12 @@ def _processor_seconds(daemon: int | None) -> float:
 
 
 def seconds_of(pid: int) -> float:
-    """Return the processor time of another process so far."""
+    """Return the processor time that another process has used until now."""
     return time.clock_gettime(_processor_clock(pid))
 
 
 def _processor_clock(pid: int) -> int:
-    """Return the clock of a process's time, over all threads, as Linux numbers it (clock_getcpuclockid(3))."""
+    """Return the ID of the clock that measures a process's processor time over all threads (clock_getcpuclockid(3))."""
     return ~pid << 3 | 2
 
 
@@ -54,8 +54,8 @@ def one_processor() -> Iterator[None]:
     """Restrict this thread, and every process that it starts in the block, to one processor.
 
     With several processors the scheduler decides in each round whether it must wake another processor for the answer,
-    which may take five times as long; with one it never does. A program that waits for each request never runs at the
-    same time as the daemon, so one processor is enough.
+    which may take five times as long. With one processor it never wakes another. A program that waits for each
+    request never runs at the same time as the daemon, so one processor is enough.
     """
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(allowed)})
@@ -67,7 +67,7 @@ def one_processor() -> Iterator[None]:
 
 @contextmanager
 def all_processors(daemon: int | None) -> Iterator[None]:
-    """Within `one_processor`: let this thread and a daemon use all processors, as users' programs do."""
+    """Inside a block of `one_processor`, let this thread and a daemon use all processors, as in users' programs."""
     threads = [0, *(int(task.name) for task in Path(f"/proc/{daemon}/task").iterdir())] if daemon else [0]
     pinned = os.sched_getaffinity(0)
     _allow(threads, range(os.cpu_count() or 1))

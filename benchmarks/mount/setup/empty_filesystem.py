@@ -1,7 +1,7 @@
 """A filesystem without contents, with the request loop, open modes and timeouts of a mount of topicfs.
 
-It transfers the same bytes without work for them, so no filesystem that answers the kernel through this library can
-be faster. It has these names in every directory:
+It transfers the same bytes but does no work for them, so no filesystem that answers the kernel through this library
+can be faster. Every directory has these names:
 
     …/log        reads `--bytes` of the text of `lines`; discards appends; does not use the page cache
     …/follow     a read waits for the next append and returns its bytes
@@ -9,9 +9,9 @@ be faster. It has these names in every directory:
     …/NAME       if NAME begins with a digit or @: a file of one line, cached, whose name soon expires
     …/           any other name: a directory
 
-With `--segment FILE` a read of `log` also reads the corresponding part of that file, computes its CRC-32C and copies
-it, as any reader of Kafka's records must. With `--batches FILE` an append encodes its lines as a record batch and
-writes the batch to that file, as any writer must.
+With `--segment FILE` a read of `log` also reads the corresponding part of FILE, computes its CRC-32C and copies it,
+as any reader of Kafka's records must. With `--batches FILE` an append encodes its lines as a record batch and writes
+the batch to FILE, as any writer must.
 
 Run it as `python -m benchmarks.mount.setup.empty_filesystem MOUNTPOINT`. It prints a line once it is mounted, and
 ends when it is unmounted or gets SIGTERM.
@@ -80,14 +80,14 @@ def kind_of(name: str) -> NodeKind:
 
 @dataclass(eq=False, slots=True)
 class OpenFollow:
-    """One open `follow`."""
+    """An open file `follow`."""
 
     arrived: bytearray = field(default_factory=bytearray)
     woken: trio.Event = field(default_factory=trio.Event)
 
 
 class EmptyFileSystem(pyfuse3.Operations):
-    """A filesystem whose answers are prepared."""
+    """A filesystem that returns prepared answers."""
 
     enable_writeback_cache = False
 
@@ -156,7 +156,7 @@ class EmptyFileSystem(pyfuse3.Operations):
         kind = self._open[fh]
         if kind is NodeKind.LOG:
             place = off % len(BLOCK)
-            # Any contiguous buffer works, although the stub does not allow it.
+            # Any contiguous buffer works, although the type stub does not allow it.
             return cast("bytes", self._readable[place : place + max(0, min(size, self._log_bytes - off))])
         if kind is NodeKind.RECORD:
             return BLOCK[off : min(off + size, LINE_BYTES - 1)]
@@ -191,7 +191,7 @@ class EmptyFileSystem(pyfuse3.Operations):
 
 
 class ReadingFileSystem(EmptyFileSystem):
-    """An EmptyFileSystem whose reads of `log` read, check and copy a segment, without parsing it."""
+    """An EmptyFileSystem in which a read of `log` also reads, checks and copies a segment, without parsing it."""
 
     def __init__(self, log_bytes: int, segment: Path) -> None:
         super().__init__(log_bytes)
@@ -201,7 +201,7 @@ class ReadingFileSystem(EmptyFileSystem):
         self._given = memoryview(bytearray(len(READABLE)))
 
     def _place(self, offset: int) -> int:
-        """Return the position in the segment for an offset of the text."""
+        """Return the position in the segment that corresponds to an offset of the text."""
         return offset * self._segment_bytes // self._log_bytes
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -217,7 +217,7 @@ class ReadingFileSystem(EmptyFileSystem):
 
 
 class KeepingFileSystem(EmptyFileSystem):
-    """An EmptyFileSystem that encodes each append as a record batch, without an offset, and writes it to a file."""
+    """An EmptyFileSystem that writes each append to a file, encoded as a record batch that has no offset."""
 
     def __init__(self, batches: Path) -> None:
         super().__init__(0)
@@ -276,7 +276,7 @@ class Common:
         return await self._filesystem.write(fh, position, data)
 
     def follows(self, fh: int) -> bool:
-        return True  # No other task waits.
+        return True  # No other task is waiting.
 
     def opendir(self, node_id: int, pid: int) -> int:
         raise FileError(errno.ENOSYS)
@@ -308,7 +308,7 @@ async def serve(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
 
 
 async def serve_plainly(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
-    """Mount and serve with pyfuse3's own request loop."""
+    """Mount, and serve with pyfuse3's own request loop."""
     options = {*pyfuse3.default_options, "fsname=emptyfs", "subtype=emptyfs"}
     pyfuse3.init(filesystem, str(mountpoint), options)
     try:
@@ -345,7 +345,7 @@ def _filesystem(arguments: argparse.Namespace) -> EmptyFileSystem:
 
 
 def main() -> None:
-    """Mount, and serve until unmounted."""
+    """Mount, and serve until the filesystem is unmounted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mountpoint")
     parser.add_argument("--bytes", type=int, default=0, help="how many bytes `log` has")

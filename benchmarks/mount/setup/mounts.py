@@ -1,4 +1,4 @@
-"""A mount of topicfs and one of the empty filesystem, each a process of its own that is always ended."""
+"""A mount of topicfs, and mounts of the empty filesystem, each in a process of its own that is always ended."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from testing.processes import ending_with_this
 from topicfs.fusefs.mounting.limits import mounts
 
 EMPTY = "empty filesystem"
-"""One with the request loop of topicfs: the least time of a mount in Python."""
+"""The empty filesystem with the request loop of topicfs: the least time of a mount in Python."""
 EMPTY_PLAIN = "empty, plain loop"
-"""One with pyfuse3's own request loop."""
+"""The empty filesystem with pyfuse3's own request loop."""
 EMPTY_READING = "empty, segment read"
-"""One that reads a segment for its answers, computes the CRC-32C and copies the bytes."""
+"""The empty filesystem that reads a segment for its answers, computes the CRC-32C and copies the bytes."""
 EMPTY_KEEPING = "empty, then a batch"
-"""One that encodes the lines of each append as a record batch, and writes it to a file in memory."""
+"""The empty filesystem that encodes the lines of each append as a record batch, and writes the batch to a file in
+memory.
+"""
 EMPTY_IN_C = "empty, C libfuse"
-"""One in C, which answers libfuse directly."""
+"""The empty filesystem in C, which calls libfuse directly."""
 FUSE_DEVICE = Path("/dev/fuse")
 TIMEOUT_SECONDS = 30
 ROOT = Path(__file__).parents[3]
@@ -51,7 +53,7 @@ class Mount:
 
 @contextmanager
 def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
-    """Mount a data directory with the real command and further `options`."""
+    """Mount a data directory with the real command and the given `options`."""
     options = (*shlex.split(os.environ.get(MOUNT_OPTIONS, "")), *options)
     mountpoint = directory / f"mnt-{data.name}"
     command = str(Path(sys.executable).with_name("topicfs"))
@@ -96,7 +98,8 @@ def empty_filesystem_in_c(directory: Path, *, log_bytes: int = 0) -> Iterator[Mo
     """Mount the empty filesystem in C, with `log_bytes` of text in its log. Raises CalledProcessError."""
     if not C_PROGRAM.exists() or C_PROGRAM.stat().st_mtime < C_SOURCE.stat().st_mtime:
         C_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-        # It is built like pyfuse3, with a compiler, pkg-config and libfuse's headers (scripts/prepare.sh).
+        # Like pyfuse3, it is built with a compiler, pkg-config and the headers of libfuse
+        # (scripts/prepare.sh).
         command = f"cc -O2 $(pkg-config --cflags fuse3) {C_SOURCE} -o {C_PROGRAM} $(pkg-config --libs fuse3)"
         subprocess.run(command, shell=True, check=True)
     text = directory / "text"
@@ -110,7 +113,7 @@ def empty_filesystem_in_c(directory: Path, *, log_bytes: int = 0) -> Iterator[Mo
 
 @contextmanager
 def _mounted(command: Sequence[str], mountpoint: Path) -> Iterator[int]:
-    """Run a daemon, wait until it is mounted, and yield its process id. Raises SkippedError without FUSE."""
+    """Run a daemon, wait until it is mounted, and yield its process ID. Raises SkippedError if there is no FUSE."""
     if not FUSE_DEVICE.exists():
         raise SkippedError(
             f"{FUSE_DEVICE} is missing: load the module fuse, or let the container have the device"
@@ -138,7 +141,7 @@ def _wait_until_mounted(daemon: subprocess.Popen[bytes], mountpoint: Path, log: 
     while "mounted" not in log.read_text():
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{mountpoint}: no mount: {log.read_text()}")
-        time.sleep(0.01)  # Between two checks for that line.
+        time.sleep(0.01)  # The pause between two checks for the line.
 
 
 def _end(daemon: subprocess.Popen[bytes], mountpoint: Path) -> None:

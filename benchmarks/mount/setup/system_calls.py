@@ -1,8 +1,8 @@
-"""The measured system calls, the same on every side, and the removal of files from the page cache for cold reads.
+"""The system calls that are measured on every side, and the removal of files from the page cache for cold reads.
 
-Each function returns seconds, including the open. Files leave the cache by posix_fadvise, which needs no root and
-keeps other programs' files. Pages that a process has mapped stay (topicfs maps its indexes), as with
-/proc/sys/vm/drop_caches.
+Each measuring function returns seconds, including the time of the open. Files are removed from the page cache with
+posix_fadvise, which needs no root and leaves other programs' files in the cache. Pages that a process has mapped stay
+(topicfs maps its indexes), as with /proc/sys/vm/drop_caches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KIB, MIB = 2**10, 2**20
 
 
 def echo_lines(path: Path, line: str, count: int) -> float:
-    """Run a loop of bash in which each line is an open, a write, and a close."""
+    """Run a loop in bash that opens the log, writes a line and closes the log, `count` times."""
     script = 'for ((i = 0; i < $3; i++)); do echo "$2" >> "$1"; done'
     started = time.perf_counter()
     subprocess.run(["bash", "-c", script, "bash", str(path), line, str(count)], check=True)
@@ -33,7 +33,7 @@ def echo_lines(path: Path, line: str, count: int) -> float:
 
 
 def append_lines(path: Path, line: bytes, count: int) -> float:
-    """Write a line repeatedly to one descriptor."""
+    """Write a line `count` times to one descriptor."""
     started = time.perf_counter()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     write = os.write
@@ -54,7 +54,10 @@ def append_pieces(path: Path, text: memoryview, piece: int) -> float:
 
 
 def read_through(path: Path, piece: int, size: int) -> float:
-    """Read a file to its end in pieces into one buffer, as `cat` does. Raises WrongResultError unless it has `size`."""
+    """Read a file to its end in pieces into one buffer, as `cat` does.
+
+    Raises WrongResultError unless `size` bytes came.
+    """
     buffer = bytearray(piece)
     total = 0
     started = time.perf_counter()
@@ -95,16 +98,16 @@ MAX_PAGES_LEFT = 0.02
 
 
 def drop(files: Iterable[Path]) -> None:
-    """Remove files that are on disk from the page cache."""
+    """Remove `files`, which must be written to disk, from the page cache."""
     for path in files:
         with path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def check_can_drop(files: Sequence[Path]) -> None:
-    """Write the files to disk, and check that the largest can leave the page cache.
+    """Write the files to disk, and check that the largest file can leave the page cache.
 
-    Raises SkippedError if the files have no disk, WrongResultError if the largest stays in memory.
+    Raises SkippedError if the files are not on a disk, WrongResultError if the largest file stays in memory.
     """
     largest = max(files, key=lambda path: path.stat().st_size)
     kind = filesystem_type(largest)
@@ -112,7 +115,7 @@ def check_can_drop(files: Sequence[Path]) -> None:
         raise SkippedError(f"{largest} is on {kind}: nothing there can be cold; give a --directory on a disk")
     for path in files:
         with path.open("rb", buffering=0) as file:
-            os.fsync(file.fileno())  # Only pages that are on disk can leave the cache.
+            os.fsync(file.fileno())  # Only pages that are written to disk can leave the cache.
     drop(files)
     left = cached_share(largest)
     if left > MAX_PAGES_LEFT:
@@ -120,12 +123,12 @@ def check_can_drop(files: Sequence[Path]) -> None:
 
 
 def cached_share(path: Path) -> float:
-    """Return the share of a file that is in the page cache, by mincore(2)."""
+    """Return the share of a file that is in the page cache, as mincore(2) reports it."""
     size = path.stat().st_size
     pages = -(-size // mmap.PAGESIZE)
     if not pages:
         return 0.0
-    # A private mapping, so that ctypes can get its address; nothing is written, and no page is touched.
+    # A private mapping, so that ctypes can get its address. Nothing is written to it, and no page is touched.
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE) as mapping:
         resident = (ctypes.c_ubyte * pages)()
         start = (ctypes.c_char * size).from_buffer(mapping)

@@ -1,4 +1,4 @@
-"""The logs on which the same file operations are measured: those of topicfs and of the empty filesystem, and a file."""
+"""The logs on which the same file operations are measured: of topicfs and of the empty filesystem, and a plain file."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from benchmarks.mount.setup.mounts import (
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLog:
-    """A log, or a plain file in its place."""
+    """A log, or a plain file in place of a log."""
 
     side: str
     path: Path
     size: Callable[[], int]
     """Returns the number of bytes in the log, as the side reports it."""
     daemon: int | None = None
-    """The process that serves it; None for plain files, which the kernel serves."""
+    """The process that serves the log; None for plain files, which the kernel serves."""
     kept_in: Path | None = None
     """The directory that stores appended bytes; None if nothing is appended or stored."""
 
     def appended(self, size: int, work: Callable[[], float]) -> Timing:
-        """Return the time of appending `size` bytes. Raises WrongResultError unless all of them arrived."""
+        """Return the time of appending `size` bytes. Raises WrongResultError unless all bytes arrived."""
         before = self.size()
         if self.kept_in is not None:
             touch_memory(self.kept_in, 2 * size)
@@ -54,11 +54,11 @@ class MeasuredLogs:
     empty: MeasuredLog
     native: MeasuredLog
     others: tuple[MeasuredLog, ...] = ()
-    """Other empty filesystems: in C, with pyfuse3's own request loop, or one that reads or keeps batches."""
+    """Other empty filesystems: in C, with pyfuse3's own request loop, or one that reads or writes batches."""
     least: str | None = None
     """The side that does only the work that no log can avoid.
 
-    None if bytes are stored: then it is the empty filesystem, which stores nothing, followed by plain files.
+    None if bytes are stored. This side is then the empty filesystem, which stores nothing, followed by plain files.
     """
 
     def cases(
@@ -72,10 +72,10 @@ class MeasuredLogs:
     ) -> Iterator[Case]:
         """Yield cases for elapsed and processor time of the same work, with targets relative to two sides.
 
-        `target` is relative to the empty filesystem, `target_of_least` to the least side. With either, a third case
-        has the elapsed time of programs that are not pinned to a processor. Only processor time relative to the least
-        side has a floor, because elapsed time, and the first writes to a virtual machine's memory, depend too much on
-        the machine.
+        `target` is relative to the empty filesystem, `target_of_least` to the side `least`. If either is given, a
+        third case has the elapsed time of programs that are not restricted to one processor. Only the processor time
+        relative to `least` has a floor, because elapsed time, and the first writes to a virtual machine's memory,
+        depend too much on the machine.
         """
         shared = {
             log.side: SharedRounds(partial(work, log))
@@ -125,7 +125,7 @@ class Display:
     unit: Unit
     processor_unit: Unit
     figure: Callable[[float], float]
-    """Returns the figure for seconds of elapsed or processor time."""
+    """Returns the figure for a number of seconds, of elapsed or processor time."""
 
     def elapsed(self, took: Timing) -> float:
         return self.figure(took.elapsed)
@@ -140,9 +140,9 @@ def logs_for_appends(
 ) -> Iterator[MeasuredLogs]:
     """Make a new topic with one partition, an empty filesystem, and a plain file beside the topic's segments.
 
-    They are in memory if it has space for `written_bytes`, because the empty filesystem waits for no disk either.
-    Another empty filesystem keeps batches; with `requests_count` there are one in C and one with pyfuse3's own
-    request loop, too.
+    They are in memory if it has space for `written_bytes`, because the empty filesystem does not wait for a disk
+    either. Another empty filesystem writes batches. With `requests_count` there are two more, one in C and one with
+    pyfuse3's own request loop.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 3 * written_bytes))
