@@ -65,7 +65,7 @@ class Allowance:
         _CURRENT.reset(self._token)
 
     def bound(self, call: Callable[[], T]) -> T:
-        """Call `call` under this allowance; a faster `with` block for one call."""
+        """Call `call` under this allowance. For a single call, this is faster than a `with` block."""
         token = _CURRENT.set(self)
         try:
             return call()
@@ -82,7 +82,7 @@ class Allowance:
         return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
-        """Return how many bytes one batch may inflate to, before decoding `size_bytes` of batches.
+        """Return how many bytes a batch may inflate to, before decoding `size_bytes` of batches.
 
         Raises ThreadNeededError, RequestTooLargeError.
         """

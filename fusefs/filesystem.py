@@ -46,7 +46,7 @@ switch.
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether the kernel lists a name: Kafka allows any text as a group name, and one refused name hides all."""
+    """Return whether the kernel lists a name: a group may have any name, and one refused name hides all names."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 

@@ -135,7 +135,7 @@ class BatchFraming(Framing):
     """Record batches, which contain their own length; only whole batches are appended."""
 
     lingers = False
-    """Batches are large, and a refused one must not affect the batches of other writers."""
+    """Batches are large, and a refused batch must not affect the batches of other writers."""
     may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:

@@ -73,7 +73,7 @@ class CommandTarget:
         *,
         max_record_bytes: int = 256,
     ) -> None:
-        """`check` raises InvalidConfigError for invalid commands, and `act` executes valid ones (blocking)."""
+        """`check` raises InvalidConfigError for invalid commands, and `act` executes valid commands (blocking)."""
         self.name, self.max_record_bytes = name, max_record_bytes
         self._check, self._act = check, act
 

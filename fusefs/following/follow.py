@@ -235,7 +235,7 @@ class FollowHandle(Handle):
                 try:
                     partition.find_bounds()  # Raises the error if the partition cannot be read.
                     found = stream.next()
-                except ThreadNeededError as error:  # Try the other partitions without waiting for this one.
+                except ThreadNeededError as error:  # Try the other partitions without waiting.
                     missing = missing or error
                     continue
                 if isinstance(found, Damage):

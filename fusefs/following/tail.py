@@ -22,7 +22,7 @@ from topicfs.fusefs.views.rendering import Rendering, Text
 from topicfs.storage.model import Fetched, Offset
 
 TAIL_FETCH_BYTES = 256 * 1024
-"""Size of a fetch; at least one batch, however large."""
+"""Size of a fetch. A fetch returns at least one batch, however large."""
 
 TAIL_CACHE_BYTES = 16 * 2**20
 """Limit on kept chunks of all tails of a mount: some tens of reads for each slow follower."""
@@ -117,7 +117,7 @@ class Tails:
         return sum(len(tail.chunks) for tail in self._tails.values())
 
     def attach(self, source: Source) -> Tail:
-        """Return the tail of a source for one more follower."""
+        """Return the tail of a source, and count another follower of the tail."""
         with self._lock:
             tail = self._tails.get(source)
             if tail is None:

@@ -92,7 +92,7 @@ class DecodedForm:
             first = last
 
     def _decoded(self, columns: Columns, index: int, line: bytes, topic: str) -> bytes:
-        """Replace the raw key and payload in a line of `log.json` by the decoded ones."""
+        """Replace the raw key and payload in a line of `log.json` by the decoded key and payload."""
         key, value = columns.key(index), columns.value(index)
         key_header = value_header = None
         if columns.header_lengths[index]:
@@ -173,7 +173,7 @@ class _Encoding:
 
 
 def _drop_header(fields: dict[str, Any], header: bytes) -> None:
-    """Remove the header if it names another schema than the one used for encoding."""
+    """Remove the header if it names a schema that was not used for encoding."""
     for name in ("headers", "headers_base64"):
         flat = fields.get(name)
         if isinstance(flat, list) and not len(flat) % 2:

@@ -212,7 +212,7 @@ class ChunkReader:
         return self._render_lines(piece, end_offset, most)
 
     def _start_of_next(self, end_offset: Offset) -> Offset:
-        """Return the offset of the piece after the one that was just removed."""
+        """Return the offset of the piece that follows the removed piece."""
         if not self._pieces:
             return min(self._behind, end_offset)
         piece = self._pieces[0]

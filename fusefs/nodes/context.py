@@ -88,7 +88,7 @@ class MountContext(NamedTuple):
     started: Timestamp
     """Time when the mount began, shown as the time of files that have no time of their own."""
     decoding: DecodedForms
-    """The forms by name, including those that decode payloads."""
+    """The forms by name, including the forms that decode payloads."""
     metrics: Callable[[], str]
     """Returns the text of `@metrics` (blocking; slow with very many partitions)."""
     shared: Shared

@@ -35,7 +35,7 @@ class DecodedForms:
         self._refused: dict[tuple[int, str], float] = {}
 
     def form(self, suffix: str) -> Form:
-        """Return the current form of a suffix. Raises KeyError for an unknown one, MissingLibraryError."""
+        """Return the current form of a suffix. Raises KeyError for an unknown suffix, MissingLibraryError."""
         return self._decoded(suffix) if suffix in DECODED_SUFFIXES else by_suffix(suffix)
 
     def renewed(self, form: Form) -> Form:

@@ -120,7 +120,7 @@ class RequestLoop:
             self.return_answers()
 
     async def _serve(self) -> None:
-        """Read requests until one waits, finish that request, and wait until another reader is needed."""
+        """Read requests until a request waits, finish that request, and wait until another reader is needed."""
         while not self._ended:
             try:
                 waiting = self._requests.serve()

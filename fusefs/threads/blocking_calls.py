@@ -66,7 +66,7 @@ class BlockingCalls:
             return await self.in_thread(call, caller)
 
     async def in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
-        """Run a long call, or one that waits for an answer, in a thread, with the allowance of one request."""
+        """Run a call that is long or waits for an answer in a thread, with the allowance of a request."""
         ended = _nobody_ends if caller is None else caller.wants_to_end
         allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
         return await self.run(lambda: allowance.bound(call), caller=caller)

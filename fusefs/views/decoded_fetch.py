@@ -36,7 +36,7 @@ _ONE_MORE_BATCH = 2**20
 
 
 class Damage(NamedTuple):
-    """A batch, or the rest of a broken file, whose records cannot be read."""
+    """A batch whose records cannot be read, or the unreadable remainder of a broken file."""
 
     offset: Offset
     """Offset of the first missing record, as far as it is known."""
@@ -176,9 +176,9 @@ def _decoded_around_damage(
 def _runs(
     data: memoryview, aborted: Sequence[AbortedTransaction], decode: Decode, first: CorruptBatchError
 ) -> Iterator[Columns | CorruptBatchError]:
-    """Yield runs of readable batches, and between them the error of each unreadable one; `first` is the first error.
+    """Yield runs of readable batches, and between them the error of each unreadable batch; `first` is the first error.
 
-    In the event loop's thread, stops before a batch that exceeds the rest of the request's allowance.
+    In the event loop's thread, stops before a batch that exceeds the remaining allowance of the request.
     """
     allowed, at = current(), 0
     limit = MAX_CONTENT_BYTES if allowed is None else allowed.begin(len(data))

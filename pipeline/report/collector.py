@@ -111,7 +111,7 @@ RECORD_BYTES = 100
 
 
 class Parts(NamedTuple):
-    """The partitions to read, including empty ones, and the tasks that read them."""
+    """The partitions to read, including empty partitions, and the tasks that read them."""
 
     partitions: list[TopicPartition]
     pieces: list[Task]

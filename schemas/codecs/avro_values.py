@@ -74,7 +74,7 @@ class AvroValue:
                 reasons.append(str(error))
                 continue
             name = branch if isinstance(branch, str) else branch.get("name")
-            # Name the branch, so that fastavro does not choose a similar one.
+            # Name the branch, so that fastavro does not choose a similar branch.
             return (name, converted) if name in self._names else converted
         raise SchemaError(reasons[-1] if reasons else f"an empty union{_at(place)}")
 

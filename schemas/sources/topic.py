@@ -146,7 +146,7 @@ class SchemasTopic:
         return self._schema(last)
 
     def kept(self) -> KeptSchemas:
-        """Read all current schemas, and skip bad ones (blocking)."""
+        """Read all current schemas, and skip invalid schemas (blocking)."""
         kept = KeptSchemas()
         with self._lock:
             partition, values = self._found(), dict[int, bytes | None]()

@@ -127,7 +127,7 @@ class EngineFeed:
         return reset_offset(cursor.source.partition, cursor.source, reset, system_clock())
 
     def _adopt(self) -> None:
-        """Give up revoked partitions, and start reading newly assigned ones."""
+        """Give up revoked partitions, and start reading newly assigned partitions."""
         held = self._membership.held()
         if held.lost is not None:
             raise held.lost.with_traceback(None)

@@ -70,7 +70,7 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
 
 
 class Explainer(NamedTuple):
-    """The lookups of one kind of engine, which record their steps; each takes a partition of that engine."""
+    """The lookups for a kind of engine, which record their steps. Each lookup takes a partition of that engine."""
 
     offset: Callable[[Any, Offset], Lookup]
     timestamp: Callable[[Any, Timestamp, Isolation], Lookup]

@@ -133,7 +133,7 @@ def move(
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @data_option
 def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) -> None:
-    """Give each partition of TOPIC N replicas while it is in use: new ones catch up, surplus ones are removed."""
+    """Give each partition of TOPIC N replicas while it is in use: new replicas catch up, surplus ones are removed."""
     with _replication(directories) as owner:
         owner.write(topic, str(number))
 

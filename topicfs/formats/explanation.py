@@ -17,7 +17,7 @@ from topicfs.storage.model import SegmentInfo, Timestamp
 from topicfs.storage.segment import trace
 
 SHOWN_NEIGHBORS = 3
-"""How many segments or skipped batches are listed on either side of the chosen one."""
+"""How many segments or skipped batches are listed before and after the chosen segment or batch."""
 
 EXPLAINED_BYTES = 60
 """The largest number of bytes of a key or value that are shown."""
@@ -194,7 +194,7 @@ def _record_text(number: int, found: ExplainedRecord) -> Iterator[Text]:
 
 
 def _choice(base_offsets: Sequence[int], chosen: int) -> Text:
-    """List the segments around the chosen one."""
+    """List the segments around the chosen segment."""
     place = base_offsets.index(chosen)
     first, last = max(0, place - SHOWN_NEIGHBORS), place + SHOWN_NEIGHBORS + 1
     text = Text("… " if first else "")

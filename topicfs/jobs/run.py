@@ -61,7 +61,7 @@ def _plain(value: Any) -> str:
 
 
 _LAST_DATE = 253_402_300_799_999
-"""A time in milliseconds after this one (after the year 9999) is printed as a number."""
+"""Times in milliseconds after this time (the end of the year 9999) are printed as numbers."""
 
 
 def as_time(column: str) -> str:
