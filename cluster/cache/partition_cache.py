@@ -26,7 +26,7 @@ HURRY_SECONDS = 0.005
 
 
 class PartitionCache:
-    """The cache of one partition. Safe from any thread. Only `put` raises the disk's errors (OSError)."""
+    """The cache of one partition. Safe from any thread. Only `put` raises errors of the disk, as OSError."""
 
     def __init__(
         self, directory: Path, keeper: Cache, *, believes_transactions: bool, run_bytes: int = RUN_BYTES

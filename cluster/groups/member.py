@@ -58,7 +58,7 @@ class ClusterCoordinator:
         self._rebalance_ms = REBALANCE_MS
 
     def start(self, member: LocalMember) -> None:
-        """Let the member join."""
+        """Make the member join its group."""
         self._member = member
         threading.Thread(target=self._run, name=f"member of {self.group}", daemon=True).start()
 

@@ -268,7 +268,7 @@ class GroupClient:
         return answer
 
     def forget_coordinator(self) -> None:
-        """Look the coordinator up again at the next request."""
+        """Make the next request look up the coordinator again."""
         self._coordinators.forget(GROUP, self.group)
 
 

@@ -40,7 +40,7 @@ class EmbeddedCoordinator:
         self._has_asked = False
 
     def start(self, member: LocalMember) -> None:
-        """Let the member join."""
+        """Make the member join its group."""
         self.member = member
         self._runner.post(self._begin)
 
