@@ -22,7 +22,7 @@ from topicfs.storage.errors import ReadOnlyError
 from topicfs.storage.model import Buffer, Position, Timestamp
 
 TOTAL_BLOCKS = 1 << 13
-"""The number of blocks that the disk reports. The disk has 4 MiB, so an engine reserves 64 KiB instead of a megabyte."""
+"""The number of blocks that the disk reports: 4 MiB, for which an engine reserves 64 KiB instead of a megabyte."""
 
 
 class CrashedError(Exception):

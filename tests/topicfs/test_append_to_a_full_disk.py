@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 LINES = [b"%07d %s" % (number, b"x" * 100) for number in range(120_000)]
 ROOM = 1_700_000
-"""Free bytes on the disk: space for one block of lines, and for the parts of the next block of one or two partitions."""
+"""Free bytes on the disk: space for one block of lines, and for one or two partitions' parts of the next block."""
 TEXT = b"\n".join(LINES) + b"\n"
 
 
