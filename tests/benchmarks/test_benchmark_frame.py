@@ -46,7 +46,7 @@ def two_sides(conditions):
     )
 
 
-def test_sides_take_turns_in_an_order_that_turns():
+def test_sides_alternate_in_each_round():
     """After a warm-up of both sides the order is A B, B A, A B, so that a slower machine affects both sides alike."""
     order: list[str] = []
     numbers = itertools.count().__next__
@@ -59,7 +59,7 @@ def test_sides_take_turns_in_an_order_that_turns():
     assert (2, 5, 6) == result.of("a").rounds
 
 
-def test_what_takes_long_has_fewer_rounds():
+def test_max_rounds_limits_the_rounds():
     """`max_rounds` limits the number of rounds, and a case may have no warm-up."""
     times: list[int] = []
     side = Side("a", lambda: times.append(1) or 1.0)
@@ -109,7 +109,7 @@ def test_a_latency_above_its_goal_and_its_floor():
     )
 
 
-def test_what_went_wrong_takes_nothing_along(tmp_path):
+def test_an_error_keeps_earlier_cases_and_cleans_up(tmp_path):
     """After an error earlier cases are kept, setup and directory are removed, and the run counts as failed."""
     ended: list[Path] = []
 
@@ -203,7 +203,7 @@ def test_the_page_keeps_its_prose():
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_benchmark_is_what_its_line_says(name):
+def test_every_benchmark_has_its_registered_name(name):
     """Every benchmark can be imported, and has the name under which it is registered."""
     assert name == load_benchmark(name).name
 
@@ -234,7 +234,7 @@ def test_a_summary_compares_with_the_other_side():
     assert None is summary.table(report, (summary.Line("a toy", "toy", "no such case", "other"),))
 
 
-def test_an_unknown_name_is_refused_with_the_names_there_are():
+def test_an_unknown_name_gives_an_error_with_all_names():
     """An unknown name is an error that lists the known names, before anything is measured."""
     answer = CliRunner().invoke(main, ["no-such"])
     assert 2 == answer.exit_code
@@ -248,7 +248,7 @@ def test_a_disturbed_run_alone_is_not_below_the_floor():
     assert Verdict.MISSED is result.outcomes[0].verdict
 
 
-def test_a_second_look_is_at_the_same_rounds():
+def test_a_case_can_reuse_the_rounds_of_another():
     """A case with given rounds uses their figures in order, with the warm-up, and measures nothing."""
     numbers = itertools.count().__next__
     shared = SharedRounds(numbers)
@@ -263,7 +263,7 @@ def test_a_second_look_is_at_the_same_rounds():
     [((50.0,), 0, 1), ((1.0, 50.0), 0, 2), ((1.0, 1.0), 1, 2)],
     ids=["well at once", "well again", "slow twice"],
 )
-def test_the_short_form_judges_what_it_saw_twice(monkeypatch, figures, status, measured):
+def test_the_short_form_fails_only_after_two_slow_measurements(monkeypatch, figures, status, measured):
     """The short form fails only if two measurements are below the floor, as the machine may be busy during one."""
     runs = iter(figures)
     seen: list[float] = []

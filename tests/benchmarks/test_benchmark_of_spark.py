@@ -34,7 +34,7 @@ def test_records_over_some_days(tmp_path):
     engine.close()
 
 
-def test_time_of_those_who_ended():
+def test_time_of_ended_processes_counts_once():
     """An ended process's time counts once, in its parent; if the parent has ended, too, the time is left out."""
     before = {1: Process(0, 5.0), 2: Process(1, 3.0), 3: Process(2, 2.0), 4: Process(1, 1.0)}
     after = {1: Process(0, 9.5), 4: Process(1, 1.25), 5: Process(1, 0.5)}

@@ -76,14 +76,14 @@ def test_the_clock_of_another_process_is_that_process_time():
     assert before <= asked <= time.process_time()
 
 
-def test_what_is_spent_is_counted_for_children_too():
+def test_the_time_of_children_is_included():
     """The processor time of a shell includes the time of its children."""
     took = timed(lambda: os.waitstatus_to_exitcode(os.system("exit 3")) + 0.5, None)
     assert 3.5 == took.elapsed
     assert took.cpu > 0
 
 
-def test_bytes_that_did_not_arrive_are_told(tmp_path):
+def test_missing_bytes_are_an_error(tmp_path):
     """If bytes are missing at the end, the benchmark fails, because its figure would be meaningless."""
     path = tmp_path / "file"
     path.touch()
@@ -116,7 +116,7 @@ def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
 
 
 @pytest.mark.fuse
-def test_every_place_counts_what_it_was_given(tmp_path):
+def test_every_side_counts_the_appended_bytes(tmp_path):
     """Every side of a benchmark counts the appended bytes, and topicfs has the bytes in order."""
     conditions = Conditions(short=True, directory=tmp_path)
     text = memoryview(lines.text(100_000))

@@ -82,7 +82,7 @@ def test_batches_are_read_up_to_the_end(address, client):
         assert not partition.read(Offset(3), max_bytes=1).data
 
 
-def test_what_changes_something_is_refused(engine, client):
+def test_a_read_only_cluster_refuses_changes(engine, client):
     """A cluster opened read-only refuses changes."""
     client.create_topic("refused")
     partition = found(engine, "refused")
@@ -98,7 +98,7 @@ def test_what_changes_something_is_refused(engine, client):
             change()
 
 
-def test_closing_ends_what_waits(broker, address, client):
+def test_closing_ends_waiting_calls(broker, address, client):
     """Closing ends calls that wait for a paused broker, over old and new connections."""
     client.create_topic("waiting")
     client.produce("waiting", [Outgoing(b"a")])
@@ -127,7 +127,7 @@ def test_closing_ends_what_waits(broker, address, client):
         partition.read(Offset(0), max_bytes=1)
 
 
-def test_what_may_not_be_read_is_shown_and_refused(broker, client):
+def test_a_topic_without_the_right_to_read_is_listed(broker, client):
     """A describable topic has bounds, but reads of its records fail; a topic that is not describable is not listed."""
     for name in ("may-describe", "may-nothing"):
         client.create_topic(name)

@@ -44,7 +44,7 @@ def test_every_code_is_an_error_with_its_thing_and_name(code):
     assert str(error).startswith(f"orders-0: the cluster answers {name}: in the broker's words")
 
 
-def test_types_tell_what_to_do():
+def test_the_type_of_an_error_says_what_to_do():
     """The error's type distinguishes an unknown topic, a missing right (with its remedy) and other errors."""
     assert UnknownTopicError is type(error_of(3, "orders"))
     denied = error_of(29, "orders")

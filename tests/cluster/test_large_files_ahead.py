@@ -79,7 +79,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
     assert lines == [one.value for one in client.records(topic)]
 
 
-def test_what_fails_is_told_by_close_at_the_latest(address, client, tmp_path):
+def test_errors_are_reported_at_the_latest_by_close(address, client, tmp_path):
     """If the topic is deleted during a write, the writer gets the error from a write or at the latest from close."""
     client.create_topic("vanishing")
     block = b"x" * 99 + b"\n"
@@ -97,7 +97,7 @@ def test_what_fails_is_told_by_close_at_the_latest(address, client, tmp_path):
         assert errors[0] in {errno.ESTALE, errno.ENOENT, errno.EIO}
 
 
-def test_it_is_for_a_cluster(tmp_path):
+def test_max_in_flight_needs_a_cluster(tmp_path):
     """--max-in-flight is refused for a data directory, which appends each write as a whole."""
     command = ("topicfs", "mount", "--max-in-flight", "2", str(tmp_path / "data"), str(tmp_path))
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -88,7 +88,7 @@ def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
         assert mine == [value for value in written if value.startswith(b"%d " % number)]
 
 
-def test_no_producer_has_an_id_that_there_is_not(opened, relay, client):
+def test_no_batch_carries_an_invalid_producer_id(opened, relay, client):
     """A loading coordinator may assign producer id -1, which no batch may carry: retries would not be recognized."""
     loading = lambda said: {**said, "errorCode": 14, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     silent = lambda said: {**said, "producerId": -1, "producerEpoch": -1}  # noqa: E731
@@ -101,7 +101,7 @@ def test_no_producer_has_an_id_that_there_is_not(opened, relay, client):
     assert relay.done(INIT_PRODUCER_ID)
 
 
-def test_a_cluster_that_gives_no_id_is_told(opened, relay, client):
+def test_a_missing_producer_id_is_an_error(opened, relay, client):
     """If the cluster assigns no producer id, nothing is appended, and the error names the missing right."""
     refused = lambda said: {**said, "errorCode": 31, "producerId": -1}  # noqa: E731
     with opened() as engine:
@@ -114,7 +114,7 @@ def test_a_cluster_that_gives_no_id_is_told(opened, relay, client):
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_after_an_unknown_end_nothing_is_swallowed(opened, relay, client, durable):
+def test_appends_after_an_unknown_result_are_stored(opened, relay, client, durable):
     """After appends with an unknown result, each acknowledged append is stored once, even if several waited."""
     told, doubtful = [], []
 
@@ -147,7 +147,7 @@ def test_after_an_unknown_end_nothing_is_swallowed(opened, relay, client, durabl
     assert 5 == len(doubtful)
 
 
-def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay, client):
+def test_replicas_that_fall_behind_cause_no_duplicates(opened, relay, client):
     """After NOT_ENOUGH_REPLICAS_AFTER_APPEND the record is in the log; retries go on until enough replicas have it."""
     behind = _erring(20)
     with opened() as engine:
@@ -158,7 +158,7 @@ def test_replicas_that_fall_behind_after_an_append_double_nothing(opened, relay,
     assert [b"a", b"b"] == values(client, "behind")
 
 
-def test_replicas_that_stay_away_are_told_as_such(opened, relay, client):
+def test_missing_replicas_are_reported(opened, relay, client):
     """After the time limit the error says that replicas are missing, and whether the record may be in the log."""
     with opened() as engine:
         [partition] = known(engine, client, "stay-away")
@@ -187,7 +187,7 @@ def test_the_bounds_are_known_though_their_answer_is_lost(opened, relay, client)
     assert [b"1", b"2", b"3"] == values(client, "bounds-lost")
 
 
-def test_a_senseless_answer_leaves_it_unknown(opened, relay, client):
+def test_after_a_malformed_answer_the_result_is_unknown(opened, relay, client):
     """After a malformed answer the result of the append is unknown, and the next append is stored once."""
     nothing = lambda said: {**said, "responses": []}  # noqa: E731
     with opened() as engine:
@@ -199,7 +199,7 @@ def test_a_senseless_answer_leaves_it_unknown(opened, relay, client):
     assert [b"a", b"b"] == values(client, "senseless")
 
 
-def test_batches_made_here_can_be_copied_to_where_one_appends(opened, client):
+def test_batches_can_be_copied_between_partitions(opened, client):
     """Copied batches get the target partition's producer, so none is refused or taken for a repetition."""
     with opened() as engine:
         source, copy = known(engine, client, "copied-here", partitions=2)

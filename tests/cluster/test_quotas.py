@@ -99,7 +99,7 @@ def test_an_append_over_the_quota_ends_well_and_the_next_waits(engine, client, r
     assert [] == values(client, f"{name}-other")
 
 
-def test_appends_that_take_turns_wait_for_the_quota_one_behind_the_other(engine, client, relay):
+def test_queued_appends_wait_for_the_quota(engine, client, relay):
     """Queued appends wait for the quota however long that takes; none fails as if the leader were unreachable."""
     partition = opened(engine, client, "take-turns")
     partition.append(batch(b"0"), durable=True)

@@ -54,7 +54,7 @@ def test_a_wrong_password_is_told(mount, broker):
     assert not is_mounted(mount.path)
 
 
-def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, certificates):
+def test_certificate_errors_name_the_setting(mount, broker, certificates):
     """An unknown authority, a missing and an expired client certificate each give an error naming the setting."""
     port = broker.ports["SSL"]
     tls = {"security.protocol": "SSL", "ssl.truststore.location": certificates.authority}
@@ -68,7 +68,7 @@ def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, cer
         assert "ssl.keystore.location" in line
 
 
-def test_what_a_listener_wants_is_told(mount, broker):
+def test_the_error_says_what_a_listener_requires(mount, broker):
     """Without settings, the error says which settings the listener requires."""
     assert "where it wants SASL, say who you are: --client-config FILE" in said_by(
         mount(broker.ports["SASL_PLAINTEXT"])
@@ -76,7 +76,7 @@ def test_what_a_listener_wants_is_told(mount, broker):
     assert "it speaks TLS: give --client-config FILE" in said_by(mount(broker.ports["SASL_SSL"]))
 
 
-def test_topics_that_are_refused_are_refused_alone(mount, broker, client):
+def test_a_forbidden_topic_does_not_affect_other_topics(mount, broker, client):
     """A forbidden topic gives EACCES, with the missing ACL in @status, while other topics work."""
     topics = ("mounted-free", "mounted-described", "mounted-hidden")
     for topic in topics:

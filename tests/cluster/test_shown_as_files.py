@@ -87,7 +87,7 @@ def test_commands_read_a_cluster_as_a_directory(topicfs, shown):
     assert "max.message.bytes=500000\ttopic\t" in setting
 
 
-def test_what_is_not_there_is_told(topicfs, shown):
+def test_a_missing_thing_gives_a_one_line_error(topicfs, shown):
     """A missing topic or partition gives a one-line error and a failing exit status."""
     for path, told in {
         "nowhere/0/1": "no such topic",
@@ -197,7 +197,7 @@ def test_a_mount_shows_what_a_directory_would(mounted, shown):
 
 
 @pytest.mark.fuse
-def test_it_is_only_read_for_now(mounted, shown):
+def test_a_read_only_mount_refuses_writes(mounted, shown):
     """Each write to a read-only mount fails with EROFS."""
     for script in ("mkdir x", f"echo x >> {shown}/0/log", f"rmdir {shown}", f"echo 2 > {shown}/0/start"):
         assert "Read-only file system" in bash(mounted, script).errors
@@ -207,7 +207,7 @@ def test_it_is_only_read_for_now(mounted, shown):
 
 
 @pytest.mark.fuse
-def test_what_comes_and_goes_in_the_cluster_shows(mounted, client):
+def test_changes_in_the_cluster_become_visible(mounted, client):
     """New records reach `tail -f` and `follow`; new and deleted topics and a raised log start become visible."""
     client.create_topic("coming")
     wait_until((mounted / "coming").exists, "the topic is there")

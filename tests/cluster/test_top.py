@@ -15,7 +15,7 @@ from topicfs.top.engine_source import EngineSource
 pytestmark = pytest.mark.java
 
 
-def test_what_others_append_is_seen_at_the_next_look(client: Client, address: ClusterAddress):
+def test_new_records_are_seen_at_the_next_refresh(client: Client, address: ClusterAddress):
     """Each refresh asks the brokers again, and also shows the lag of groups."""
     client.create_topic("watched", partitions=2)
     client.produce("watched", [Outgoing(b"one", timestamp=1000), Outgoing(b"two", timestamp=2000)])

@@ -108,7 +108,7 @@ def test_batches_are_copied_as_they_are(mounted, client):
 
 
 @pytest.mark.fuse
-def test_a_topics_own_log_takes_keys_where_kafka_puts_them(mounted, client):
+def test_a_topics_log_partitions_keys_like_kafka(mounted, client):
     """A keyed line goes to the partition that Java's client chooses; a line without a key goes to any partition."""
     topic = known(mounted, client, "partitioned", partitions=3)
     lines = "".join(f"key-{number}\tvalue {number}\n" for number in range(60))
@@ -140,7 +140,7 @@ def test_a_large_write_is_whole_and_in_order(mounted, client):
 
 
 @pytest.mark.fuse
-def test_what_the_cluster_refuses_is_the_writers_error(mounted, client):
+def test_a_refused_write_fails_with_a_reason(mounted, client):
     """A refused write or echo fails, with the reason in `@status`; the next write starts with its own line."""
     topic = known(
         mounted, client, "refusing-files", settings={"max.message.bytes": "2000", "cleanup.policy": "compact"}

@@ -101,7 +101,7 @@ def test_damage_does_not_hide_what_comes_after(directory):
     assert 2 == len(check(directory))
 
 
-def test_a_length_that_leads_nowhere_ends_the_segment(directory):
+def test_a_wrong_length_ends_the_check_of_a_segment(directory):
     """A wrong length hides the next batch, so the finding has the number of unchecked bytes after it."""
     size = (directory / f"{SEGMENT}.log").stat().st_size
     overwrite(directory / f"{SEGMENT}.log", 8, b"\x7f\xff\xff\xff")
@@ -214,7 +214,7 @@ def test_offsets_too_far_from_the_base_are_found(tmp_path):
         pytest.param(".timeindex", 11, b"\x1d", ["no batch ends with offset 161"], id="time-offset"),
     ],
 )
-def test_index_entries_that_lead_astray_are_found(directory, suffix, position, data, causes):
+def test_wrong_index_entries_are_found(directory, suffix, position, data, causes):
     """Index entries with a wrong position, offset, timestamp or order are found."""
     index = directory / f"{SEGMENT}{suffix}"
     overwrite(index, position, data)

@@ -194,7 +194,7 @@ def test_a_batch_whose_checksum_is_wrong_is_printed_as_invalid(tmp_path):
     assert ["true", "false", "true"] == verdicts
 
 
-def test_what_cannot_be_dumped_is_said(tmp_path):
+def test_files_that_cannot_be_dumped_are_reported(tmp_path):
     """Files with unknown suffixes are skipped, as by the tool; a name without base offset or a missing file fails."""
     stranger = tmp_path / "notes.txt"
     stranger.write_text("")

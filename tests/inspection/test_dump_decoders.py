@@ -225,7 +225,7 @@ def test_a_transactions_state():
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_the_keys_place(key, value, told):
+def test_a_message_replaces_an_unreadable_record(key, value, told):
     """For an unreadable record Kafka's message is printed instead, and the dump continues with the next record."""
     assert (told, None) == decoded(key, value)
 
@@ -240,7 +240,7 @@ def test_a_record_that_ends_too_early_is_told(key, value, part):
     assert f" from {part}'s buffer due to: " in told
 
 
-def test_what_follows_a_record_and_text_that_is_not_utf8_are_let_pass():
+def test_trailing_bytes_and_invalid_utf8_are_ignored():
     """Bytes after a record and text that is not UTF-8 are ignored, as by Kafka's reader."""
     assert KEY_TEXT == decoded(KEY + b"zz", position_value(3) + b"yy").key
     assert '"group":"\ufffd"' in decoded(KEY[:2] + b"\0\1\xff" + KEY[5:], None).key

@@ -74,7 +74,7 @@ def _check(log: bytes, epochs: tuple[EpochEntry, ...]) -> tuple[list[str], Offse
 
 
 @given(st.lists(one, min_size=1, max_size=8), checkpoints)
-def test_one_by_one_the_same_is_found(made, epochs):
+def test_bulk_and_single_checks_agree(made, epochs):
     """The bulk check and the single check agree on findings and log end, for any fault and any checkpointed epochs."""
     log = _log(made)
     together = _check(log, epochs)

@@ -164,7 +164,7 @@ def test_the_package_brings_all_that_belongs_to_the_command(fresh, packages, tmp
     }
 
 
-def test_it_is_used_and_leaves_nothing(fresh, packages, tmp_path):
+def test_the_package_works_and_a_purge_leaves_only_topics(fresh, packages, tmp_path):
     """root can use mount(8) and the commands; after a purge only topics and dpkg's lists are left."""
     said = inside(fresh, tmp_path, packages, f"{INSTALLED} > /dev/null\n{USED}")
     assert ["topicfs 0.1.0", "anna\thello", "0 anna hello", "orders", "gone", "no user"] == said

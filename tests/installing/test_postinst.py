@@ -26,7 +26,7 @@ def configured(*version: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*command, postinst, *version], capture_output=True, text=True, check=False)
 
 
-def test_a_unit_that_does_not_start_again_fails_no_upgrade():
+def test_a_unit_that_fails_to_restart_does_not_fail_an_upgrade():
     """A unit that fails to restart does not fail an upgrade, which would leave the package half configured."""
     done = configured("0.1.0-1")
     assert (0, "topicfs: some units did not start again\n") == (done.returncode, done.stderr)

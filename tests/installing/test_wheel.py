@@ -90,7 +90,7 @@ def test_the_wheel_has_the_two_packages_alone(wheel):
     assert {"topicfs", "pyspark_topicfs", "topicfs-0.1.0.dist-info"} == tops
 
 
-def test_the_packages_that_are_named_are_those_of_the_page():
+def test_the_named_packages_are_those_of_the_install_page():
     """Without pyfuse3 `topicfs mount` names the same system packages as docs/install.md."""
     page = (ROOT / "docs" / "install.md").read_text()
     for distribution in ("Debian", "Fedora", "Arch", "Alpine"):

@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).with_name("ReadBatches.java")
 TIMEOUT_SECONDS = 300
 
 
-def test_kafkas_readers_read_and_refuse_what_ours_do(java: Java, tmp_path: Path):
+def test_kafkas_readers_accept_what_our_readers_accept(java: Java, tmp_path: Path):
     """Our readers accept exactly what Kafka's consumer and broker accept, with the libraries in `pom.xml`."""
     names = {}
     for number, (codec, name) in enumerate(VARIANTS):

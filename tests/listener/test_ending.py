@@ -79,7 +79,7 @@ def test_requests_that_wait_for_their_turn_are_not_begun(start: Any, monkeypatch
     assert 1 == served.engine.partition("t", 0).offsets().log_end_offset
 
 
-def test_a_client_that_reads_nothing_does_not_keep_the_end_waiting(
+def test_close_disconnects_a_client_that_reads_nothing(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`close` disconnects a client that does not read its answer."""

@@ -40,7 +40,7 @@ def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.M
     assert (0, session, [0]) == (continued["errorCode"], continued["sessionId"], numbers(continued))
 
 
-def test_partitions_that_come_as_others_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_may_exchange_all_partitions(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may replace all partitions of a session; a partition that is both added and removed is removed."""
     monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)

@@ -160,7 +160,7 @@ def test_a_consumer_and_a_reader_of_the_mount_share_a_group(
     )
 
 
-def test_a_client_that_dies_is_removed(served: Served) -> None:
+def test_a_member_without_heartbeats_is_removed(served: Served) -> None:
     """A member that sends no heartbeats is removed after its session timeout."""
     fill(served, "t", 1)
     command = ["kcat", "-b", served.address, "-q", "-X", "session.timeout.ms=6000", "-G", "g", "t"]

@@ -157,7 +157,7 @@ def test_more_connections_than_there_may_be(start: Any) -> None:
     assert 0 == second.ask(API_VERSIONS, SOFTWARE)["errorCode"]
 
 
-def test_a_client_that_waits_keeps_nobody_waiting(start: Any) -> None:
+def test_a_waiting_fetch_delays_nobody(start: Any) -> None:
     """A fetch that waits for records holds neither a slot nor memory, and does not delay `close`."""
     served = start(limits=ListenerLimits(max_handled=1))
     clients: list[RawClient] = [served.client() for _ in range(8)]

@@ -42,7 +42,7 @@ class Watched:
 
 
 @pytest.mark.parametrize(("directories", "times"), [(1, 1), (2, 2)])
-def test_bytes_are_not_read_again_and_again(
+def test_a_waiting_fetch_reads_each_byte_once(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int, times: int
 ) -> None:
     """While a fetch waits, each byte is read once; with replicas it is read twice, for the count and the answer."""
@@ -84,7 +84,7 @@ def test_requests_that_wait_hold_no_memory(
 
 
 @pytest.mark.parametrize("directories", [1, 2])
-def test_an_answer_that_is_as_full_as_it_gets(start: Any, tmp_path: Path, directories: int) -> None:
+def test_a_full_answer_is_sent_immediately(start: Any, tmp_path: Path, directories: int) -> None:
     """If the next batch does not fit into the answer, the answer is sent at once, because waiting cannot enlarge it."""
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)

@@ -31,7 +31,7 @@ def cluster(kafka: MockKafka) -> KafkaCluster:
     return client
 
 
-def test_only_partitions_in_which_a_group_stands_are_told(cluster: KafkaCluster) -> None:
+def test_only_partitions_with_a_position_are_returned(cluster: KafkaCluster) -> None:
     """Only partitions with a position are returned (0 is a position); an unknown group or empty request has none."""
     assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
     assert {} == cluster.positions("nobody", PARTITIONS)

@@ -26,7 +26,7 @@ from topicfs.storage.model import TopicPartition
 pytestmark = pytest.mark.slow
 
 
-def test_what_is_told_and_noted() -> None:
+def test_each_step_prints_a_line() -> None:
     """Each step prints one line; after the last one the broker serves these records."""
     disk, _ = prepared_disk(DATA)
     told: list[str] = []

@@ -17,7 +17,7 @@ from topicfs.storage.model import TopicPartition
 pytestmark = pytest.mark.slow
 
 
-def test_placing_is_gone_on_with_wherever_it_stopped() -> None:
+def test_placing_continues_after_any_interruption() -> None:
     """After a kill or power loss at any step, even with a broker start in between, a repeated run places everything."""
     disk, records = handover.prepared_disk(handover.DATA)
     handover.given(disk).prepare(handover.OwnCluster(disk))
@@ -30,7 +30,7 @@ def test_placing_is_gone_on_with_wherever_it_stopped() -> None:
     handover.interrupt_everywhere(disk, lambda disk: handover.given(disk).place(), check, every=2)
 
 
-def test_taking_is_gone_on_with_wherever_it_stopped() -> None:
+def test_a_takeover_continues_after_any_interruption() -> None:
     """After a kill or power loss at any step a repeated takeover completes; it only reads the broker's directory."""
     disk, records = handover.prepared_disk(handover.LOG_DIR)
     before = handover.below(disk, handover.LOG_DIR)

@@ -92,7 +92,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
     assert records == read_records(placed)
 
 
-def test_what_was_carried_is_there_after_a_power_loss() -> None:
+def test_a_copy_survives_a_power_loss() -> None:
     """When the copy is in place, every file and every file name survives a power loss."""
     disk, _ = handover.prepared_disk(handover.DATA)
     copy = copy_of(TopicPartition("orders", 0))

@@ -143,7 +143,7 @@ def test_transactions_count_when_they_commit() -> None:
     assert {"aborted": 1, "committed": 4, "overtaken": 6, "behind": 8} == log.read()
 
 
-def test_a_torn_end_is_passed_over() -> None:
+def test_a_torn_end_is_skipped() -> None:
     """A torn end, as after a kill, is skipped; the same damage before another segment is an error with its location."""
     log = OffsetsLog()
     log.put(record(committed("a", 1)))
@@ -226,7 +226,7 @@ def test_positions_are_taken_along() -> None:
     engine.close()
 
 
-def test_taking_positions_is_gone_on_with_wherever_it_stopped() -> None:
+def test_taking_positions_continues_after_any_interruption() -> None:
     """After a kill or power loss at any step, a repeated takeover gives each group its position."""
     disk, expected = source_with_groups()
     before = below(disk, LOG_DIR)
@@ -250,7 +250,7 @@ def test_a_second_takeover_moves_no_group_back() -> None:
     assert (15, 5) == tuple(found["a", TopicPartition("orders", number)].offset for number in (0, 1))
 
 
-def test_groups_are_put_where_they_stood() -> None:
+def test_groups_keep_their_positions() -> None:
     """Positions are set before the broker stops; after its start, missing ones are added and existing ones stay."""
     disk, _ = prepared_disk(DATA)
     commit(disk, DATA, committed("a", 12), committed("a", 3, partition=1), committed("b", 8, topic="trimmed"))

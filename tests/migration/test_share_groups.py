@@ -69,7 +69,7 @@ def test_groups_and_states_are_read_out_of_files() -> None:
     assert (1, (StateBatch(1, 1, 0, 1),)) == (state.start_offset, state.batches)
 
 
-def test_a_group_is_put_once_and_left_alone_where_it_has_begun() -> None:
+def test_positions_of_a_share_group_are_set_once() -> None:
     """Positions are set once, with the cluster's topic ids; groups of topics that are not handed over are skipped."""
     found, topic_id = kept_by_us()
     cluster, ids = OtherCluster(), {"orders": "theirs"}

@@ -24,14 +24,14 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
     assert {("trimmed", 0): []} == contents(disk, DATA)
 
 
-def test_settings_that_cannot_be_had_are_asked_about() -> None:
+def test_missing_settings_must_be_accepted_by_the_user() -> None:
     """If the metadata log is not in the named directories, nothing is copied until the user accepts losing settings."""
     disk, _ = prepared_disk(LOG_DIR)
     with pytest.raises(StorageError, match=r"name the broker.s metadata\.log\.dir with --metadata-dir"):
         Takeover(BrokerDirectories(log_dirs=[LOG_DIR]), [DATA], report=print, files=disk).take()
 
 
-def test_what_is_taken_over_is_looked_through_where_all_else_was_closed_in_order() -> None:
+def test_copied_logs_are_checked_despite_a_clean_mark() -> None:
     """A data directory's clean-shutdown mark covers only its own logs, so copied logs are checked."""
     disk, records = prepared_disk(LOG_DIR)
     disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)

@@ -86,7 +86,7 @@ def test_compaction_may_take_all_but_the_newest_of_a_key() -> None:
         model.compare([], 0, 2, Isolation.READ_COMMITTED, active_base=2)
 
 
-def test_a_process_dies_in_the_middle_of_a_write(tmp_path) -> None:
+def test_a_kill_within_a_write_leaves_part_of_it(tmp_path) -> None:
     """A kill within a write leaves a part of the written bytes, and prevents all later changes."""
     disk = MortalDirectory(ManualClock(), Random(1))
     file = disk.open(tmp_path / "file", create=True)

@@ -44,7 +44,7 @@ def test_followers_of_all_speeds(tmp_path: Path):
 @pytest.mark.root
 @pytest.mark.fuse
 @pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
-def test_a_disk_that_is_kept_full_gets_its_room_back_every_time(tmp_path: Path, kind: str) -> None:
+def test_a_full_disk_gets_space_again_in_every_way(tmp_path: Path, kind: str) -> None:
     """A full disk gets space by retention, compaction, deletion and a raised start, and the mount ends cleanly."""
     seen = keep_full(tmp_path, seconds=4, kind=kind, size_mb=32)
     assert {"given back: delete", "given back: shorten", "given back: raise_start"} < set(seen)

@@ -72,7 +72,7 @@ def test_a_topic_is_made(engine, client):
     assert [b"a"] == [record.value for record in client.records("made", partition=2)]
 
 
-def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
+def test_the_default_number_of_partitions_is_the_brokers_setting(engine):
     """A topic created without a number of partitions gets the brokers' num.partitions, which is 1 by default."""
     assert 1 == len(engine.create_topic("as-they-say").partitions())
 
@@ -92,7 +92,7 @@ def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
         ("own-id", {"topic_id": "A" * 22}, errors.InvalidConfigError, "itself"),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, text):
+def test_an_invalid_topic_is_refused(engine, client, name, given, error, text):
     """An invalid topic is refused in one line that names the topic, and nothing is created."""
     for each in ("there", "with.dot"):
         if each not in engine.topics():
@@ -104,7 +104,7 @@ def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, t
     assert not names(client) - before
 
 
-def test_a_topic_that_was_not_known_yet_exists(engine, client):
+def test_creating_a_topic_that_is_not_known_yet_fails(engine, client):
     """Creating a topic fails if the cluster has it, even if the engine does not know it yet."""
     client.create_topic("just-made")
     with pytest.raises(errors.TopicExistsError):
@@ -140,7 +140,7 @@ def test_a_topic_is_deleted(engine, client):
     assert [] == client.records("removed")
 
 
-def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
+def test_only_empty_topics_are_deleted_if_requested(engine, client):
     """Deleting only empty topics asks the leaders: new records of other clients keep a topic, deleted ones do not."""
     topic = engine.create_topic("emptied", partitions=2)
     for round_number in range(5):
@@ -169,7 +169,7 @@ def test_settings_are_changed(engine, client):
         engine.alter_config("nowhere", changes)
 
 
-def test_settings_say_where_they_come_from(engine):
+def test_settings_have_their_source(engine):
     """Each setting has its source: the topic, the brokers (with the broker setting's name) or Kafka's default."""
     topic = engine.create_topic("sources", overrides={"retention.ms": "1", "remote.log.copy.disable": "true"})
     found = {one.name: one for one in topic.settings()}
@@ -249,7 +249,7 @@ def test_a_read_only_engine_changes_nothing(address, client):
                 change()
 
 
-def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
+def test_a_refusal_names_the_missing_right(broker, client, tmp_path):
     """A refused append or change of a topic with ACLs names the missing right; topics without ACLs may be changed."""
     settings = rights_of_alice(
         client, tmp_path, "for-readers", AclOperation.READ, AclOperation.DESCRIBE_CONFIGS
@@ -272,7 +272,7 @@ def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
     assert [] == client.records("for-readers")
 
 
-def test_who_may_write_needs_no_right_to_see_settings(broker, client, tmp_path):
+def test_writing_needs_no_right_to_read_settings(broker, client, tmp_path):
     """Read and Write are enough for producers and consumers; `topicfs config` without its right names that right."""
     settings = rights_of_alice(client, tmp_path, "for-writers", AclOperation.READ, AclOperation.WRITE)
     address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")

@@ -67,7 +67,7 @@ def test_a_topic_made_again_has_another_id(brokers, client):
     assert second == brokers.metadata().topics["again"].topic_id
 
 
-def test_metadata_that_change_nothing_are_of_the_same_topics(brokers, client):
+def test_equal_metadata_share_the_topics_object(brokers, client):
     """Equal answers give new metadata with the same topics object, so that callers need not compare partitions."""
     client.create_topic("unchanged")
     wait_until(lambda: "unchanged" in brokers.metadata().topics, "the topic is known")
@@ -103,7 +103,7 @@ def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(ad
         assert second.topics == brokers.metadata().topics
 
 
-def test_a_broker_that_asks_to_wait_is_heard_each_time(address, served):
+def test_every_throttle_time_counts(address, served):
     """Each throttle time counts, even if the topics of an answer equal those of the last answer byte for byte."""
     relay = Relay(served)
     relay.do(METADATA, dict, dict, lambda said: {**said, "throttleTimeMs": 600_000})
@@ -187,7 +187,7 @@ def test_a_longer_pause_than_a_caller_waits_is_an_error(served):
     assert 2 == len(broker.times)
 
 
-def test_a_broker_over_the_quota_holds_up_no_other(served):
+def test_a_pause_of_one_broker_does_not_delay_other_brokers(served):
     """Each broker has its own pause, so requests that any broker can answer go to a broker without a pause."""
     other = Throttling(served)
     first = Throttling(served, 600_000)
@@ -233,7 +233,7 @@ def test_the_end_of_a_client_ends_the_wait_for_a_quota(served):
         thread.join()
 
 
-def test_a_process_that_was_forked_off_connects_anew(brokers):
+def test_a_forked_process_opens_new_connections(brokers):
     """A forked process opens new connections, so parent and child never read each other's answers."""
     brokers.metadata()
     child = os.fork()
@@ -246,7 +246,7 @@ def test_a_process_that_was_forked_off_connects_anew(brokers):
     assert brokers.metadata().brokers
 
 
-def test_one_of_the_brokers_named_is_enough(address):
+def test_one_reachable_broker_is_enough(address):
     """One reachable broker of the address is enough; if no broker is reachable, the error gives the reason for each."""
     with nobody_listens() as down:
         with closing(Brokers(ClusterAddress((down, *address.servers)))) as brokers:
@@ -258,7 +258,7 @@ def test_one_of_the_brokers_named_is_enough(address):
         Brokers(address).ask(7, METADATA, EVERYTHING)
 
 
-def test_a_server_that_says_nothing_delays_nobody(address, served):
+def test_a_silent_server_does_not_delay_requests(address, served):
     """The next server is tried before the silent server's time limit ends; later the silent server is tried last."""
     came, given_up = [], threading.Event()
 
@@ -275,7 +275,7 @@ def test_a_server_that_says_nothing_delays_nobody(address, served):
         assert (1, False) == (len(came), given_up.is_set())
 
 
-def test_a_connection_that_stands_too_late_is_kept(address):
+def test_a_connection_that_opens_late_is_kept(address):
     """If a connection opens only after the next server was asked, it is kept for later requests to its own server."""
     slow, begun, lets = address.servers[0]._replace(host="localhost"), threading.Event(), threading.Event()
 
@@ -292,7 +292,7 @@ def test_a_connection_that_stands_too_late_is_kept(address):
         wait_until(lambda: brokers._pool(slow).idle, "the slow connection is open")
 
 
-def test_only_brokers_that_take_ids_are_asked_by_id(served):
+def test_old_brokers_get_no_requests_by_topic_id(served):
     """A broker of Kafka 2.8.0 gets no requests by topic id; if all brokers are that old, a missing topic is deleted."""
     asked = []
     refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
@@ -310,7 +310,7 @@ def test_only_brokers_that_take_ids_are_asked_by_id(served):
 
 
 @pytest.mark.parametrize(("throttled", "error"), [(True, ThrottledError), (False, UnreachableError)])
-def test_a_topic_is_unknown_while_brokers_that_take_ids_do_not_answer(served, throttled, error):
+def test_a_topic_is_unknown_while_only_old_brokers_answer(served, throttled, error):
     """While only an old broker answers, which cannot look up ids, a missing topic is unknown rather than deleted."""
     old = served(agreeing(lambda *_: None, [(METADATA.key, 0, 11)]))
     with nobody_listens() as away, closing(Brokers(ClusterAddress((old,)))) as brokers:

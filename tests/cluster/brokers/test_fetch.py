@@ -112,7 +112,7 @@ def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
 
 
 @pytest.mark.java
-def test_a_log_that_went_another_way_is_told(brokers, client):
+def test_a_diverged_log_is_detected(brokers, client):
     """The broker detects a diverged log by the epoch of the last batch that the client read."""
     topic_id = client.create_topic("diverging")
     client.produce("diverging", [Outgoing(b"a")])
@@ -226,7 +226,7 @@ def test_a_session_and_a_topic_made_again(brokers, client):
     assert {partition: True} == records(answer)
 
 
-def test_over_the_quota_nothing_is_said_of_partitions(served):
+def test_a_throttled_answer_says_nothing_about_partitions(served):
     """A throttled answer without partitions only says how long to wait; it does not mean that the log has ended."""
 
     def then(connection, _key, version, correlation, _rest):

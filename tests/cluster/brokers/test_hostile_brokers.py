@@ -60,7 +60,7 @@ def test_topics_with_illegal_names_are_left_out(hostile: Brokers) -> None:
     assert said == found.warning
 
 
-def test_the_mount_is_told_of_illegal_names(served: Start) -> None:
+def test_the_engine_warns_about_illegal_names(served: Start) -> None:
     """The engine has the topics with legal names, and warns about the others."""
     address = answering(served, [described("@status")])
     with closing(open_engine(address, read_only=True)) as engine:

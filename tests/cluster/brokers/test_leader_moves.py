@@ -73,7 +73,7 @@ def read_by_many(partition, count):
 
 
 @pytest.mark.parametrize("how", ["killed", "standing still"])
-def test_reads_and_news_go_on_with_another_leader(engine, client, three_brokers, how):
+def test_reads_and_new_records_continue_with_another_leader(engine, client, three_brokers, how):
     """No read fails while the leader changes, and records appended to the new leader become visible."""
     name = f"moved-{how.split()[0]}"
     client.create_topic(name, replicas=(2, 3, 1), settings={"min.insync.replicas": "1"})

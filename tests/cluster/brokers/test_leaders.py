@@ -48,7 +48,7 @@ def leaders(address, topic):
         yield leaders
 
 
-def test_what_may_pass_is_tried_again(leaders, topic):
+def test_a_retriable_error_is_retried(leaders, topic):
     """A retriable error is retried, with new metadata before each attempt."""
     name, topic_id = topic
     before = leaders.metadata
@@ -58,7 +58,7 @@ def test_what_may_pass_is_tried_again(leaders, topic):
     assert before is not leaders.metadata
 
 
-def test_what_does_not_pass_is_the_answer(leaders, topic):
+def test_a_permanent_error_is_not_retried(leaders, topic):
     """An error that is not retriable is returned after one attempt."""
     name, topic_id = topic
     attempts = Attempts(DENIED)
@@ -66,7 +66,7 @@ def test_what_does_not_pass_is_the_answer(leaders, topic):
     assert 1 == len(attempts.leaders)
 
 
-def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
+def test_a_call_that_waits_for_a_leader_is_reported(leaders, topic, monkeypatch):
     """A call that waits a second for a leader is reported, with start time, leader and last error, until it ends."""
     name, topic_id = topic
     told = []
@@ -85,7 +85,7 @@ def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
     assert [] == leaders.waiting()
 
 
-def test_a_leader_is_looked_for_up_to_an_end(leaders, topic, monkeypatch):
+def test_the_search_for_a_leader_has_a_time_limit(leaders, topic, monkeypatch):
     """The search for a leader ends after a time limit, with the last reason."""
     monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 0.1)
     name, topic_id = topic
@@ -119,7 +119,7 @@ def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkey
     assert FAILURES_GONE < len(attempts.leaders)
 
 
-def test_closing_ends_the_looking(leaders, topic):
+def test_closing_ends_the_search_for_a_leader(leaders, topic):
     """Closing ends the search for a leader immediately in every thread."""
     name, topic_id = topic
     leaders.timeout_seconds = 60.0

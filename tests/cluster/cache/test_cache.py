@@ -37,14 +37,14 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_was_closed_in_order_is_believed(kept: Path) -> None:
+def test_files_are_trusted_after_a_clean_close(kept: Path) -> None:
     """After a clean close the cache trusts its transactions and the list of aborted ones."""
     cache = opened(kept)
     assert not cache.partition("cluster", "topic", 0).empty
     cache.close()
 
 
-def test_what_a_crash_left_is_never_believed_later(kept: Path) -> None:
+def test_files_of_a_crash_are_never_trusted(kept: Path) -> None:
     """Files of a crashed process stay untrusted after the next clean close: aborted transactions may be missing."""
     (kept / CLEAN).unlink()
     opened(kept).close()
@@ -54,9 +54,7 @@ def test_what_a_crash_left_is_never_believed_later(kept: Path) -> None:
     assert (kept / CLEAN).exists()
 
 
-def test_what_is_believed_the_next_time_is_on_disk_before(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trusted_files_are_synced_before_the_clean_mark(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing syncs the list of aborted transactions before the clean mark; opening first deletes the mark on disk."""
     synced = []
 
@@ -75,7 +73,7 @@ def test_what_is_believed_the_next_time_is_on_disk_before(
 @pytest.mark.parametrize(
     "cluster_id", ["../outside", "/", "..", ".", "a/b", "x" * 300, "a\0b", "lost+found", CLEAN]
 )
-def test_no_cluster_id_leads_out_of_the_cache(tmp_path: Path, cluster_id: str) -> None:
+def test_no_cluster_id_escapes_the_cache_directory(tmp_path: Path, cluster_id: str) -> None:
     """Whatever text a broker sends as cluster id, the cache stores records two levels below its own directory."""
     directory = tmp_path / "a" / "cache"
     if cluster_id == "/":

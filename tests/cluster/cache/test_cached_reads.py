@@ -105,7 +105,7 @@ def several(client, name, count=400, size=2000, **how):
         )
 
 
-def test_the_second_read_asks_nobody(opened, relay, client):
+def test_a_second_read_sends_no_request(opened, relay, client):
     """A second read, in pieces of any size or in an engine opened later, sends no request and returns equal bytes."""
     several(client, "read-again")
     with opened() as engine:
@@ -164,7 +164,7 @@ def test_aborted_transactions_stay_hidden(opened, client):
     assert 7 == len(expected[Isolation.READ_COMMITTED][1])
 
 
-def test_what_is_aborted_is_not_believed_after_a_crash(opened, client, tmp_path):
+def test_transactions_are_fetched_again_after_a_crash(opened, client, tmp_path):
     """After a crash, transactional batches are fetched again: the list of aborted transactions may not be on disk."""
     client.create_topic("crashed")
     producer = client.producer(transactional_id="crashed")
@@ -248,7 +248,7 @@ def test_a_compacted_topic_is_not_kept(opened, client, tmp_path):
     assert [] == list((tmp_path / "cache").glob("*/*/*.log"))
 
 
-def test_a_topic_that_becomes_compacted_is_not_given(opened, client, tmp_path):
+def test_a_topic_that_becomes_compacted_leaves_the_cache(opened, client, tmp_path):
     """A topic that becomes compacted leaves the cache within a minute, which is how long its policy is cached."""
     several(client, "by-key-now", count=100)
     with opened() as engine:
@@ -283,7 +283,7 @@ def test_damaged_files_are_fetched_again(opened, client, tmp_path):
         assert any("removed from the cache" in line for line in engine.warnings)
 
 
-def test_one_process_has_a_cache(opened, address, tmp_path):
+def test_a_cache_belongs_to_one_process(opened, address, tmp_path):
     """A second process with the same cache gets a one-line error, as does a cache directory with foreign files."""
     with opened():
         with pytest.raises(CacheError, match=r"--cache") as refused:
@@ -331,7 +331,7 @@ def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_
 
 
 @pytest.mark.root
-def test_a_full_disk_ends_the_cache_alone(address, client, tmp_path):
+def test_a_full_disk_stops_only_caching(address, client, tmp_path):
     """A full disk stops only caching, with one warning; reads go to the cluster, and cached records stay in use."""
     several(client, "too-much-to-keep", count=400, size=30_000, settings={"compression.type": "uncompressed"})
     with small_disk(tmp_path, kind="tmpfs", size_mb=4) as disk:

@@ -14,7 +14,7 @@ from topicfs.storage.model import Offset, TopicPartition
 pytestmark = pytest.mark.java
 
 
-def test_a_broker_without_the_newer_groups_has_none_of_that_name(address, client, served):
+def test_an_older_broker_has_no_groups_of_newer_types(address, client, served):
     """Kafka 3.9 answers UNSUPPORTED_VERSION for newer group types; the group counts as missing and can be created."""
     relay = Relay(served)
 

@@ -162,7 +162,7 @@ def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str)
     one.leave().result(TIMEOUT_SECONDS)
 
 
-def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine, topic: str) -> None:
+def test_a_removed_member_rejoins(engine: ClusterEngine, topic: str) -> None:
     """A removed member's commit fails, as the member holds nothing any more; then it rejoins and gets partitions."""
     member = joined(engine, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
@@ -224,7 +224,7 @@ def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, to
         groups.describe(topic)
 
 
-def test_who_reads_a_topic_is_told_by_one_answer(engine: ClusterEngine, topic: str) -> None:
+def test_one_answer_has_all_groups_of_a_topic(engine: ClusterEngine, topic: str) -> None:
     """One answer has all groups with a position in the topic, each with its positions in that topic only."""
     groups, first, second = engine.groups, TopicPartition(topic, 0), TopicPartition(topic, 1)
     groups.set_positions(f"{topic}-a", {first: Position(2)})
@@ -425,7 +425,7 @@ def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
     assert 2 == relay.requests["DescribeGroups"] - before
 
 
-def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
+def test_a_leaving_member_follows_a_moved_coordinator(
     through: ClusterEngine, topic: str, relay: Relay
 ) -> None:
     """A broker that no longer coordinates the group cannot answer for the member, so the new coordinator is asked."""

@@ -161,7 +161,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin)
     world.until(lambda: world.numbers() == [0, 1])
 
 
-def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
+def test_progress_is_committed_before_a_partition_is_given_up(begin: Begin) -> None:
     """A member commits a revoked partition's progress before giving it up, so that the next holder begins there."""
     world = begin().started()
     world.coordinator.assigned = (0,)
@@ -179,7 +179,7 @@ def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
     assert {1: 4} == world.coordinator.committed
 
 
-def test_a_member_that_was_given_up_holds_nothing_and_joins_anew(begin: Begin) -> None:
+def test_a_removed_member_holds_nothing_and_rejoins(begin: Begin) -> None:
     """A removed member rejoins with a new id; others meanwhile read its partitions from the committed positions."""
     world = begin().started()
     world.coordinator.assigned = (1,)
@@ -229,7 +229,7 @@ def test_a_follower_leaves_added_partitions_to_the_leader(begin: Begin) -> None:
     assert 1 == world.joins()
 
 
-def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begin) -> None:
+def test_a_member_keeps_its_partitions_without_a_coordinator(begin: Begin) -> None:
     """A member without a coordinator keeps its partitions, searches for the coordinator and commits later."""
     world = begin().started()
     world.coordinator.unreachable = True
@@ -243,7 +243,7 @@ def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begi
     assert {0: 3} == world.coordinator.committed
 
 
-def test_who_leaves_commits_first(begin: Begin) -> None:
+def test_a_leaving_member_commits_first(begin: Begin) -> None:
     """A leaving member first commits what its reader asked to commit."""
     world = begin().started()
     go_on = world.hold_up()
@@ -257,7 +257,7 @@ def test_who_leaves_commits_first(begin: Begin) -> None:
     assert isinstance(world.member.held().lost, NotAssignedError)
 
 
-def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin) -> None:
+def test_a_member_leaves_even_if_its_last_commit_fails(begin: Begin) -> None:
     """A member leaves even if its last commit fails; otherwise no position could be set until its session times out."""
     world = begin().started()
     world.coordinator.commits.append(ILLEGAL_GENERATION)
@@ -285,7 +285,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
         world.member.commit({FIRST: Position(9, topic_id="one")}).result(TIMEOUT_SECONDS)
 
 
-def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin: Begin) -> None:
+def test_positions_of_a_deleted_topic_are_not_committed_to_a_new_one(begin: Begin) -> None:
     """A commit fails if its topic is recreated before it is sent, or if the coordinator does not know the topic."""
     world = begin().started()
     go_on = world.hold_up()
@@ -302,7 +302,7 @@ def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin
     assert {} == world.coordinator.committed
 
 
-def test_what_is_given_up_while_the_coordinator_is_away_is_given_up_later(begin: Begin) -> None:
+def test_a_partition_is_given_up_once_the_coordinator_is_back(begin: Begin) -> None:
     """While the coordinator is away a revoked partition is kept, as its commit must come before it is given up."""
     world = begin().started()
     world.coordinator.assigned = (0,)

@@ -67,7 +67,7 @@ def test_an_older_broker_is_asked_for_each() -> None:
     assert ({}, ["a", "b"]) == asked(Answering({}, {}, old=True), ["a", "b"])
 
 
-def test_a_request_has_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_have_a_limited_number_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request has a limited number of groups; if there are no groups, no request is sent."""
     monkeypatch.setattr(requests, "MAX_GROUPS_PER_REQUEST", 2)
     broker = Answering({}, {})

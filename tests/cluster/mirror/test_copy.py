@@ -55,7 +55,7 @@ def test_whole_batches_are_appended_and_a_torn_one_comes_again():
     assert 3 == made.log.log_end_offset
 
 
-def test_what_is_there_already_is_passed_over():
+def test_a_batch_that_arrives_twice_is_skipped():
     """A batch that arrives twice is skipped the second time."""
     made = Copy(1, 1)
     made.take(answer(sized_batch(150, offset=1, epoch=1) + sized_batch(150, offset=2, epoch=1)))
@@ -112,7 +112,7 @@ def test_a_new_leader_whose_log_ends_where_ours_does_cuts_nothing():
     assert (5, []) == (made.log.log_end_offset, made.said)
 
 
-def test_no_election_no_cut():
+def test_a_log_that_diverges_without_an_election_is_an_error():
     """A log that diverges within the copy's own leader epoch was written by others: an error, without truncation."""
     made = Copy(1, 1, 3)
     with pytest.raises(WrittenByOthersError, match="something other than the mirror wrote there"):
@@ -120,7 +120,7 @@ def test_no_election_no_cut():
     assert 3 == made.log.log_end_offset
 
 
-def test_passing_errors_are_not_told_at_once():
+def test_temporary_errors_are_not_reported_immediately():
     """A moved leader is searched for without a report, whereas a missing right is reported once."""
     made = Copy(1)
     made.take(answer(error=6))

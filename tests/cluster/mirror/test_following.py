@@ -103,7 +103,7 @@ def test_deleted_records_are_followed(copy, client, broker):
     assert 0 < int(first.stem) <= 47
 
 
-def test_what_was_deleted_before_it_was_read_is_a_gap_that_is_told(copy, client):
+def test_records_deleted_before_they_were_copied_are_reported(copy, client):
     """Records deleted before they were copied are reported as a gap; the copy continues at the source's log start."""
     client.create_topic("gap")
     client.produce("gap", lines("a", "b"))
@@ -160,7 +160,7 @@ class LateBrokers(Brokers):
 
 
 @pytest.mark.parametrize(("times", "copied", "complete"), [(3, ["a", "b"], True), (10**6, ["a"], False)])
-def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, copied, complete):
+def test_a_lagging_broker_does_not_replace_a_copy(copy, client, address, times, copied, complete):
     """If brokers disagree about a topic's id, the mirror waits until they agree, as some of them may lag behind."""
     name = f"late-{times}"
     client.create_topic(name)
@@ -276,7 +276,7 @@ def test_a_copy_that_was_compacted_here_goes_on(copy, client):
     assert ["v4", "last"] == values(copy.directory, "maintained")
 
 
-def test_what_comes_is_followed_until_it_is_stopped(copy, client, address):
+def test_new_records_are_copied_until_the_mirror_is_stopped(copy, client, address):
     """Until it is stopped, a following mirror copies new records and topics, and a concurrent reader sees them."""
     client.create_topic("live-a")
     stop, said = threading.Event(), []
@@ -334,7 +334,7 @@ def test_kills_at_random_points(copy, client, broker):
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
-def test_a_hole_that_a_loss_of_power_left_is_filled(copy, client, broker, policy):
+def test_a_gap_after_a_power_loss_is_filled(copy, client, broker, policy):
     """An empty segment, or one that ends at a batch, looks valid, so the mirror fills the gap from the source."""
     name = f"holed-{policy}"
     settings = {
@@ -369,7 +369,7 @@ class RecordedWaits(threading.Event):
         return self.is_set()
 
 
-def test_a_rate_is_kept(copy, client, address):
+def test_a_mirror_stays_below_its_limit(copy, client, address):
     """After each answer the mirror waits long enough to stay below its limit in bytes per second."""
     client.create_topic("slowed-down", partitions=2)
     for number in range(2):
@@ -382,7 +382,7 @@ def test_a_rate_is_kept(copy, client, address):
     assert stop.seconds + time.monotonic() - began > summary.copied_bytes / options.throttle
 
 
-def test_the_command_says_what_it_did(copy, client):
+def test_the_command_prints_a_summary(copy, client):
     """The command's last line has the numbers of what it did; a name that matches no topic is an error."""
     client.create_topic("commanded", partitions=2)
     client.produce("commanded", lines("a"))

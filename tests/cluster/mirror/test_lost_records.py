@@ -26,7 +26,7 @@ def values(directory, topic):
         return [record.value for record in read_records(engine.partition(topic, 0))]
 
 
-def test_what_the_source_lost_is_cut_off(copy, client, broker):
+def test_records_that_the_source_lost_are_truncated(copy, client, broker):
     """If a power loss takes the source's last batches, newer leader epochs make the copy drop those batches, too."""
     client.create_topic("lost")
     client.produce("lost", [Outgoing(b"a"), Outgoing(b"b"), Outgoing(b"c"), Outgoing(b"d")], batch=1)

@@ -60,7 +60,7 @@ def test_a_directory_that_others_wrote_to(copy, filled):
         copy.once(filled)
 
 
-def test_a_record_of_others_where_the_source_has_none(copy, filled):
+def test_a_foreign_record_beyond_the_sources_end_is_detected(copy, filled):
     """After a kill, a foreign record in the copy is detected: in the same leader epoch the source ends before it."""
     copy.forget_the_end()
     written_to(copy.directory, filled)
@@ -70,7 +70,7 @@ def test_a_record_of_others_where_the_source_has_none(copy, filled):
         copy.once(filled)
 
 
-def test_a_record_of_others_in_the_place_of_the_sources(copy, filled, client):
+def test_a_foreign_record_in_place_of_the_sources_is_detected(copy, filled, client):
     """After a kill, a foreign record in the copy is detected: the source has another batch at its offset."""
     copy.forget_the_end()
     written_to(copy.directory, filled)
@@ -79,7 +79,7 @@ def test_a_record_of_others_in_the_place_of_the_sources(copy, filled, client):
         copy.once(filled)
 
 
-def test_a_record_of_others_in_a_compacted_copy(copy, client):
+def test_a_foreign_record_in_a_compacted_copy_is_detected(copy, client):
     """After a kill, a foreign record in a compacted copy is detected: compaction cannot turn one batch into another."""
     client.create_topic("kept-keys", settings={"cleanup.policy": "compact"})
     client.produce("kept-keys", [Outgoing(b"a", b"k")])
@@ -92,7 +92,7 @@ def test_a_record_of_others_in_a_compacted_copy(copy, client):
         copy.once("kept-keys")
 
 
-def test_after_a_kill_an_honest_copy_goes_on(copy, filled, client):
+def test_an_unchanged_copy_continues_after_a_kill(copy, filled, client):
     """After a kill, the mirror continues if the copy's last batch is also in the source."""
     copy.forget_the_end()
     client.produce(filled, [Outgoing(b"c")])

@@ -98,7 +98,7 @@ def test_an_old_broker_is_asked_again_in_the_oldest_form(served, connect):
     ("low", "high", "remedy"),
     [(0, 9, "it needs Kafka 2.8 or newer"), (14, 20, "this topicfs is too old for it")],
 )
-def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, remedy):
+def test_a_broker_that_is_too_old_or_too_new_is_refused(served, connect, low, high, remedy):
     """A broker that is too old or too new is refused, and the error has the versions of client and broker."""
     connection = connect(served(agreeing(lambda *_: None, [(3, low, high)])))
     with pytest.raises(UnsupportedVersionError) as caught:
@@ -118,7 +118,7 @@ def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, r
         b"\xff\xff\xff\xff",
     ],
 )
-def test_what_is_no_kafka_broker_is_said_to_be_none(served, connect, words):
+def test_servers_of_other_protocols_are_recognized(served, connect, words):
     """The error says that a server of HTTP, SMTP, another framed protocol or random bytes is not a Kafka broker."""
 
     def serve(connection):
@@ -254,7 +254,7 @@ def test_an_answer_over_a_slow_link_gets_more_time(served, connect):
     ended.set()
 
 
-def test_a_broker_that_takes_nothing_is_not_waited_for(served, connect):
+def test_sending_to_a_broker_that_does_not_read_ends(served, connect):
     """If the broker does not read, sending a request larger than the system's buffers ends at the time limit."""
     ended = threading.Event()
 
@@ -272,7 +272,7 @@ def test_a_broker_that_takes_nothing_is_not_waited_for(served, connect):
     assert not connection.usable
 
 
-def test_a_number_that_no_request_has_room_for_is_an_answers_fault(served, connect):
+def test_a_number_too_large_for_a_request_is_blamed_on_an_answer(served, connect):
     """A number too large for a request is blamed on an earlier answer, and the connection stays usable for others."""
     connection = connect(served(agreeing(lambda *_: None)))
     asked = {
@@ -301,7 +301,7 @@ def test_a_connection_is_not_used_in_a_process_that_was_forked_off(served, conne
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_an_answer_may_come_as_much_later_as_the_broker_demands_a_pause(served, connect):
+def test_a_demanded_pause_extends_the_time_limit(served, connect):
     """A demanded pause extends the time limit, because the broker reads the next request only after the pause."""
     ended, waiting = threading.Event(), []
 
@@ -325,7 +325,7 @@ def test_an_answer_may_come_as_much_later_as_the_broker_demands_a_pause(served, 
     ended.set()
 
 
-def test_a_later_answer_demands_a_pause_as_the_first_one_does(served, connect):
+def test_every_answer_of_a_round_trip_can_demand_a_pause(served, connect):
     """Each answer of a round trip can demand a pause; if the pause is too long, later answers are not awaited."""
     waiting = []
 

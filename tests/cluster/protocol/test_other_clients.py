@@ -62,7 +62,7 @@ def test_tokens_are_asked_for_by_the_other_client_itself(tmp_path):
     )
 
 
-def test_what_cannot_be_used_is_refused_here(tmp_path):
+def test_unusable_settings_are_refused(tmp_path):
     """Unusable settings are refused by topicfs, before another client fails with its own message."""
     path = tmp_path / "client.properties"
     path.write_text("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n")

@@ -258,7 +258,7 @@ def test_certificates_that_are_not_taken(served, security, certificates, pair, s
     assert said in str(caught.value)
 
 
-def test_the_name_of_the_host_need_not_be_looked_at(served, security, certificates):
+def test_host_name_checks_can_be_turned_off(served, security, certificates):
     """An empty ssl.endpoint.identification.algorithm turns host name checks off, as for Java clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.pair("other", host="elsewhere.example"))
@@ -371,7 +371,7 @@ def test_a_broker_that_does_not_know_the_password_is_refused():
         exchange.send(b"v=" + b"A" * 88)
 
 
-def test_what_a_token_is_shown_with():
+def test_a_token_is_sent_with_its_extensions():
     """A token is sent with its extensions; a refusal is read to its end."""
     exchange = oauthbearer(lambda: "t", {"logicalCluster": "lkc-1"})
     assert b"n,,\1auth=Bearer t\1logicalCluster=lkc-1\1\1" == next(exchange)

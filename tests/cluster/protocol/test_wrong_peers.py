@@ -113,7 +113,7 @@ def test_a_peer_that_authenticates_nobody(served: Start, peer: str) -> None:
     assert SECRET not in message
 
 
-def test_a_session_of_a_moment_is_begun_again_for_each_request(served: Start) -> None:
+def test_a_very_short_session_is_renewed_for_each_request(served: Start) -> None:
     """A very short session is renewed once before each request, but not during its own renewal."""
     words: list[int] = []
 

@@ -70,7 +70,7 @@ def test_the_newest_timestamp_is_not_taken_back(partition: ClusterPartition) -> 
     assert 5 == partition.newest_timestamp
 
 
-def test_an_answer_is_not_taken_back_by_a_silence(partition: ClusterPartition) -> None:
+def test_a_timeout_keeps_known_bounds(partition: ClusterPartition) -> None:
     """A timed-out request keeps the bounds that a reader has learned meanwhile."""
     partition.note_silence("no answer within 5 s")
     assert (None, None) == (partition.unknown, partition.find_bounds())

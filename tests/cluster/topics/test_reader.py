@@ -332,7 +332,7 @@ class Reader:
         self.forgotten += 1
 
 
-def test_windows_are_let_go_of_that_were_read_longest_ago():
+def test_the_least_recently_used_windows_are_dropped():
     """If the windows exceed their memory limit together, the least recently used ones are dropped."""
     cache = WindowCache(kept_bytes=10)
     one, two, three = Reader(), Reader(), Reader()

@@ -40,7 +40,7 @@ def silent(monkeypatch):
     return silence
 
 
-def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatch):
+def test_appends_use_the_last_known_settings(engine, silent, monkeypatch):
     """If no broker answers, appends use the last known settings, whereas a caller that reads settings gets an error."""
     topic = engine.create_topic("last-settings", overrides={"max.message.bytes": "1234"})
     assert 1234 == topic.config.max_message_bytes

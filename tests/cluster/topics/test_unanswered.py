@@ -111,7 +111,7 @@ def test_keys_go_where_they_go_with_all_partitions_known(silent, client):
 @pytest.mark.parametrize(
     "path", ["log", "@2023-", f"{SILENT}/log", f"{SILENT}/-1", f"{SILENT}/0", f"{SILENT}/start"]
 )
-async def test_what_reads_it_fails_and_names_it(program, engine, path):
+async def test_reading_a_silent_partition_fails(program, engine, path):
     """Reading the topic fails with EIO: without the partition's records a stream would look whole."""
     with impatient(engine, 0.2), pytest.raises(FileError) as refused:
         await program.cat(f"{TOPIC}/{path}")
@@ -120,7 +120,7 @@ async def test_what_reads_it_fails_and_names_it(program, engine, path):
 
 
 @pytest.mark.parametrize("path", ["follow", f"{SILENT}/follow"])
-async def test_who_follows_it_is_told(program, engine, path):
+async def test_following_a_silent_partition_fails(program, engine, path):
     """Following the topic fails with EIO, because the end of the silent partition is unknown."""
     with impatient(engine, 0.2), pytest.raises(FileError) as refused:
         await program.open(f"{TOPIC}/{path}")

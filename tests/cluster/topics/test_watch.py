@@ -113,7 +113,7 @@ def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
     assert [0, 1, 1] == [offset for offset, thread in began if thread == mine]
 
 
-def test_an_append_that_does_not_tell_all_is_followed_at_once(address, client):
+def test_an_append_without_all_bounds_does_not_pause_the_follower(address, client):
     """After an append with acks=1, or behind other clients' records, the follower does not pause."""
     with connected(address, Unfetched) as engine:
         partition = opened(engine, client, "untold")
