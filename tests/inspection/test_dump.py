@@ -329,7 +329,7 @@ def test_a_damaged_snapshot_is_told_and_the_dump_goes_on(tmp_path):
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_entries_inside_a_wrapper_print_their_own_checksums(tmp_path, magic, codec):
-    """An entry with a wrong checksum prints isValid: false, whatever its wrapper's and its neighbors' checksums."""
+    """An entry with a wrong checksum prints isValid: false, whatever the checksums of its wrapper and neighbors."""
     inner = legacy_entry(0 if magic else 20, magic, b"v0") + legacy_entry(
         1 if magic else 21, magic, b"v1", crc=7
     )

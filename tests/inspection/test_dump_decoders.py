@@ -1,4 +1,4 @@
-"""Records of coordinators' topics printed as JSON. Expected texts are kafka-dump-log's, if a test says nothing else."""
+"""Records of coordinators' topics as JSON. Expected texts are kafka-dump-log's output unless a test says otherwise."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def test_recovery_makes_the_brokers_files(states: States, tmp_path: Path) -> Non
     "name", ["before-stop-0", "before-stop-1", *(f"before-stop-{kind}-0" for kind in SAME_BATCHES)]
 )
 def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, name: str) -> None:
-    """When our engine appends the broker's batches one by one, logs, indexes and snapshots equal the broker's."""
+    """When our engine appends the broker's batches one by one, logs, indexes and snapshots equal the broker's files."""
     theirs = states.stopped.directory / name
     settings = DENSE_INDEX if name in ("before-stop-0", "before-stop-1") else SMALL_SEGMENTS
     log = ours.load(tmp_path / name, settings, clean=True)

@@ -63,7 +63,7 @@ class BatchLocation(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """The broker's and our results for one flipped bit."""
+    """The results of the broker and of our engine for one flipped bit."""
 
     bit: str
     base_offset: int

@@ -1,4 +1,4 @@
-"""Producer snapshots after a recovery and the next clean close: a broker's and ours of the same directory."""
+"""Producer snapshots that a broker and our engine leave in one directory, after recovery and after a clean close."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def write_plain(writer: Writer) -> None:
 
 
 def write_idempotent(writer: Writer) -> None:
-    """Write with two live producers in turn."""
+    """Write alternately with two producers that have not expired."""
     for number in range(BATCHES):
         writer.write(ProducerId(LIVE + number % 2), system_clock())
 
@@ -237,7 +237,7 @@ def _cases(*, clean: bool) -> list[Case]:
 
 
 class Copies(NamedTuple):
-    """The snapshots of one case by name: the broker's and ours."""
+    """The snapshots of one case by name: those of the broker and those of our engine."""
 
     brokers: Snapshots
     own: Snapshots
@@ -363,12 +363,12 @@ def test_a_recovery_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> Non
 
 
 def test_the_clean_close_behind_it_leaves_the_brokers_snapshots(outcomes: list[Outcome]) -> None:
-    """After the next clean close our snapshots equal the broker's, and a close without appends adds none."""
+    """After the next clean close our snapshots equal the broker's snapshots; a close without appends adds none."""
     assert [] == differing(outcomes, lambda one: one.closed)
 
 
 def test_the_leader_epochs_are_the_brokers(outcomes: list[Outcome]) -> None:
-    """At the latest after the close, the leader epochs on disk equal the broker's."""
+    """After the close, at the latest, the leader epochs on disk equal the broker's leader epochs."""
     assert [(one.case.name, one.brokers_epochs) for one in outcomes] == [
         (one.case.name, one.own_epochs) for one in outcomes
     ]

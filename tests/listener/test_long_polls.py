@@ -85,7 +85,7 @@ def test_requests_that_wait_hold_no_memory(
 
 @pytest.mark.parametrize("directories", [1, 2])
 def test_a_full_answer_is_sent_immediately(start: Any, tmp_path: Path, directories: int) -> None:
-    """If the next batch does not fit into the answer, the answer is sent at once, because waiting cannot enlarge it."""
+    """If the next batch does not fit, the answer is sent immediately, because waiting could not enlarge the answer."""
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
     client = served.client()

@@ -1,4 +1,4 @@
-"""Group records other than positions are copied unchanged, once, if they can be decoded."""
+"""Records of groups that are not positions are copied unchanged, once, if they can be decoded."""
 
 from __future__ import annotations
 

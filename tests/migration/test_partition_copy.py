@@ -128,7 +128,7 @@ def copy_of(partition: TopicPartition) -> PartitionCopy:
 
 
 def test_logs_that_never_change_are_linked() -> None:
-    """With links, sealed logs are the same files as the source's; the last log, indexes and snapshots are copies."""
+    """With links, sealed logs are the source's own files; the last log, indexes and snapshots are copies."""
     disk, records = handover.prepared_disk(handover.LOG_DIR)
     disk.calls.clear()
     handover.taken(disk, link=True)

@@ -154,7 +154,7 @@ def _change_topics(session: Session) -> None:
 
 
 def _mirror(session: Session) -> None:
-    """Mirror the topic and the groups' positions; compare records and files with the broker's."""
+    """Mirror the topic and the groups' positions; compare records and files with those of the broker."""
     copy = session.home / "copy"
     ended = FORKS.run(COMMAND, "mirror", str(session.address), str(copy), "--once", "--groups")
     assert 0 == ended.status, ended.errors.decode()

@@ -29,7 +29,7 @@ def quiet() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_features_that_meet_keep_every_promise(seed: int) -> None:
-    """After each random step, records, offsets, producers and lookups by time equal the model's."""
+    """After each random step, records, offsets, producers and lookups by time equal those of the model."""
     failure = run_seed(seed, range(STEPS))
     assert failure is None, failure.report()
 

@@ -62,7 +62,7 @@ def wait_until_deleted(client, name):
 
 
 def test_a_topic_is_made(engine, client):
-    """A new topic has the given partitions and settings, is visible to other clients, and accepts appends at once."""
+    """A new topic has the given partitions and settings, is visible to other clients, and accepts appends."""
     topic = engine.create_topic("made", partitions=3, overrides={"retention.ms": "123456789"})
     assert (client.topic_id("made"), [0, 1, 2]) == (topic.topic_id, list(topic.partitions()))
     assert {"retention.ms": "123456789"} == topic.overrides
@@ -181,7 +181,7 @@ def test_settings_have_their_source(engine):
 
 
 def test_records_are_deleted(engine, client):
-    """Deleting up to an offset (-1: all) raises the log start at once; reads below it are out of range."""
+    """When DeleteRecords up to an offset (-1: all) returns, the log start has risen; lower reads are out of range."""
     partition = engine.create_topic("cut-off").partitions()[0]
     for number in range(10):
         partition.append(batch(b"%d" % number))

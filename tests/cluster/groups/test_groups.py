@@ -357,7 +357,7 @@ def through(broker: Broker, relay: Relay) -> Iterator[ClusterEngine]:
 
 
 def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: HeldAnswer) -> LocalMember:
-    """Return a member that was told to leave, but whose last commit has not been answered yet."""
+    """Return a member that leaves, while the answer to its last commit is withheld."""
     wait_until(lambda: topic in engine.topics(), "the topic is known")
     member = joined(engine, topic, topic)
     assert isinstance(member, LocalMember)

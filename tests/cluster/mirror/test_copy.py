@@ -88,14 +88,14 @@ def test_an_epoch_that_its_leader_cannot_have_given_is_damage(epoch):
 @pytest.mark.parametrize(
     ("diverging", "end"),
     [
-        (EpochEnd(3, Offset(3)), 3),  # the leader's epoch ends before ours
-        (EpochEnd(2, Offset(5)), 2),  # our last epoch ends before the leader's
+        (EpochEnd(3, Offset(3)), 3),  # The leader's epoch ends before the copy's end.
+        (EpochEnd(2, Offset(5)), 2),  # The copy's last epoch ends before the leader's end of that epoch.
         (EpochEnd(1, Offset(1)), 1),
-        (EpochEnd(0, Offset(0)), 0),  # an epoch older than all of ours
+        (EpochEnd(0, Offset(0)), 0),  # The epoch is older than all epochs of the copy.
     ],
 )
 def test_an_unclean_election_cuts_back_to_where_both_agree(diverging, end):
-    """After an unclean election the copy truncates to where its epochs agree with the leader's, as a follower does."""
+    """After an unclean election the copy truncates to where its epochs and the leader's agree, as a follower does."""
     made = Copy(1, 1, 3, 3, 3)
     made.take(answer(diverging=diverging), epoch=4)
     assert end == made.log.log_end_offset
@@ -166,17 +166,29 @@ def header(data=HONEST, **changes):
     ("ours", "theirs", "contradict"),
     [
         ({}, {"checksum": 7}, True),
-        ({}, {"checksum": 7, "leader_epoch": 2}, False),  # of another leader, after an unclean election
-        ({}, {"base_offset": 5, "last_offset": 5}, False),  # ours was compacted away at the source
-        ({}, {"base_offset": 3}, True),  # a batch of two records, and ours begins within it
+        (
+            {},
+            {"checksum": 7, "leader_epoch": 2},
+            False,
+        ),  # The batch is of another leader, after an unclean election.
+        (
+            {},
+            {"base_offset": 5, "last_offset": 5},
+            False,
+        ),  # The copy's batch was compacted away at the source.
+        (
+            {},
+            {"base_offset": 3},
+            True,
+        ),  # The source's batch has two records, and the copy's batch begins within it.
         (
             {"last_offset": 9},
             {"last_offset": 9, "checksum": 7},
             False,
-        ),  # compaction removed some of its records
+        ),  # Compaction removed some of the batch's records.
         ({"last_offset": 9}, {"last_offset": 8}, True),
         ({"last_offset": 9}, {"last_offset": 9, "producer_id": 7}, True),
-        ({}, {"attributes": 64, "checksum": 7}, False),  # a tombstone that has expired
+        ({}, {"attributes": 64, "checksum": 7}, False),  # The batch is a tombstone that has expired.
     ],
 )
 def test_what_compaction_can_make_of_a_batch(ours, theirs, contradict):

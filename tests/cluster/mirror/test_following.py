@@ -89,7 +89,7 @@ def test_a_directory_opens_and_is_whole(copy, client):
 
 
 def test_deleted_records_are_followed(copy, client, broker):
-    """The copy's log start follows the source's, within a segment and across whole segments."""
+    """The copy's log start follows the source's log start, within a segment and across whole segments."""
     client.create_topic("deleted", settings={"segment.bytes": SEGMENT_BYTES})
     client.produce("deleted", [Outgoing(bytes(50_000)) for _ in range(60)], batch=5)
     copy.once("deleted")
@@ -262,8 +262,8 @@ def test_a_compacted_source(copy, client, broker):
 def test_a_copy_that_was_compacted_here_goes_on(copy, client):
     """`topicfs maintain` may compact the copy between two runs, if it does not move the copy's end.
 
-    The source's batches then differ from the copy's. The mirror does not take that for a foreign write, even after a
-    kill.
+    The source's batches then differ from the copy's batches. The mirror does not take the difference for a foreign
+    write, even after a kill.
     """
     client.create_topic("maintained", settings={"cleanup.policy": "compact", "segment.ms": "200"})
     client.produce("maintained", [Outgoing(b"v%d" % number, b"k") for number in range(5)], batch=1)
@@ -303,7 +303,7 @@ def test_new_records_are_copied_until_the_mirror_is_stopped(copy, client, addres
 
 
 def test_kills_at_random_points(copy, client, broker):
-    """After each kill the next run continues the copy, and in the end the copy's files equal the broker's."""
+    """After each kill the next run continues the copy, and in the end the copy's files equal the broker's files."""
     client.create_topic("killed", partitions=3, settings={"segment.bytes": SEGMENT_BYTES})
     for number in range(3):
         client.produce(

@@ -22,7 +22,7 @@ def files(directory: Path, *suffixes: str) -> dict[str, bytes]:
 
 
 def sealed(directory: Path, suffix: str) -> dict[str, bytes]:
-    """Return the files with `suffix` except the active segment's, because a broker preallocates active indexes."""
+    """Return the files with `suffix` except the active segment's files, whose indexes a broker preallocates."""
     return dict(sorted(files(directory, suffix).items())[:-1])
 
 

@@ -47,7 +47,7 @@ def everything_from(partition, offset, max_bytes=1, isolation=Isolation.READ_COM
 @pytest.mark.java
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_are_those_that_a_consumer_gets(address, client, codec):
-    """Keys, headers and nulls equal a consumer's, whether records are read all at once or one batch at a time."""
+    """Keys, headers and nulls equal a consumer's records, whether records are read in one read or batch by batch."""
     name = f"consumed-{codec}"
     client.create_topic(name)
     made = [
