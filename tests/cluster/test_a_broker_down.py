@@ -35,7 +35,7 @@ WHILE_DOWN = f"""
 
 @pytest.fixture
 def client(three_brokers: Mapping[int, Broker]) -> Iterator[Client]:
-    """A client of a topic with three partitions; each broker has the only replica of one, with one record."""
+    """A client of a topic whose three partitions have one replica and one record each, on different brokers."""
     client = Client(three_brokers[1].bootstrap_server)
     topic = NewTopic(TOPIC, 3, replica_assignment=[[1], [2], [3]], config={"retention.ms": "-1"})
     client.admin.create_topics([topic])[TOPIC].result(60)

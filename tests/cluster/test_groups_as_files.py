@@ -113,7 +113,7 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
         *("--bootstrap-server", server, "--describe", "--group", topic),
     ).stdout
     rows = [line.split() for line in described.splitlines() if line.startswith(topic)]
-    # A read commits the records of the read before it, so the records of the last read are not committed.
+    # Each read commits what the previous read returned, so the last read's records are not committed.
     assert ["0", "1", "2"] == [row[2] for row in rows]
     assert all(int(row[3]) <= 200 for row in rows)
 

@@ -198,7 +198,7 @@ _KEPT_OPEN: list[Producer] = []
 
 
 def make(output: Path, java: Java) -> None:
-    """Run a broker, write all topics, stop it cleanly and copy its files."""
+    """Run a broker, write all topics, stop the broker cleanly and copy its files."""
     with tempfile.TemporaryDirectory(prefix="topicfs-vectors-") as folder:
         with running_broker(Path(folder) / "node", java, SETTINGS) as broker:
             bench = Bench(broker, Client(broker.bootstrap_server))

@@ -41,7 +41,7 @@ def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 @pytest.fixture
 def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker, which runs again before the next test whatever a test does to it."""
+    """The broker; it runs again before the next test, whatever a test does."""
     with back_again(one_node):
         yield one_node
 

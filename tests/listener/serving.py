@@ -96,7 +96,7 @@ class RawClient:
         return self._exactly(size)
 
     def is_closed(self) -> bool:
-        """Wait until the server closes the connection, and return whether it did."""
+        """Wait for the server to close the connection; return False if it sends a byte instead."""
         try:
             return not self.socket.recv(1)
         except ConnectionResetError:

@@ -140,7 +140,7 @@ def test_what_a_read_only_directory_answers(start: Any, tmp_path: Path) -> None:
 
 
 def test_replicas(tmp_path: Path, start: Any) -> None:
-    """A batch produced with acks=all is on the disk of every replica when it is answered, and can be fetched."""
+    """When a produce request with acks=all is answered, its batch is on every replica's disk and can be fetched."""
     served = start(tmp_path / "one", tmp_path / "two", replication_factor=2)
     client = served.client()
     client.topic("t")

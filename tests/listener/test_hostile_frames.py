@@ -106,7 +106,7 @@ def test_any_bytes_are_answered_or_refused(served: Served) -> None:
 
 
 def sample(fields: Any, version: int) -> dict[str, Any]:
-    """Return a request with one item in each array that the server answers without waiting."""
+    """Return a request that has one item in each array and that the server answers without waiting."""
     return {one.name: item(one, one.kind, version) for one in fields if one.in_version(version)}
 
 

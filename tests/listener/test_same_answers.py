@@ -204,7 +204,7 @@ def numbered(producer_id: int, epoch: int, sequence: int, *values: bytes) -> byt
 
 @pytest.mark.parametrize("version", PRODUCE.request.versions)
 def test_producing_in_every_version(both: Any, version: int) -> None:
-    """Produce answers agree for each acks that gets one, an existing and a missing partition, and every codec."""
+    """Produce answers agree for each `acks` that gets an answer, existing and missing partitions, and every codec."""
     name = f"produced-{version}"
     create(both, name)
     if version < 13:

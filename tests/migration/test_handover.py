@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_each_step_prints_a_line() -> None:
-    """Each step prints one line; after the last one the broker serves these records."""
+    """Each step prints one line; after the last step the broker serves these records."""
     disk, _ = prepared_disk(DATA)
     told: list[str] = []
     handover = Handover([DATA], [LOG_DIR], report=told.append, files=disk)

@@ -47,7 +47,7 @@ def test_copied_logs_are_checked_despite_a_clean_mark() -> None:
 
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
 def test_a_takeover_of_a_torn_tail_can_be_repeated(damage: str) -> None:
-    """A repeated takeover accepts a copy that ends where the first one's recovery truncated it, but no shorter copy."""
+    """A repeated takeover accepts a copy that ends where the first takeover truncated it, but no shorter copy."""
     disk, records = prepared_disk(LOG_DIR)
     disk.unlink(LOG_DIR / names.CLEAN_SHUTDOWN)
     disk.unlink(LOG_DIR / names.RECOVERY_POINTS)

@@ -226,7 +226,9 @@ def test_a_change_that_nobody_answers_ends(address, client, relay):
     """A change that gets no answer ends with a one-line error that says what is unknown."""
     with through(relay, address, timeout_seconds=0.3) as engine:
         relay.always(CREATE_TOPICS, Lost.ANSWER)
-        with pytest.raises(errors.ClusterError, match=r"unanswered: no answer within 0\.3 s.*may have been made"):
+        with pytest.raises(
+            errors.ClusterError, match=r"unanswered: no answer within 0\.3 s.*may have been made"
+        ):
             engine.create_topic("unanswered")
         relay.always(CREATE_TOPICS, None)
     wait_until(lambda: "unanswered" in names(client), "the requested topic exists")

@@ -111,7 +111,7 @@ def consumer(broker: Broker, group: str, topic: str, **options: Any) -> Iterator
 def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
     engine: ClusterEngine, broker: Broker, topic: str, assignor: str
 ) -> None:
-    """Each of two members has one partition, and the last one left has both partitions; both see all positions."""
+    """Two members have one partition each, and the last member has both partitions; both members see all positions."""
     group = f"{topic}-{assignor}"
     engine.groups.create(group)
     engine.groups.alter_config(group, {"assignor": assignor})
@@ -277,7 +277,7 @@ def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic
 
 
 def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> None:
-    """Invalid names, creating an existing group, using a missing one, or an assignor a member lacks are refused."""
+    """Invalid names, existing or missing groups, and an assignor that other members lack are refused."""
     with pytest.raises(errors.InvalidGroupError):
         engine.groups.create("")
     engine.groups.create(topic)

@@ -103,7 +103,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 
 
 def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
-    """A member rejoins with the id it was given, and starts each assigned partition at the committed position."""
+    """A member rejoins with the id that the coordinator gave it, and begins partitions at the committed positions."""
     world = begin()
     world.coordinator.committed[1] = 5
     world.started()

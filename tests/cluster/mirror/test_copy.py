@@ -136,7 +136,7 @@ def test_temporary_errors_are_not_reported_immediately():
 
 
 def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
-    """A mirror does not wait for records in a gap before the source's end: compaction may have removed the last one."""
+    """A mirror does not wait for records in a gap before the source's end, as compaction may have removed them."""
     made = Copy(1)
     made.take(answer(high_watermark=3))
     assert not made.copy.complete

@@ -279,7 +279,7 @@ def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client)
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """A broker takes batches one at a time; if it refuses one, the error says how many are in the log."""
+    """A broker takes batches one at a time, so the error for a refused batch says how many batches are in the log."""
     partition = opened(engine, client, "partly", max_message_bytes="1000")
     with pytest.raises(
         errors.PartlyAppendedError, match="the first 2 of 4 batches are in the log"

@@ -189,7 +189,7 @@ def test_offsets_outside_are_refused_with_the_bounds(address, client):
 
 @pytest.mark.java
 def test_what_was_read_is_at_hand(address, client):
-    """Fetched batches can be read without waiting; a read that would wait says so before it waits."""
+    """Fetched batches can be read without waiting; the engine reports any call that would wait before it waits."""
     client.create_topic("at-hand")
     client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     with closing(open_engine(address)) as engine:
@@ -288,7 +288,7 @@ def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
 
 
 def test_parts_of_a_window_have_at_least_one_batch():
-    """A part of a window has at least one batch, and otherwise at most the requested bytes."""
+    """A part of a window has at least one batch; if it has several, they fit into the requested bytes."""
     batches = [
         bytes(encode([Record(Offset(2 * number + one), Timestamp(0), None, b"v") for one in range(2)]))
         for number in range(3)

@@ -87,7 +87,7 @@ async def program(engine):
 
 
 def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
-    """All partitions of the metadata are shown; the silent one is offline, and the others work."""
+    """All partitions in the metadata are shown; the partition without an answer is offline, the others work."""
     assert list(range(PARTITIONS)) == list(silent.partitions())
     states = [one.status().offline for one in silent.partitions().values()]
     assert [SILENT] == [number for number, reason in enumerate(states) if reason is not None]

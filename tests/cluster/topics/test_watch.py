@@ -114,7 +114,7 @@ def test_what_was_appended_here_is_not_sent_back(engine, client, monkeypatch):
 
 
 def test_an_append_without_all_bounds_does_not_pause_the_follower(address, client):
-    """After an append with acks=1, or behind other clients' records, the follower does not pause."""
+    """After an append with acks=1, or after other clients' records, the follower does not pause."""
     with connected(address, Unfetched) as engine:
         partition = opened(engine, client, "untold")
         partition.append(batch(b"a"))
