@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Copy a topic, record by record: values, keys, headers and times. What .json prints, .json takes back.
+# Copy a topic, record by record: values, keys, headers and times. Lines read from .json can be appended to .json.
 #
 #   examples/copy-a-topic.sh FROM TO [MOUNTPOINT]
 #
-# The range from offset 0 up to the end as it is now is copied: `cat log >> log` of one and the same topic would never
-# end, a range does.
+# The script copies the range from offset 0 to the present end, and so it ends. `cat log >> log` of one topic would never
+# end.
 set -euo pipefail
 mount=${3:-mnt}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Follow a partition and pick from each record what matters: one line a record, as it arrives. Ctrl-C ends it.
+# Follow a partition and print a line with the interesting fields of each record as it arrives. Ctrl-C ends this.
 #
 #   examples/follow-with-jq.sh TOPIC/PARTITION [MOUNTPOINT]
 set -euo pipefail

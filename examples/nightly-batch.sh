@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Run a command on what is new in a topic, a thousand records at a time, for example by cron at night.
+# Run a command on the new records of a topic, a thousand at a time, for example by cron at night.
 #
 #   examples/nightly-batch.sh TOPIC GROUP COMMAND…
 #   0 3 * * *  MOUNT=/srv/topics examples/nightly-batch.sh orders billing ./import
 #
-# The mount is at ./mnt, or at $MOUNT. The group's position moves only when the command ended with status 0: after a
-# failure, or a kill, the next run begins with the same records.
+# The mount is at ./mnt, or at $MOUNT. The group's position moves only if the command ends with status 0. If the
+# command fails or is killed, the next run begins with the same records.
 set -euo pipefail
 topic=$1 group=${MOUNT:-mnt}/@groups/$2
 shift 2

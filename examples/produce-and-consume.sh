@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Produce and consume with nothing but files: an order is a line, its key picks the partition.
+# Produce and consume using only files: an order is a line, and its key chooses the partition.
 #
 #   examples/produce-and-consume.sh [MOUNTPOINT]
 set -euo pipefail
@@ -7,10 +7,10 @@ mount=${1:-mnt}
 
 [ -d "$mount/shop" ] || mkdir "$mount/shop" "$mount/shop/1" # a topic with partitions 0 and 1
 
-# Through the topic's own door the partitioner picks the partition, as Kafka's producer does: equal keys stay together.
+# In the topic's own log, a key chooses the partition as in Kafka's producer, so equal keys are in the same partition.
 printf '%s\t%s\n' anna '2 pears' carl '1 fig' anna '3 plums' >>"$mount/shop/log.kv"
 
-# Consume: remember the next offset, read on from there. Both are plain text.
+# Consume: store the next offset, and continue from it. Both are plain text.
 for partition in 0 1; do
     next=0
     while IFS=$'\t' read -r key value; do

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A service for the jobs of a topic: `topicfs work` runs this script once for each job, four at a time.
 #
-#   examples/queue-service.sh TOPIC            wait for jobs; SIGTERM or Ctrl-C ends it after those that run
+#   examples/queue-service.sh TOPIC            wait for jobs; after SIGTERM or Ctrl-C, end once running jobs have ended
 #   examples/queue-service.sh TOPIC --drain    end when there is no job left
 #   printf 'anna\t{"amount":2}\n' >> mnt/orders/log.kv
 #
-# A job's exit status says what becomes of it: 0 accepts it, 65 rejects it for good, any other gives it back to be
-# delivered again, five times in all. Compare queue-worker.sh, which needs no `topicfs` command.
+# The script's exit status decides about the job: 0 accepts it, 65 rejects it for good, and any other status returns it
+# to be delivered again, at most five times in all. Compare queue-worker.sh, which needs no `topicfs` command.
 set -euo pipefail
 
 if [ -z "${TOPICFS_OFFSET-}" ]; then
@@ -15,6 +15,6 @@ if [ -z "${TOPICFS_OFFSET-}" ]; then
     exec topicfs work charges "$topic" --jobs 4 "$@" -- "$here"
 fi
 
-# Below: one job. Its value is on standard input, its key in $TOPICFS_KEY.
+# This part handles one job. Its value is on standard input, its key in $TOPICFS_KEY.
 amount=$(jq --exit-status .amount) || exit 65 # not such a job: it would fail each time
 echo "$TOPICFS_KEY pays $amount"

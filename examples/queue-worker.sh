@@ -6,8 +6,8 @@
 #   echo 'anna@example.org' >> mnt/orders/0/log             # a new job
 #
 # The mount is at ./mnt, or at $MOUNT. SIGTERM or Ctrl-C ends it. A job belongs to this program until it is accepted or
-# released, at most for share.record.lock.duration.ms (30 seconds). If the program is killed meanwhile, another one gets
-# the job. After five deliveries in vain the job is in `rejected/` of the queue.
+# released, at most for share.record.lock.duration.ms (30 seconds). If the program is killed, another worker gets
+# the job. After five failed deliveries the job is in the queue's folder `rejected/`.
 set -euo pipefail
 topic=$1 queue=${MOUNT:-mnt}/@queues/$2
 shift 2

@@ -3,9 +3,9 @@
 #
 #   examples/spark-word-count.sh [LINES]
 #
-# The text is the source of Python's own library. Half of its lines are appended to a topic before Spark looks, and are
-# counted in one go; the other half is appended while Spark follows. At the end the counts are compared with what sort and
-# uniq say. What Spark does stands in word_count.py. It needs: pip install 'topicfs[spark]', Java. It leaves nothing behind.
+# The text is the source of Python's own library. Half of its lines are appended to a topic before Spark starts, which
+# counts them in one run. The other half is appended while Spark follows. In the end the counts are compared with those of
+# sort and uniq. word_count.py has the Spark query. Needs: pip install 'topicfs[spark]', Java. Leaves nothing behind.
 set -euo pipefail
 export LC_ALL=C
 lines=${1:-1000000}
@@ -29,13 +29,13 @@ fail() {
     exit 1
 }
 
-# Each record of the topic `words` is a word, a TAB and how often it came in some ten seconds: one line a word of all.
+# Each record of the topic `words` is a word, a TAB and its count in ten seconds. Print one line per word with its sum.
 counts() { cat "$mount"/words/[0-9]*/log.kv | awk -F'\t' '{ n[$1] += $2 } END { for (word in n) print n[word], word }'; }
 
 sum() { awk '{ n += $1 } END { print n + 0 }'; }
 
 mapfile -t library < <(python -c 'import sysconfig as of; print(of.get_path("stdlib"), of.get_path("purelib"), sep="\n")')
-# Once head has enough, cat ends by a signal: neither a failure nor worth a word.
+# Once head has read enough, a signal ends cat. This is not a failure, and nothing is printed.
 { find "${library[@]}" -name '*.py' -print0 | sort -z | xargs -0 cat | head -n "$lines" >"$work/text"; } 2>/dev/null || true
 tr -cs A-Za-z '\n' <"$work/text" | grep . | sort | uniq -c | awk '{ print $1, $2 }' | sort >"$work/expected"
 words=$(sum <"$work/expected")
@@ -56,7 +56,7 @@ spark=$!
 tail -n "+$((half + 1))" "$work/text" | split -l "$((half / 5 + 1))" --filter="cat >>'$mount/text/log'; sleep 1"
 say "the other half is appended, while Spark follows"
 
-# Ten seconds are over when a record comes that is younger: here one of a minute from now, without a word.
+# A window of ten seconds ends when a newer record arrives: here an empty record with a time in a minute.
 printf '{"ts":%s000,"payload":""}\n' "$(($(date +%s) + 60))" >>"$mount/text/log.json"
 while [ "$(counts | sum)" -lt "$words" ]; do
     kill -0 "$spark" || fail

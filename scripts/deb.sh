@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds a Debian package for the Debian (or Ubuntu) it runs on: dist/topicfs_VERSION_ARCHITECTURE.deb.
+# Builds a Debian package for this machine's Debian or Ubuntu: dist/topicfs_VERSION_ARCHITECTURE.deb.
 #
-#   scripts/deb.sh [FOLDER]     into another folder than dist
+#   scripts/deb.sh [FOLDER]     writes the package to FOLDER instead of dist
 #
-# The command stands with the Python packages that it needs in /usr/lib/topicfs, a virtual environment of the system's
-# Python: those of Debian 12 are too old (trio, pyfuse3, lz4, zstandard, crc32c), or missing (cramjam, isal, zlib-ng), and
-# one folder of tested versions is plainer than some of each. They are those of requirements.lock, by their hashes.
-# dpkg-deb and not debhelper builds it, whose helpers for Python expect packages to come from Debian.
+# The command and the Python packages that it needs are in /usr/lib/topicfs, a virtual environment of the system's Python.
+# Debian 12's own packages are too old (trio, pyfuse3, lz4, zstandard, crc32c), or missing (cramjam, isal, zlib-ng), and
+# one folder with tested versions is simpler than a mixture. The versions and hashes are those of requirements.lock.
+# dpkg-deb builds the package; debhelper's helpers for Python would expect the Python packages to come from Debian.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/sources.sh
@@ -21,8 +21,8 @@ for command in gcc pkg-config dpkg-shlibdeps strip "$python"; do
     command -v "$command" >/dev/null ||
         fail "$command is missing; install binutils dpkg-dev gcc libc6-dev libfuse3-dev pkg-config python3-dev python3-venv"
 done
-# The release is part of the version, as in Debian's own updates of releases (0.1.0-1~deb12u1): each release has its own
-# package, and an upgrade of the system brings the package of the new one. "~" leaves 0.1.0-1 to Debian itself.
+# The version contains the release, as in Debian's own updates of releases (0.1.0-1~deb12u1): each release has its own
+# package, and an upgrade of the system installs the new release's package. "~" leaves 0.1.0-1 to Debian itself.
 # shellcheck disable=SC1091 # the system's own file
 release=$(. /etc/os-release && echo "${ID/#debian/deb}${VERSION_ID:-$VERSION_CODENAME}")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-1~${release}u1
@@ -31,7 +31,7 @@ architecture=$(dpkg --print-architecture)
 codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 python_version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 next_python=$("$python" -c 'import sys; print("%d.%d" % (sys.version_info[0], sys.version_info[1] + 1))')
-# Files are as old as the last change of the sources, where that is known.
+# Files get the time of the last change of the sources, if it is known.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
@@ -56,7 +56,7 @@ rm -f "$packages"/topicfs-*.dist-info/direct_url.json
 find "$root$prefix/bin" -type f ! -name topicfs ! -name mount.topicfs -delete
 sed -i "1s|.*|#!$prefix/bin/python3|" "$root$prefix"/bin/topicfs "$root$prefix"/bin/mount.topicfs
 find "$packages" -name '*.so' -exec strip --strip-unneeded {} +
-# Compiled here, so that nothing is written into the folder later, and nothing stays behind it.
+# Compile the modules now, so that nothing is written to the folder later that a removal would leave behind.
 "$python" -m compileall -q --invalidation-mode unchecked-hash -s "$root" -p / "$packages" || fail "could not compile the sources"
 
 # -- what stands beside them -----------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A first session, as a newcomer would type it: each command is shown with what it printed. Mounts ./data at ./mnt and
-# leaves the mount up. May be played again: it appends to what is there.
+# A first session, as a newcomer would type it: shows each command with its output. Mounts ./data at ./mnt and leaves
+# it mounted. The script may run again: it then appends to the same topics.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH" LC_ALL=C.UTF-8
@@ -12,7 +12,7 @@ say() { printf '\n%s# %s%s\n' "$quiet" "$1" "$plain"; }
 shown=$(mktemp)
 trap 'rm -f "$shown"' EXIT
 
-# Show a command and what it printed.
+# Show a command and its output.
 show() {
     local status=0
     printf '%s$ %s%s\n' "$bold" "$1" "$plain"
@@ -22,10 +22,10 @@ show() {
     [ "$status" -eq 0 ] || printf '%s(exit status %s)%s\n' "$quiet" "$status" "$plain"
 }
 
-# A mount whose daemon was killed stands in /proc/mounts too, but has no @status.
+# A mount whose daemon was killed is in /proc/mounts too, but has no @status.
 is_mounted() { grep -qs " $(pwd -P)/mnt fuse.topicfs " /proc/mounts && [ -e mnt/@status ]; }
 
-# A text of this machine with a thousand lines or more that ends with a line end: dpkg's log, else the largest found.
+# A text of at least a thousand lines on this machine that ends with a line end: dpkg's log, or else the largest found.
 find_text() {
     local file best=README.md
     for file in /var/log/dpkg.log $(find /var/log /usr/share/dict /usr/share/common-licenses /usr/share/perl \
@@ -44,7 +44,7 @@ middle_line() {
     echo $((lines > 1000 ? 1000 : lines / 2))
 }
 
-# A topic whose log is the beginning of the text, so that playing again appends only what is new there.
+# A topic whose log is the beginning of the text, so that another run appends only the new lines of the text.
 find_topic() {
     local text=$1 base=$2 name number=1
     name=$base

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings this checkout to the point where it runs: system packages, .venv, the locked Python packages, the compiled
-# modules. Repeated calls cost well under a second; nothing ever asks a question.
+# Prepares this checkout to run: installs system packages, .venv and the locked Python packages, and compiles the modules.
+# A repeated call takes well under a second, and the script never asks a question.
 #
 #   scripts/prepare.sh          what `make build` and `make run` need
 #   scripts/prepare.sh site     what `make site` needs as well
@@ -26,7 +26,7 @@ missing_packages() {
     done
 }
 
-# What a machine without apt must bring itself: the commands behind the packages.
+# Without apt, the user must have installed these commands of the packages.
 require_commands() {
     local command absent=()
     for command in gcc pkg-config fusermount3 python3; do
@@ -64,7 +64,7 @@ prepare_system() {
     [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 }
 
-# A Kafka broker for tests. Where it cannot be had these skip, each with the reason; on CI they fail.
+# A Kafka broker for tests. If it cannot be installed, its tests are skipped with the reason; on CI they fail.
 prepare_broker() {
     local jdk
     if { command -v java && command -v mvn; } >/dev/null || ! command -v apt-get >/dev/null; then
@@ -78,7 +78,7 @@ prepare_broker() {
 
 # -- Python ------------------------------------------------------------------------------------------------------
 
-# A Python does if it is new enough, can make a virtual environment and has the headers that compiling needs.
+# A Python is suitable if it is new enough, can make a virtual environment and has the headers for compiling.
 python_does() {
     "$1" - "$minimum" >/dev/null 2>&1 <<'PY'
 import ensurepip, os, sys, sysconfig, venv
@@ -114,10 +114,10 @@ pip_install() {
     "$venv/bin/python" -m pip --disable-pip-version-check --no-input --quiet install "$@" </dev/null
 }
 
-# A stamp holds the fingerprint of what a step was made from; the step is done again when that changed.
+# A stamp holds the fingerprint of a step's inputs; the step is repeated when the fingerprint has changed.
 stamped() { [ -f "$venv/$1" ] && [ "$(<"$venv/$1")" = "$2" ]; }
 
-# install_requirements [EXTRA…]: the locked packages that these extras need; without one, all of them.
+# install_requirements [EXTRA…]: install the locked packages that these extras need; without arguments, all packages.
 install_requirements() {
     local list=requirements.lock stamp=requirements.stamp print names
     print=$(cat requirements.lock "$venv/pyvenv.cfg" | sha256sum)
@@ -135,7 +135,7 @@ install_requirements() {
     printf '%s\n' "$print" >"$venv/$stamp"
 }
 
-# The sources that setup.py lists under a name.
+# Print the sources that setup.py lists under a name.
 sources_of() {
     "$venv/bin/python" - "$1" <<'PY'
 import ast, pathlib, sys
@@ -161,7 +161,7 @@ install_project() {
         cat pyproject.toml setup.py
         cat requirements.lock "$venv/pyvenv.cfg" | sha256sum
         cat "${sources[@]}" "${numbers[@]}"
-        # Not those that setup.py makes of the numbers.
+        # Leave out the .pxd files that setup.py makes of the named numbers.
         find storage fusefs pipeline -name '*.pxd' ! -name fields.pxd ! -name wire.pxd -print0 | sort -z | xargs -0 cat
     } | sha256sum)
     stamped project.stamp "$print" && compiled_modules_exist "${sources[@]}" && return
@@ -179,7 +179,7 @@ case $mode in
 esac
 prepare_system "${packages[@]}"
 [ "$mode" != packages ] || exit 0
-# The tests build packages from the C code that is compiled here. With Debian's ccache it is compiled once.
+# The tests build packages from the C code that is compiled here. With Debian's ccache, it is compiled only once.
 [ "$mode" != tests ] || PATH=/usr/lib/ccache:$PATH
 [ "$mode" != tests ] || prepare_broker
 make_venv

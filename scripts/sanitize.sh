@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Reads the fuzz corpus, and changes of it, by a codec that is compiled with AddressSanitizer and UBSan: each read or write
-# outside of a buffer, and each undefined operation, ends the run with status 1.
+# Reads the fuzz corpus, and changed copies of it, with a codec that is compiled with AddressSanitizer and UBSan: a read or
+# write outside a buffer, or an undefined operation, ends the run with status 1.
 #
-#   scripts/sanitize.sh [CHANGES]      how many changed inputs are read beside the corpus
+#   scripts/sanitize.sh [CHANGES]      CHANGES: number of changed inputs that are read in addition to the corpus
 #
 # The codec reads bytes that others wrote, in C and without Python's checks of bounds: storage/codec and what it is compiled
 # with are built here, in build/sanitized. The libraries for gzip, lz4 and zstd are those of the wheels, without checks.
@@ -19,7 +19,7 @@ rm -rf "$copy"
 mkdir -p "$copy"
 git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- --ignore-failed-read --create | tar --extract --directory="$copy"
 cd "$copy"
-# Of the list of compiled modules those that read bytes of others, with less optimization, which takes a tenth of the time.
+# The compiled modules that read bytes from others, with less optimization, which takes a tenth of the time.
 sed -i -e '/^    "/{/"storage\/\(codec\|counts\)\//!d}' -e 's/"-O3"/"-O1"/' setup.py
 
 say "compiling the codec with AddressSanitizer and UBSan"
@@ -27,7 +27,7 @@ CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-p
     "$python" setup.py --quiet build_ext --inplace
 
 say "reading the corpus and its changes"
-# Python's own allocator would hide what happens between its small objects; what it keeps to its end is no leak.
+# Python's own allocator would hide errors between its small objects. Memory that it keeps to the end is not a leak.
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
     ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
     PYTHONPATH=$PWD "$python" -m tests.fuzz changes "$@"

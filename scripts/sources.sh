@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What the set-up and the builds of packages share; sourced from the top of a checkout.
+# Functions for preparing a checkout and for building packages. Source this file in the top folder of a checkout.
 
 say() { printf '· %s\n' "$1"; }
 fail() { printf 'topicfs: %s\n' "$1" >&2 && exit 1; }
 
-# locked PYTHON NAME…: what requirements.lock says of packages: with hashes, so that pip takes nothing else.
+# locked PYTHON NAME…: print the packages' lines of requirements.lock, with hashes, so that pip accepts only these files.
 locked() {
     "$1" - "${@:2}" <<'PY'
 import re, sys
@@ -18,8 +18,8 @@ print(*(found[name] for name in sorted(wanted)), sep="\n")
 PY
 }
 
-# needed PYTHON [EXTRA…]: the names of the packages that the project and these extras of pyproject.toml need. For each package
-# requirements.lock says which others need it ("via").
+# needed PYTHON [EXTRA…]: print the packages that the project and these extras of pyproject.toml need. requirements.lock
+# lists for each package which other packages need it ("via").
 needed() {
     "$1" - "${@:2}" <<'PY'
 import re, sys, tomllib
@@ -55,6 +55,6 @@ build_wheel() {
     locked "$1" setuptools wheel cython "${@:3}" >"$2/tools.lock"
     "$2/tools/bin/python" -m pip --quiet install --require-hashes --no-deps -r "$2/tools.lock" </dev/null
     copy_sources "$1" "$2/sources"
-    # Some Pythons have whatever is linked look for libraries where they themselves were built.
+    # Some Pythons make linked modules search for libraries in the folder in which the Python itself was built.
     LDSHARED="${CC:-gcc} -shared" "$2/tools/bin/python" -m pip --quiet wheel --no-build-isolation --no-deps -w "$2/wheels" "$2/sources" </dev/null
 }

@@ -2,7 +2,7 @@
 # Runs the tests of Spark's data source with other versions of PySpark, each in an environment of its own that has
 # everything else from .venv (build/spark-versions/VERSION; 450 MB each).
 #
-#   scripts/spark_versions.sh                                        the oldest and the newest that are supported
+#   scripts/spark_versions.sh                                        the oldest and the newest supported version
 #   scripts/spark_versions.sh 4.1.4 tests/pipeline/test_jobs.py      one version, and other tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,11 +21,11 @@ for version in "${versions[@]}"; do
         say "installing PySpark $version"
         .venv/bin/python -m venv --clear "$folder"
         "$folder/bin/python" -m pip install -q "pyspark==$version"
-        # Modules of .venv come after those of this environment. A .pth file there is not read: so the sources are named, too.
+        # Modules of .venv come after those of this environment. .pth files of .venv are not read, so add the sources here too.
         printf '%s\n' "$packages" "$PWD" >"$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
         touch "$folder/ready"
     fi
     say "testing with PySpark $version"
-    # Older versions leave sockets open, which pytest takes for an error.
+    # Older versions leave sockets open, which pytest would report as errors.
     "$folder/bin/python" -m pytest -q -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning "${tests[@]}"
 done

@@ -6,10 +6,10 @@
 #   scripts/test.sh quick [ARGUMENT...]    what a change in progress needs: no test that mounts, takes seconds, or needs Java or Spark
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# ccache, where Debian's package is installed: tests build packages from C code that was compiled before.
+# Use ccache if Debian's package is installed: tests build packages from C code that was compiled before.
 PATH="$PWD/.venv/bin:/usr/lib/ccache:$PATH"
 
-# The tests start hundreds of programs: each would compile the whole source again where Python keeps nothing.
+# The tests start hundreds of programs. If Python cached no compiled modules, each would compile all sources again.
 unset PYTHONDONTWRITEBYTECODE
 
 quick=false
@@ -31,7 +31,7 @@ types_and_imports() {
     lint-imports
 }
 
-# What can be done at the same time: its output is shown when it is waited for.
+# Run a check in the background; its output is shown once the script waits for it.
 beside=
 begin_beside() {
     output=$(mktemp)
@@ -75,8 +75,8 @@ types_and_imports
 step "archives of the classes of Spark and Kafka, and the tests compiled"
 end_beside 1
 step "pytest --uncompiled: the same tests over the plain sources of the compiled modules"
-# But for those that end a process at each of its steps on the disk: these are the same in both builds.
+# Leave out tests that end a process at each of its steps on the disk: they do the same in both builds.
 python -m pytest -q --numprocesses "$workers" -p tests.uncompiled --uncompiled --deselect tests/storage/compaction/test_killed_passes.py --deselect tests/storage/recovery/test_interrupted_recovery.py tests/storage/codec tests/storage/compaction tests/storage/segment/test_segment.py tests/storage/recovery tests/inspection/test_check.py tests/inspection/test_sound.py tests/fusefs/forms tests/fusefs/requests tests/pipeline/test_reading_segments.py
 step "pytest in $workers processes"
-# tests/scheduling.py says what each of them is given.
+# tests/scheduling.py decides which tests each process gets.
 exec python -m pytest --numprocesses "$workers" --dist loadfile "$@"

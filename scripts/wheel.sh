@@ -2,7 +2,7 @@
 # Builds wheels for any Linux of this processor: dist/topicfs-VERSION-…-manylinux_….whl, one for each Python.
 #
 #   scripts/wheel.sh [FOLDER]                                  for the Python of .venv
-#   PYTHONS='python3.12 python3.13' scripts/wheel.sh           for others, with headers
+#   PYTHONS='python3.12 python3.13' scripts/wheel.sh           for other Pythons, which need their headers
 #
 # The steps are those of cibuildwheel: build, repair, look. auditwheel finds the oldest C library that has every symbol that
 # the compiled modules use, names the wheel after it, and refuses one that needs a library which not every Linux has.

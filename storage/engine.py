@@ -176,7 +176,7 @@ class Partition(Protocol):
         """
 
     def available_end(self, offset: Offset) -> Offset:
-        """Return the end offset up to which `read` can return records from `offset` on at once. Never waits.
+        """Return the end offset up to which `read` returns records from `offset` on without waiting. Never waits.
 
         An engine that is not remote returns the log end.
         """
