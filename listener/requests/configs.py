@@ -56,11 +56,12 @@ def _check_broker(broker: Broker, one: Values) -> None:
     """Raise RefusedError unless the resource is this broker."""
     if one["resourceType"] != BROKER:
         raise RefusedError(
-            ErrorCode.INVALID_REQUEST, f"resources of kind {one['resourceType']} are not known here"
+            ErrorCode.INVALID_REQUEST, f"resources of type {one['resourceType']} have no settings here"
         )
     if one["resourceName"] not in ("", str(broker.node_id)):
         raise RefusedError(
-            ErrorCode.INVALID_REQUEST, f"broker {one['resourceName']}: this is {broker.node_id}, the only one"
+            ErrorCode.INVALID_REQUEST,
+            f"broker {one['resourceName']} does not exist; the only broker is {broker.node_id}",
         )
 
 
