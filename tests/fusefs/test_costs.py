@@ -172,7 +172,7 @@ async def test_batches_that_inflate_to_much_together_are_refused(orders: MountCl
     batch = sealed(record(b"x" * (MAX_CONTENT_BYTES - 100)), codec=Codec.ZSTD)
     with refused("EMSGSIZE") as caught:
         await put(orders, batch * 3)
-    assert "append less at once" in caught.reason
+    assert "append less at a time" in caught.reason
     assert 0 == (await orders.stat("orders/0/log")).size
     await put(orders, batch, batch)
     assert 2 == orders.engine.partition("orders", 0).offsets().log_end_offset

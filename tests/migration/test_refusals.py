@@ -263,7 +263,7 @@ def break_metadata(disk: StoppingDisk) -> None:
     [
         (recreate(DATA, "trimmed"), "trimmed: /data has another topic of that name"),
         (append_there, "/data/trimmed-0: has other records"),
-        (remove(f"/log/trimmed-0/{names.PARTITION_METADATA}"), "/log/trimmed-0: no partition.metadata"),
+        (remove(f"/log/trimmed-0/{names.PARTITION_METADATA}"), "/log/trimmed-0: has no partition.metadata"),
     ],
 )
 def test_a_second_takeover_that_is_refused(change: Change, message: str) -> None:
@@ -293,7 +293,7 @@ def test_a_takeover_without_a_metadata_log() -> None:
     check_refused(
         disk,
         lambda: Takeover(directories, [DATA], report=print, files=disk).take(),
-        "/log/__cluster_metadata-0: not there",
+        "/log/__cluster_metadata-0: missing",
     )
 
 

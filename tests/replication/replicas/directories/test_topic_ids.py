@@ -68,7 +68,7 @@ def test_another_topics_id_is_reported_and_left(two):
     lose(two, 2, encode_partition_metadata(OTHER))
     two.open()
     assert encode_partition_metadata(OTHER) == two.disks.read_bytes(path(two, 2))
-    assert any(f"in /b with the topic id {OTHER}: no replica" in line for line in two.engine.warnings)
+    assert any(f"in /b with the topic id {OTHER}: not a replica" in line for line in two.engine.warnings)
     assert ["one"] == two.lines()
 
 
