@@ -107,7 +107,7 @@ def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: 
     """If a directory fails during the change, others get the settings at once, and it gets them when it returns."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
-    first, second, third = three.engine._members
+    first, second, third = three.engine._replica_dirs
     reconfigure = first.engine.reconfigure
 
     def reconfigure_as_the_next_one_fails(config: EngineConfig) -> None:
@@ -130,7 +130,7 @@ def test_replicas_go_by_them_everywhere():
     two.engine.reconfigure(with_defaults(two.config, retention_bytes=300, min_insync_replicas=2))
     assert 300 == two.engine.topic("orders").config.retention_bytes
     two.bring_back(2)
-    for member in two.engine._members.serving:
+    for member in two.engine._replica_dirs.serving:
         assert 300 == member.engine.topic("orders").config.retention_bytes
     assert 2 == two.partition().config.min_insync_replicas
 
