@@ -68,7 +68,9 @@ def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch
     (mount.path / "orders").mkdir()
     with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
         try:
-            with pytest.raises(MountError, match=rf"is in use by sleep \({sleeping.pid}\); end these programs"):
+            with pytest.raises(
+                MountError, match=rf"is in use by sleep \({sleeping.pid}\); end these programs"
+            ):
                 unmount(mount.path)
             assert mount.works()
         finally:
