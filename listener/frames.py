@@ -23,7 +23,7 @@ _HEAD = struct.Struct(">hhih")
 _JOINED_BYTES = 64 << 10
 """Pieces of an answer are joined up to this many bytes, and sent in one call."""
 _MORE = getattr(socket, "MSG_MORE", 0)
-"""MSG_MORE tells the kernel that more data follows; 0 on systems without this flag."""
+"""The flag MSG_MORE, which tells the kernel that more data follows. It is 0 on systems that do not have the flag."""
 
 
 class Head(NamedTuple):

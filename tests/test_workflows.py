@@ -29,7 +29,7 @@ def steps(name: str) -> list[dict[str, Any]]:
 
 
 def commands(name: str) -> list[str]:
-    """Return the commands of all jobs of a workflow, one per line."""
+    """Return the shell commands that a workflow file runs, one per line."""
     return [line.strip() for step in steps(name) for line in step.get("run", "").splitlines()]
 
 

@@ -186,7 +186,7 @@ def _appending(mount: Mount, text: bytes, codec: Codec) -> Case:
 
 
 def _new_topic(topic: Path, codec: str) -> Path:
-    """Make a topic with a codec, and return the path of its only log."""
+    """Create a topic with one partition that uses a codec, and return the path of the partition's log."""
     topic.mkdir()
     (topic / "config").write_text(f"compression.type={codec}\n")
     return topic / "0" / "log"

@@ -113,7 +113,7 @@ def write_epoch(epoch: int, metadata_hash: int) -> bytes:
 
 
 def read_epoch(value: bytes) -> tuple[int, int]:
-    """Return the epoch and the hash in `value`. Raises CorruptBatchError, including for an unknown version."""
+    """Parse `value`: return its epoch and its hash. Raises CorruptBatchError for damaged bytes and unknown versions."""
     fields = EPOCH_VALUE.read(version_and_rest(value, EPOCH_VALUE)[1], VERSION)
     return fields["epoch"], fields["metadataHash"]
 

@@ -406,7 +406,7 @@ def delete_groups(broker: Broker, request: Request) -> Values:
     return {
         "throttleTimeMs": 0,
         "results": [
-            answer_or_error({"groupId": name}, lambda name=name: delete(name))  # type: ignore[misc]
+            answer_or_error({"groupId": name}, partial(delete, name))
             for name in request.values["groupsNames"]
         ],
     }

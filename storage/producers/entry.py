@@ -85,7 +85,7 @@ class ProducerEntry(NamedTuple):
         return None
 
     def with_epoch(self, epoch: int) -> ProducerEntry:
-        """Return the entry with `epoch`.
+        """Return a copy of the producer's entry for another epoch; the same object if the epoch is unchanged.
 
         A new epoch drops the batches, because its sequence numbers begin at 0 again.
         """

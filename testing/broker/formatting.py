@@ -30,7 +30,7 @@ class FormatError(Exception):
 def format_directory(
     log_dir: Path, java: Java, properties: Mapping[str, str], *, cluster_id: str, node: int
 ) -> None:
-    """Format the new directory `log_dir` for a node of a new cluster."""
+    """Create `log_dir` as the data directory of the only node of a new cluster."""
     kept = ARCHIVES / f"{_release(java)}.{FEATURES}"
     if not kept.exists():
         _keep_features(kept, java, properties)

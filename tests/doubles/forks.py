@@ -69,7 +69,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until the program has ended, and return the exit status. Raises TimeoutExpired."""
+        """Wait for the program to end, and return its exit status. Raises TimeoutExpired if it still runs after `timeout`."""
         if self.returncode is None and not self._ended(timeout):
             raise subprocess.TimeoutExpired(f"program {self.pid}", timeout or 0)
         status = self.poll()

@@ -13,7 +13,7 @@ from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
 from topicfs.fusefs.nodes.nodes import Attributes, Node
 
 TIME = 1_700_000_000_000
-"""The timestamp of the records a, b and c, in milliseconds."""
+"""The records a, b and c all have this timestamp, in milliseconds."""
 
 
 class Program:

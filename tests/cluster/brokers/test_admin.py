@@ -153,7 +153,7 @@ def test_only_empty_topics_are_deleted_if_requested(engine, client):
 
 
 def test_settings_are_changed(engine, client):
-    """A call changes all of its settings or none; None removes a setting; names unknown to topicfs are accepted."""
+    """A call changes all of its settings or none. The value None removes a setting, and any setting name is accepted."""
     topic = engine.create_topic("settled-anew")
     changes = {"retention.ms": "5000", "cleanup.policy": "compact", "remote.log.copy.disable": "true"}
     engine.alter_config("settled-anew", changes)

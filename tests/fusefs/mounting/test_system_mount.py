@@ -24,7 +24,7 @@ Mounting = Callable[..., int]
 
 
 def row(path: Path) -> tuple[set[str], str, str, set[str]]:
-    """Return the options, type, source and file system options of the mount at `path`."""
+    """Return four fields of the entry of /proc/self/mountinfo for `path`: mount options, type, source, file system options."""
     shown = str(path).replace(" ", "\\040")
     lines = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {shown} " in line]
     before, _, behind = lines[-1].partition(" - ")

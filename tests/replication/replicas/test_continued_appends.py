@@ -31,7 +31,7 @@ class Lines:
 
 
 def test_a_begun_write_is_completed_under_other_settings():
-    """The leader and a follower complete a begun write, even if changed settings would now refuse the write."""
+    """If settings become stricter during a write, the leader and the follower still complete the write."""
     on_disks = Replicated()
     topic = on_disks.engine.create_topic("orders")
     area = StagingArea(DISKS[0], on_disks.disks)

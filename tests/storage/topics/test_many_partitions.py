@@ -152,7 +152,7 @@ def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
 
 @pytest.mark.parametrize("failing", [0, COUNT // 2, COUNT - 1])
 def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
-    """If one of many partitions cannot be closed, the others are closed, and no clean marker is written."""
+    """If one partition fails to close, all others are closed, and the directory is not marked as cleanly shut down."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=COUNT)
