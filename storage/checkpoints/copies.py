@@ -55,16 +55,21 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _as_json(self, entries: Mapping[Key, Entry]) -> Mapping[str, object]:
         """Return the entries as the file's JSON."""
 
-    def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:  # noqa: ARG002 (for a record that can search)
+    def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:
         """Return the entries of one copy; with `prefix`, perhaps only those whose keys begin with it.
 
         Raises CorruptionError, OSError.
         """
         path = directory / self.file_name
-        if not self._files.exists(path):
-            return {}
         try:
-            content = json.loads(self._files.read_bytes(path))
+            data = self._files.read_bytes(path)
+        except FileNotFoundError:
+            return {}
+        return self._parse_file(data, path, prefix)
+
+    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[Key, Entry]:  # noqa: ARG002 (for a record that can search)
+        try:
+            content = json.loads(data)
             if content["version"] != self.version:
                 cause = f"version {content['version']}, expected {self.version}{self.remedy}"
                 raise CorruptionError(path, 0, cause)

@@ -94,11 +94,9 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
         """Return whether old entries of the write's target were dropped. Raises CorruptionError, OSError."""
         return f"@{write.target}" in self.read("@")
 
-    def read_copy(self, directory: Path, prefix: str = "") -> dict[str, CommittedQuery]:
-        path = directory / self.file_name
-        data = self._files.read_bytes(path) if self._files.exists(path) else b"{"
+    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[str, CommittedQuery]:
         if data.startswith(b"{"):
-            return super().read_copy(directory)
+            return super()._parse_file(data, path, prefix)
         return dict(map(_entry, _lines(self._whole(data, path), prefix)))
 
     def write_copy(self, directory: Path, entries: Mapping[str, CommittedQuery]) -> None:

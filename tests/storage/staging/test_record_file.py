@@ -55,6 +55,27 @@ def test_what_was_noted_is_read() -> None:
     assert committed(4) == record_on(disk).read("q")[f"q@{OTHER}"]
 
 
+@pytest.mark.parametrize("call", ["exists", "read_bytes"])
+def test_a_reader_sees_no_damage_while_the_first_commit_is_written(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Another process may read the record when its file is just being created."""
+    disk = SimulatedDisk()
+    note(disk, 7)
+    record = record_on(disk)
+    disk.rename(FILE, FILE.with_suffix(".tmp"))
+
+    def create_afterwards(path: Path) -> object:
+        monkeypatch.undo()
+        try:
+            return getattr(disk, call)(path)
+        finally:
+            disk.rename(FILE.with_suffix(".tmp"), FILE)
+
+    monkeypatch.setattr(disk, call, create_afterwards)
+    assert record.read_copy(DATA) in ({}, {f"query@{TOPIC}": committed(7)})
+
+
 def test_a_commit_writes_its_line_alone() -> None:
     """A commit appends and syncs one line; it does not rewrite the file."""
     disk = SimulatedDisk()
