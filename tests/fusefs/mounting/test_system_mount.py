@@ -120,13 +120,21 @@ def test_a_mount_whose_device_is_not_received_is_unmounted(place: Path, monkeypa
     assert str(place) not in mounts()
 
 
+def open_files(process: int) -> list[str]:
+    """Return the targets of the process's descriptors. A program that starts may close one meanwhile."""
+    targets = []
+    for one in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            targets.append(os.readlink(one))
+    return targets
+
+
 def test_a_daemon_that_died_leaves_no_program_with_its_device(mounting: Mounting, place: Path):
     """Child processes do not inherit the device, because a child would keep the mount of a dead daemon alive."""
     device = mounting(place, b"x", allow_other=False, read_only=False)
     with subprocess.Popen(["sleep", "600"]) as child:
         try:
-            open_there = [os.readlink(one) for one in Path(f"/proc/{child.pid}/fd").iterdir()]
-            assert "/dev/fuse" not in open_there
+            assert "/dev/fuse" not in open_files(child.pid)
         finally:
             child.kill()
             unmount(place, device)
