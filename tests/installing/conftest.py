@@ -22,7 +22,7 @@ def run_with_certificates(
     script: str,
     *,
     shared: Mapping[Path, str] | None = None,
-    timeout_seconds: float = 600,
+    timeout_seconds: float = 2000,
 ) -> str:
     """Return a script's output in a Debian whose pip trusts this machine's certificates; the script must succeed."""
     known = {CERTIFICATES: INSIDE} if CERTIFICATES.is_file() else {}

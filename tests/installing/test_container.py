@@ -17,7 +17,7 @@ import pytest
 
 from tests.installing.conftest import ROOT, run_with_certificates
 
-pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(2700)]
 
 
 class Step(NamedTuple):

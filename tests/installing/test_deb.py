@@ -12,7 +12,7 @@ import pytest
 from testing.debian import own_release, run_inside
 from tests.installing.conftest import ROOT, run_with_certificates
 
-pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.fuse, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(2700)]
 
 NEEDED = ("fuse3", "python3")
 """Only the dependencies of the package, so that the tests notice a missing dependency."""
@@ -131,7 +131,7 @@ def installed(request, fresh, tmp_path_factory) -> Path:
         build = f"apt-get -q update && apt-get -q install --yes --no-install-recommends {BUILT_WITH}\n"
         build += "cd /sources && scripts/deb.sh /packages"
         making = tmp_path_factory.mktemp(f"{release}-build")
-        run_with_certificates(bare, making, build, shared={ROOT: "/sources"}, timeout_seconds=2000)
+        run_with_certificates(bare, making, build, shared={ROOT: "/sources"})
         folder = making / "upper" / "packages"
     line = f"apt-get -q update && cd /checkout && DEBIAN_FRONTEND=noninteractive {INSTALL} --yes"
     run_with_certificates(bare, changes, line, shared={folder: "/checkout/dist"})
@@ -180,7 +180,6 @@ def test_the_package_works_and_a_purge_leaves_only_topics(fresh, packages, tmp_p
     assert not (upper / "usr/lib/topicfs").exists()
 
 
-@pytest.mark.timeout(2700)
 def test_each_release_has_a_version_of_its_own(installed, tmp_path):
     """Each Debian release has its own package version, because an archive keeps one file per version."""
     script = """
@@ -193,7 +192,6 @@ def test_each_release_has_a_version_of_its_own(installed, tmp_path):
     assert f"`{version}` on Debian {number}" in PAGE
 
 
-@pytest.mark.timeout(2700)
 def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
     """The documented mount commands and fstab(5) lines work, and another user can read but not append."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
@@ -211,7 +209,6 @@ def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
     assert [*said, *said, "at-boot-0", "typed-0"] == said_in(installed, tmp_path, script)
 
 
-@pytest.mark.timeout(2700)
 def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
     """Without allow_other, another user sees neither the mount nor its files and gets one-line errors from commands."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
@@ -240,7 +237,6 @@ def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
     assert [*owned, *refused, "root 755", "hello", *refused] == said_in(installed, tmp_path, script)
 
 
-@pytest.mark.timeout(2700)
 def test_the_unit_mounts_the_packaged_example(installed, tmp_path):
     """The unit mounts as its own user, who owns new topics; topics keep their owners after a purge."""
     script = f"""set -eu

@@ -16,7 +16,7 @@ from tests.fusefs.mounted.conftest import is_mounted
 from tests.installing.conftest import ROOT
 from topicfs.commands.mount import NEEDS_PYFUSE3
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2700)]
 
 
 @pytest.fixture(scope="module")
