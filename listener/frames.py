@@ -44,7 +44,7 @@ def read_head(frame: memoryview) -> Head:
     key, version, correlation, length = _HEAD.unpack_from(frame)
     end = _HEAD.size + max(length, 0)
     if length < -1 or end > len(frame):
-        raise BadRequestError(f"a request of {len(frame)} bytes gives its client id {length} bytes")
+        raise BadRequestError(f"a request of {len(frame)} bytes has a client id of {length} bytes")
     return Head(key, version, correlation, bytes(frame[_HEAD.size : end]).decode(errors="replace"), end)
 
 

@@ -371,7 +371,10 @@ class Connection:
         return self._correlation
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Limit each wait for the socket: by a kernel timeout, except with TLS, as Python's polls before a call."""
+        """Limit each wait for the socket.
+
+        Without TLS, the kernel limits it: with a Python timeout, each call would need a poll(2) before it.
+        """
         if seconds == self._patience:
             return
         self._patience = seconds

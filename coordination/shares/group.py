@@ -192,7 +192,7 @@ class QueueGroup:
             raise GroupFullError(f"group {self._name}: has {MAX_SHARE_MEMBERS} members, and no more may join")
 
     def _begin(self, topics: Sequence[str]) -> None:
-        """Create the group's state in each partition of the topics, so that its start survives a crash."""
+        """Create the group's state in each partition of the topics, so that the start offsets survive a crash."""
         for name in topics:
             topic = self._services.engine.topic(name)
             if topic.internal:

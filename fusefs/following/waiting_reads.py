@@ -18,7 +18,7 @@ MAX_WAITING = 1000
 """Default limit on waiting reads. A read that would exceed the limit fails with EMFILE."""
 
 USERS_SHARE = 4
-"""Any other user may have at most this fraction (1/N) of the waiting reads; this does not limit the owner and root."""
+"""A user may have at most this fraction (1/N) of the waiting reads. The mount's owner and root are not limited."""
 
 PROGRAM_CHECK_SECONDS = 0.05
 """Time between two checks of the waiting programs. Ctrl-C takes effect after about this time."""

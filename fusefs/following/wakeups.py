@@ -47,7 +47,7 @@ class Waker:
         await event.wait()
 
     def wake(self, waiters: Waiters) -> None:
-        """Call and remove each of `waiters`, some of them later. A waiter that is removed meanwhile is not called."""
+        """Call and remove each of `waiters`: some now, the others in later turns of the event loop, if still there."""
         self._due.append(waiters)
         if not self.is_busy:
             self._wake_some()

@@ -73,7 +73,7 @@ class _Held(NamedTuple):
 
 
 class GroupHandle(Handle):
-    """The file's path in the mount, such as `/@groups/billing/orders/log`."""
+    """An open file of a group, such as `@groups/billing/orders/log`: a member that reads its partitions."""
 
     follows = True
 

@@ -168,7 +168,7 @@ def _replaced(message: bytes, at: int, number: int) -> bytes:
 
 
 def _answer_of_today(answer: bytes) -> bytes:
-    """Extend libfuse's answer to an older INIT by the fields after the largest write, which newer kernels expect."""
+    """Return libfuse's answer to an older INIT with the fields that newer kernels expect after `max_write`."""
     if len(answer) != 40:
         return answer
     (largest_write,) = struct.unpack_from("=I", answer, 36)

@@ -45,7 +45,7 @@ class VerifyOptions:
     place: SparkPlace
     """The data directories to check."""
     task_bytes: int = TASK_BYTES
-    """Bytes of log per task, if there are that many bytes. Segments are not divided."""
+    """Most log bytes of a task, unless there are very many tasks. A larger segment gets a task of its own."""
 
 
 def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:

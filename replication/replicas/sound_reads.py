@@ -44,7 +44,7 @@ class _Answer(NamedTuple):
         return verdict.sound > 1 or self._is_followed()
 
     def _is_followed(self) -> bool:
-        """Return whether a batch begins at the answer's end offset: a single batch may have any base offset."""
+        """Return whether another batch begins at the answer's end offset. A batch without a neighbor proves no offset."""
         copy = copy_at("", self.log, self.fetched.segment_base_offset)
         position = self.fetched.position + self.verdict.stop
         return copy is not None and offset_at(copy, position) == self.verdict.end_offset

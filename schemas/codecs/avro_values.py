@@ -56,7 +56,9 @@ class AvroValue:
     def _count(self, steps: int) -> None:
         self._left -= steps
         if self._left < 0:
-            raise SchemaError("it takes too long to find a branch that fits, or it has too many defaults")
+            raise SchemaError(
+                "finding a branch of the union takes too long, or the schema has too many defaults"
+            )
 
     def _of_parts(self, avro_type: AvroType, value: Any, place: str) -> Any:
         if isinstance(value, list):

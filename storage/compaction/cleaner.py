@@ -82,8 +82,9 @@ def clean(
     map_bytes: int = DEFAULT_BYTES,
     proceed: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
-    """Carry out `plan` until `proceed` returns False; groups that are in place by then stay. Blocks.
+    """Carry out `plan`, which blocks, and stop early if `proceed` returns False.
 
+    Segments that were replaced before the stop stay replaced.
     Raises CorruptionError, CleaningStoppedError, PartitionOfflineError, OSError.
     """
     return _Pass(log, plan, now=now, map_bytes=map_bytes, proceed=proceed).run()

@@ -40,8 +40,9 @@ _SHOWN = 5
 def convert(
     batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
 ) -> tuple[bytearray, Sequence[Incoming] | None]:
-    """Return the batches with true headers, as they may enter the log; or new batches, which must be checked, and None.
+    """Return the batches and their headers, if the batches may be appended with nothing changed but their headers.
 
+    If records had to be encoded again, return the new batches and None: the caller must check the new batches.
     Raises InvalidTimestampError and InvalidRecordError with all invalid records, and RecordTooLargeError for records
     that inflate beyond the bounds of decoding. After an error, nothing is changed.
     """

@@ -32,7 +32,7 @@ class Readable:
     """The records of a topic, or of one partition."""
 
     polls: bool
-    """True if following reads files repeatedly, because another process writes them."""
+    """True if a follower must look for new data from time to time, because another process writes the files."""
 
     def _partitions(self) -> Mapping[int, engine.Partition]:
         raise NotImplementedError
