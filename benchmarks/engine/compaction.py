@@ -67,7 +67,7 @@ def _kinds(records: int) -> tuple[_Keys, ...]:
     """
     share = records // KEYS_SHARE
     return (
-        _Keys(f"{KEYS_SHARE} records a key", lambda number: number % share, share, max_left=0.5),
+        _Keys(f"{KEYS_SHARE} records per key", lambda number: number % share, share, max_left=0.5),
         _Keys(
             "every other record stays", lambda number: number * (number % 2), records // 2 + 1, max_left=0.7
         ),

@@ -74,7 +74,7 @@ TABLES = {
         Line("one record by offset, from 10 GB", "lookup", "0/OFFSET, warm", "10 MB", "10 GB"),
         Line("one record by time, from 10 GB", "lookup", "0/@TIME, warm", "10 MB", "10 GB"),
         Line("from an append to `follow`, median", "follow", "p50", "a pipe"),
-        Line("from an append to `follow`, slowest in 100", "follow", "p99", "a pipe"),
+        Line("from an append to `follow`, 99th percentile", "follow", "p99", "a pipe"),
     ),
 }
 

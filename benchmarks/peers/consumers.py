@@ -22,7 +22,7 @@ from benchmarks.frame import units
 from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, Goal, Side, WrongResultError
 from benchmarks.peers.broker import broker_tools
 
-OF_A_BROKER = "topicfs of a broker"
+OF_A_BROKER = "topicfs from a broker"
 LIBRDKAFKA, KAFKA_PYTHON = "confluent-kafka", "kafka-python"
 TOPIC = "small"
 BATCH_RECORDS = 500
