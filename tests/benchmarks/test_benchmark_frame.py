@@ -1,4 +1,4 @@
-"""Tests of the benchmarks' framework: alternating rounds, ratios, goals, and pictures that can be drawn again."""
+"""Tests of the benchmarks' framework: alternating rounds, ratios, goals, and reproducible pictures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_sides_alternate_in_each_round():
 
 
 def test_max_rounds_limits_the_rounds():
-    """`max_rounds` limits the number of rounds, and a case may have no warm-up."""
+    """`max_rounds` limits the number of rounds, and `warm_up=False` omits the warm-up."""
     times: list[int] = []
     side = Side("a", lambda: times.append(1) or 1.0)
     measure_case(Case(name="", unit=SPEED, sides=(side,), max_rounds=2, warm_up=False), rounds=5)
@@ -68,7 +68,7 @@ def test_max_rounds_limits_the_rounds():
 
 
 def test_a_case_ends_after_its_time_but_has_three_rounds():
-    """A case ends after its time but has at least three rounds; a case with given rounds ends after the last one."""
+    """A case measures at least three rounds, even after its time; a case that reuses these rounds has as many."""
     shared = SharedRounds(itertools.count().__next__)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),), warm_up=False)
     again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(float)),), warm_up=False)
@@ -249,7 +249,7 @@ def test_a_disturbed_run_alone_is_not_below_the_floor():
 
 
 def test_a_case_can_reuse_the_rounds_of_another():
-    """A case with given rounds uses their figures in order, with the warm-up, and measures nothing."""
+    """A case that reuses another case's rounds takes their figures in order, with the warm-up, and measures nothing."""
     numbers = itertools.count().__next__
     shared = SharedRounds(numbers)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),))

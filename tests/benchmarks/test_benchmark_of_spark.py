@@ -21,7 +21,7 @@ from topicfs.storage.model import Isolation
 
 
 def test_records_over_some_days(tmp_path):
-    """Each partition has whole blocks, keys and values of the right sizes, and times ascending over the days."""
+    """Each partition has a complete block; keys and values have the right sizes, and the timestamps span DAYS days."""
     assert BLOCK_RECORDS * PARTITIONS == make_topic(tmp_path / "data", 1)
     engine = open_engine(tmp_path / "data", read_only=True)
     for partition in engine.topic("orders").partitions().values():

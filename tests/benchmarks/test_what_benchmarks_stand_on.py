@@ -57,7 +57,7 @@ def test_a_partition_holds_the_lines_in_batches_of_its_shape(tmp_path, shape):
 
 
 def test_a_dropped_file_is_out_of_memory(tmp_path):
-    """A dropped file is no longer in memory, as mincore shows; files without a disk are skipped with a reason."""
+    """A dropped file is not in memory, as mincore shows; for a file on tmpfs `check_can_drop` raises SkippedError."""
     path = tmp_path / "file"
     path.write_bytes(lines.text(2**20))
     assert 1.0 == cached_share(path)
@@ -70,7 +70,7 @@ def test_a_dropped_file_is_out_of_memory(tmp_path):
 
 
 def test_the_clock_of_another_process_is_that_process_time():
-    """The processor clock that is read for another process, applied to this process, equals time.process_time."""
+    """`_processor_clock` returns the clock of a process: for this process it equals time.process_time."""
     before = time.process_time()
     asked = time.clock_gettime(_processor_clock(os.getpid()))
     assert before <= asked <= time.process_time()
@@ -98,7 +98,7 @@ def test_missing_bytes_are_an_error(tmp_path):
 
 @pytest.mark.fuse
 def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
-    """The empty filesystem reads and takes the same bytes as topicfs: the log, a record by name, and appends."""
+    """topicfs and the empty file systems return logs and records of equal sizes, which the benchmarks compare."""
     size = whole_batches(3_200_000, SIXTEEN_KIB)
     data = data_directory(tmp_path / "data", {"bench": (size, SIXTEEN_KIB)})
     with (
