@@ -39,7 +39,7 @@ def checkout(tmp_path) -> Path:
 def shell(checkout: Path, line: str, **environment: str) -> str:
     """Return the output of a command line, including standard error; fail if the command fails.
 
-    The warning that `topicfs umount` prints if a parallel test has a copy of all mounts is left out.
+    The output omits a warning of `topicfs umount`: a parallel test may have a copy of the mount.
     """
     done = subprocess.run(
         ["bash", "-c", line],

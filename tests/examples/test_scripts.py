@@ -42,7 +42,7 @@ def test_every_script_of_the_folder_is_tested_here():
 
 @pytest.mark.fuse
 def test_produce_and_consume(mounted):
-    """The script partitions by key like Kafka's producer, and the next offsets of each partition continue the last."""
+    """The script partitions by key like Kafka's producer; the offsets of each partition begin at 0 and have no gaps."""
     assert (
         "partition 0, offset 0: carl ordered 1 fig\n"
         "partition 1, offset 0: anna ordered 2 pears\n"

@@ -44,7 +44,7 @@ def marked(attributes: int) -> bytearray:
 
 
 def test_attribute_bit_6_makes_the_base_timestamp_a_delete_horizon():
-    """Attribute bit 6 has a meaning: it makes the base timestamp the time after which tombstones may be removed."""
+    """Attribute bit 6 makes the base timestamp the time after which the batch's tombstones may be removed."""
     assert [None, NOW] == [read_header(marked(bits)).delete_horizon_ms for bits in (0, 1 << 6)]
 
 
