@@ -30,7 +30,7 @@ EVERY = (*UNCOMPRESSED, "g-gzip-0", "g-lz4-0", "g-zstd-0")
 DECODED = tuple(
     f"{topic}-{number}" for topic in ("__consumer_offsets", "__transaction_state") for number in range(4)
 )
-"""Partitions whose records were printed with a decoder, but whose indexes and batches without a decoder."""
+"""Partitions whose records kafka-dump-log printed with a decoder, and whose indexes and batches without one."""
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +132,7 @@ def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
 
 
 def test_a_time_index_that_contradicts_its_segment_is_reported(tmp_path):
-    """A wrong timestamp, a timestamp out of order, and an offset that ends no batch have different messages."""
+    """A wrong timestamp, a timestamp out of order, and an offset that is not a batch's last have different messages."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     copy(tmp_path, "g-none-0/00000000000000000000.index")
     index = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")
@@ -299,7 +299,7 @@ def copy(directory: Path, name: str) -> Path:
 
 
 def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
-    """An offset index that points beyond the segment is a finding for both indexes, and the dump continues."""
+    """If an offset index points beyond the segment, both indexes have a finding, and the dump continues."""
     copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
     times = copy(tmp_path, "g-none-0/00000000000000000000.timeindex")

@@ -57,7 +57,7 @@ def findings(text: str) -> list[str]:
 
 
 def test_there_are_outputs_of_every_kind():
-    """The vectors have outputs for thirteen partitions of one broker and twelve of the other, two for each."""
+    """The vectors have two outputs for each of thirteen partitions of one broker and twelve of the other."""
     assert {"kafka": 26, "broker-made": 24} == {
         vectors: sum(output[0] == vectors for output in EVERY_OUTPUT) for vectors in ("kafka", "broker-made")
     }

@@ -96,7 +96,7 @@ def test_sound_batches_end_with_the_first_that_is_not(made):
 
 
 def test_limits_are_kept_to_the_offset():
-    """The largest offset, the end of an epoch and the start offset are exact limits."""
+    """Valid batches end exactly at the largest offset or epoch end; a batch below the start offset is not valid."""
     (columns,) = decode(_log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 5), control=True)
     assert 5 == end_of_sound(columns, 0, EVERYTHING)
     assert 5 == end_of_sound(columns, 3, EVERYTHING)
