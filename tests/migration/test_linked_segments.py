@@ -144,7 +144,7 @@ def heal(data: Path) -> None:
 
 
 def recover(data: Path) -> None:
-    """Recover from a later kill and a damaged batch, when the broker's file is no longer the same file."""
+    """Recover from a kill after the takeover, then truncate the log."""
     kill(data)
     with served(data) as log:
         log.replacer.truncate_to(Offset(7), "half of a batch")

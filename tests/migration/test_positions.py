@@ -209,7 +209,7 @@ def source_with_groups() -> tuple[StoppingDisk, dict[GroupPartition, CommittedOf
 
 
 def test_positions_are_taken_along() -> None:
-    """Positions in copied topics are copied, a former topic's are not; __consumer_offsets gets as many partitions."""
+    """Only positions in copied topics are copied; __consumer_offsets gets as many partitions as the source's."""
     disk, expected = source_with_groups()
     told: list[str] = []
     Takeover(

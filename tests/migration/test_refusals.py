@@ -141,7 +141,7 @@ def test_a_preparation_that_is_refused(change: Change, message: str) -> None:
 
 
 def test_a_preparation_without_one_of_our_partitions() -> None:
-    """A partition whose directory is missing does not count as never having existed, and nothing is created."""
+    """A preparation is refused if a partition's directory is missing, and nothing is created."""
     disk, _ = prepared_disk(DATA)
     remove("/data/orders-0")(disk)
     before = [contents(copy.deepcopy(disk), directory) for directory in (DATA, LOG_DIR)]
@@ -267,7 +267,7 @@ def break_metadata(disk: StoppingDisk) -> None:
     ],
 )
 def test_a_second_takeover_that_is_refused(change: Change, message: str) -> None:
-    """All topics, copied before, are checked before anything of the first is written."""
+    """A repeated takeover checks all topics before it writes anything of the first topic."""
     disk, _ = prepared_disk(LOG_DIR)
     taken(disk)
     change(disk)
@@ -298,7 +298,7 @@ def test_a_takeover_without_a_metadata_log() -> None:
 
 
 def test_a_takeover_with_a_metadata_log_that_cannot_be_read() -> None:
-    """If the metadata log is unreadable, the settings do not count as defaults, and nothing is written."""
+    """If the metadata log is unreadable, a takeover is refused: it does not give the topics default settings."""
     disk, _ = prepared_disk(LOG_DIR)
     break_metadata(disk)
     check_bytes(disk, lambda: taken(disk), "a metadata record that cannot be read")
