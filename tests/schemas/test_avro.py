@@ -195,7 +195,7 @@ def test_any_bytes_are_a_value_or_refused(seed):
 
 
 def test_a_symbol_counts_as_often_as_it_is_shown():
-    """A long symbol counts for each byte that selects it; otherwise the shown text would take all memory."""
+    """A symbol's length counts each time the symbol occurs; otherwise showing a message could take all memory."""
     symbols = {"type": "enum", "name": "E", "symbols": ["A" * 2**19]}
     codec = AvroCodec(of_avro({"type": "array", "items": symbols}), {})
     assert b'["' + b"A" * 2**19 + b'"]' == codec.decode(b"\x02\x00\x00", None)

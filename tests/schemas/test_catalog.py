@@ -120,7 +120,7 @@ def test_compiled_schemas_have_a_bound(monkeypatch):
 
 
 def test_a_reading_keeps_what_was_unknown_to_it():
-    """A reader keeps a schema as unknown, and is outdated once the schema is found. A stream uses it immediately."""
+    """A reader never learns a schema that it met as unknown, but becomes outdated; a stream uses the schema at once."""
     source = Kept()
     catalog = SchemaCatalog((source,))
     reading, stream = PayloadReader(Kind.AVRO, catalog), PayloadReader(Kind.AVRO, catalog, lasting=False)

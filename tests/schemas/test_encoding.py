@@ -101,7 +101,7 @@ def test_unions_within_unions_end():
 
 
 def test_what_is_shown_of_protobuf_is_written_back():
-    """Values are encoded as the first type of the file, after the short path of this type."""
+    """A value is encoded as the schema's first message type, with a path of one byte before the message."""
     codec = ProtobufCodec(of_protobuf(ORDER_PROTO), {})
     message = b"\x00\x08\x07\x12\x02hi\x1a\x02\x08\x05"
     assert message == codec.encode({"id": "7", "note": "hi", "lines": [{"count": 5}]})

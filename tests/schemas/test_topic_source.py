@@ -81,7 +81,7 @@ def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
 
 
 def test_records_that_are_none_of_a_registry_are_passed(engine):
-    """Records that no registry wrote are skipped: no JSON object, of another type, deeply nested, or huge."""
+    """Malformed, deeply nested and huge records, which no registry writes, are skipped."""
     good = b'{"keytype":"SCHEMA","subject":"bad-value","version":1,"magic":1}'
     bad = [
         b"",
