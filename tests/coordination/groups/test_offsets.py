@@ -253,7 +253,7 @@ def test_who_may_commit():
 
 
 def test_since_when_a_position_ages():
-    """Row 201: A position ages from its commit or the group's emptiness; in Stable only if its topic is not read."""
+    """Row 201: A position ages from its commit or since its group is empty; in Stable only if its topic is unread."""
     all_ = Coordination(retention_ms=HOUR)
     other = TopicPartition("other", 0)
     all_.topics[other] = uuid.UUID(int=0)

@@ -238,7 +238,7 @@ def test_removing_all_members_empties_a_group_in_any_state():
 
 
 def test_a_join_that_is_sent_again_ends_the_wait_of_the_first():
-    """If a client repeats a join on a new connection, the first request is ended, which nobody else would answer."""
+    """If a client repeats a join on a new connection, the first request is answered with an error."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     first = all_.join(follower, protocols=(RANGE, ROUND_ROBIN))

@@ -152,7 +152,7 @@ def test_static_members_are_removed_by_their_instance():
 
 
 def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
-    """If a returning member changes the chosen assignor, the group rebalances, as no assignment by it exists."""
+    """If a returning member changes the chosen assignor, the group rebalances to get an assignment of this assignor."""
     all_ = Coordination()
     (only,) = [all_.join(version=3, instance_id="one", protocols=(RANGE, ROUND_ROBIN))]
     all_.advance(0)

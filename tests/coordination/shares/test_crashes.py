@@ -74,7 +74,7 @@ def test_a_kill_at_each_step_loses_nothing(end: End):
         assert not (set(given) & life.accepted), steps
         assert not (set(given) & rejected), steps
         assert life.rejected <= rejected, steps
-        # A write without an answer may have succeeded. This concerns at most one record.
+        # A write may have succeeded without returning a result. This concerns at most one record.
         missing = set(range(LINES)) - set(given) - life.accepted - rejected
         assert len(missing) <= 1, steps
         assert len(given) == len(set(given)), steps

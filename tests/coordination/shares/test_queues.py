@@ -263,7 +263,7 @@ def test_records_are_taken_some_at_a_time():
 
 
 def test_partitions_are_taken_in_turns():
-    """A session takes from all partitions in turn, even from added ones, before any partition is empty."""
+    """A session takes from all partitions in turn, even from added ones, before it has read any of them to the end."""
     bench = Bench(lines=0, partitions=2)
     for partition in (0, 1):
         bench.append("a", "b", partition=partition)

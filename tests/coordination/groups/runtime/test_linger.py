@@ -43,7 +43,7 @@ def test_it_is_over_when_too_much_has_come(linger: Linger):
 
 
 def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock):
-    """With work arriving, a wait lasts as long as the last work took. A quarter of this time without work ends it."""
+    """While work arrives, a wait lasts as long as the last work took, or for a quarter of that time without work."""
     linger.goes_by(400)
     linger.begin()
     for _ in range(10 * MAX_WAKEUPS):

@@ -79,7 +79,7 @@ def other(kind: int, group: str) -> bytes:
 
 
 def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
-    """The newest record of a key counts, and a tombstone deletes the key. The last record of a group has its state."""
+    """The newest record of each key counts; a tombstone deletes its key. A group has the state in its last record."""
     append(engine, position(1), position(2, T1), position(3))
     append(engine, (write_offset_key("g", *T1), None), position(9, T0, "simple"))
     state = {

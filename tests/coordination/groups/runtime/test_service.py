@@ -284,7 +284,7 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
 
 
 def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock: ManualClock):
-    """After max.poll.interval.ms a hung reader loses the partitions for which others wait; without it they wait."""
+    """A reader that hangs for max.poll.interval.ms loses the partitions for which other readers wait."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"max.poll.interval.ms": "1"})
     hung = Reader(engine, "g", "orders", gives_up=False)

@@ -78,7 +78,7 @@ def world(disk: SimulatedDisk, clock: ManualClock) -> Iterator[World]:
 def test_they_count_when_it_is_committed(
     world: World, kind: ControlType, expected: dict[TopicPartition, int], reopened: bool
 ):
-    """The later of two positions counts. After an abort neither counts, even in the next process."""
+    """A commit stores each partition's later position. An abort stores none, even if the engine is restarted."""
     for place, offset in ((T0, 5), (T0, 6), (T1, 2)):
         world.commit(place, offset)
     if reopened:
@@ -111,7 +111,7 @@ def test_a_producer_that_was_fenced_commits_nothing(world: World):
 
 
 def test_they_are_committed_for_a_member_while_it_is_one(world: World):
-    """A commit names the id and generation of a member, or no member for the partition's current holder."""
+    """A commit may name a member by its id and generation, or name none. Wrong ids and generations are refused."""
     reader = Reader(world.engine, "g", "orders")
     wait_until_shared([reader], [T0, T1])
     member = {"member_id": reader.member.member_id, "generation": reader.held.generation}

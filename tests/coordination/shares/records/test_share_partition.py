@@ -106,7 +106,7 @@ def loaded(
 
 
 def test_holes_of_what_was_kept_are_fetched_first():
-    """Row 151: the start is the first hole, and the done batches after it count."""
+    """Row 151: the next fetch begins at the first hole; records of loaded batches that are done count as done."""
     bench = loaded(10, (15, 20, ACKNOWLEDGED, 2), (30, 40, ARCHIVED, 3))
     partition = bench.partition
 
@@ -204,7 +204,7 @@ def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
 
 
 def test_what_is_narrowed_comes_by_itself():
-    """Row 156: records with count 2 come with new ones. Records with count 3 end the fetch and come alone, halved."""
+    """Row 156: records delivered twice come with new ones; those delivered three times end the fetch and are halved."""
     log = [(7, 19), (20, 27)]
     bench = loaded(5, (15, 19, AVAILABLE, 2), (20, 22, ARCHIVED, 3), (26, 30, AVAILABLE, 3), log=log)
 
@@ -233,7 +233,7 @@ def test_a_batch_is_halved_until_its_records_come_alone():
 
 
 def test_the_last_attempt_is_alone_among_others():
-    """Row 158: with a limit of five, a record delivered four times ends the run before it, and then comes alone."""
+    """Row 158: with a limit of five, a record delivered four times is not delivered with others, but alone."""
     bench = loaded(15, (15, 34, AVAILABLE, 2), log=[(15, 34)])
     bench.take(500)
     bench.say((17, 17, RELEASE), (20, 20, RELEASE))
