@@ -185,7 +185,7 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
 def test_we_go_on_where_the_groups_of_java_and_librdkafka_stood(
     java: Java, node: Broker, tmp_path: Path
 ) -> None:
-    """A read-only mount of the broker's files shows its groups; after a takeover a shell reads what they have left."""
+    """A read-only mount shows the groups in a broker's files; after a takeover `cat --group` reads unread records."""
     topic = "theirs"
     client = Client(node.bootstrap_server)
     client.create_topic(topic, partitions=1)
