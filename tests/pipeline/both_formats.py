@@ -25,7 +25,9 @@ IMPATIENT = {
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
 }
-"""Options that make the connector give up soon, for queries that must fail: others could fail on a busy machine."""
+"""Options with which the connector gives up soon, only for queries that must fail: others may be slow on a busy
+machine.
+"""
 
 OFFSETS_ALONE = pa.schema([pa.field("offset", pa.int64())])
 
@@ -131,7 +133,7 @@ def of_orders(*numbers: int, topic: str = "orders") -> str:
 
 
 def _together(frames: Any) -> Any:
-    """Return one frame with the rows of all `frames`, joined in pairs, since Spark analyzes each union whole."""
+    """Return one frame with the rows of all `frames`, joined in pairs, as Spark is slow with a chain of unions."""
     left = [frame.withColumn("case", spark_functions.lit(case)) for case, frame in enumerate(frames)]
     while len(left) > 1:
         pairs = [left[first : first + 2] for first in range(0, len(left), 2)]

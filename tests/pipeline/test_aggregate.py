@@ -170,7 +170,7 @@ class Command:
 
     def wait_for(self, condition):
         def is_so():
-            assert self.process.poll() is None, "it ended by itself"
+            assert self.process.poll() is None, "the command ended by itself"
             return condition()
 
         wait_until(is_so, "the job has come so far", timeout_seconds=900)

@@ -106,7 +106,7 @@ def test_merged_files_have_the_same_rows(tmp_path):
 
 
 def test_of_two_runs_one_commits(commits, tmp_path):
-    """The second of two runs plans to the same end as the first run, and its commit of those records is refused."""
+    """If two runs begin the same round, both plan the same records, and the second run's commit is refused."""
     other = ParquetCommits(tmp_path)
     assert (-1, None) == commits.last()
     assert state(3) == commits.plan(0, state(3))
@@ -120,7 +120,7 @@ def test_of_two_runs_one_commits(commits, tmp_path):
 
 
 def test_what_spark_committed_counts(commits, tmp_path):
-    """A list by Spark's own query is a commit, even if the query was killed before it updated the checkpoint."""
+    """A commit that Spark's own query listed counts, even if the query was killed before it updated the checkpoint."""
     commits.plan(0, state(3))
     commits.commit(0, state(3), [], [])
     (tmp_path / "_checkpoint" / "commits" / "0").unlink()

@@ -204,7 +204,7 @@ def test_offsets_that_are_not_there(tmp_path):
 
 
 def test_small_batches_are_joined(tmp_path):
-    """Many small record batches make one Arrow batch, even with nulls, both timestamp types, and a start within one."""
+    """Small batches are joined to one Arrow batch, with nulls, both timestamp types, and a start inside a batch."""
     engine = open_engine(tmp_path)
     (partition,) = engine.create_topic("orders", partitions=1).partitions().values()
     for number in range(20):
@@ -320,7 +320,7 @@ def test_replicas_are_read_once(tmp_path):
 
 
 def test_segments_that_go_away_while_reading(tmp_path):
-    """A read fails if retention removed its records, or skips them. All other records are found again."""
+    """If retention removes planned records, a read fails, or returns the others with failOnDataLoss=false."""
     engine = open_engine(tmp_path)
     topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
     for number in range(6):

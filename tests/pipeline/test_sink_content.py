@@ -36,7 +36,7 @@ ROWS = [
 
 
 def content(rows, *, now=5, first=0):
-    """Return the content of rows as a task computes it; the sink chooses the time `now` and partition `first`."""
+    """Return the content of rows that a task writes at time `now`, with rows without a key in partition `first`."""
     import pyarrow as pa
 
     from topicfs.pipeline.sink.rows import RowEncoder

@@ -108,7 +108,7 @@ def test_one_step_after_the_other(data, follow):
 
 
 def test_it_waits_for_enough(follow):
-    """A batch waits for minOffsetsPerTrigger, up to maxTriggerDelay; not the first, nor after `stop_at_latest`."""
+    """A later batch waits for minOffsetsPerTrigger, up to maxTriggerDelay; none waits after `stop_at_latest`."""
     stream = follow(minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     start = stream.begin()
     waited = [stream.advance(start, most=None, now_ms=now).offsets[FIRST] for now in (0, 4999, 5000)]
