@@ -446,7 +446,7 @@ def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeyp
 
 
 def test_follow_takes_something_that_grows(orders):
-    """`--follow` requires a single path of a file that can grow: a record, or two paths, are a usage error."""
+    """`--follow` requires one path to a file that can grow; with a record or with two paths it is a usage error."""
     for words in (("orders/0/1",), ("orders/0", "orders/0")):
         assert 2 == orders("cat", "--follow", *words).status
 

@@ -147,7 +147,7 @@ def test_directories_of_the_file(topicfs, asked, lines):
 
 @pytest.mark.parametrize("places", [[], ["mnt"], ["a", "b", "mnt"]])
 def test_a_wrong_number_of_places_is_a_usage_error(topicfs, asked, places):
-    """If no file names directories, the command requires exactly two places."""
+    """Without a file that names directories, the command requires exactly two arguments: directory and mountpoint."""
     ran = topicfs("mount", *places)
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
 

@@ -204,7 +204,7 @@ def in_a_transaction(engine: ReplicatedEngine) -> None:
 def test_what_two_branches_did_to_one_topic(
     topicfs, disks: list[Path], kept: Act, lost: Act, expected: list[str], restored: list[str]
 ) -> None:
-    """Branches recreate topics, delete records or leave transactions open: one remains, the other is saved."""
+    """If two branches changed one topic, the kept one's records remain, and the saved ones can be appended."""
     places = forked(disks, kept, lost)
     saved = disks[2] / "saved"
     assert 0 == topicfs(*resolving(places, "--yes", "--save", str(saved))).status
