@@ -72,7 +72,7 @@ def test_headers_tell_what_is_hidden():
 
 
 def test_what_goes_on_behind_a_part():
-    """`still_aborted` returns the transactions that continue after the first part: not those whose marker is in it."""
+    """`still_aborted` returns only the aborted transactions that continue after the first part of the data."""
     first = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=2))
     left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)
     assert list(left) == aborted((2, 2), (1, 5))

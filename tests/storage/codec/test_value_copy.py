@@ -52,7 +52,7 @@ def plain_batches(draw):
 
 @given(plain_batches(), st.data())
 def test_plain_batches_always_have_an_answer(batches, data):
-    """Plain batches always have a result, whatever their keys, values and gaps, the bounds, text and buffer are."""
+    """Plain batches always have a result, with any keys, values, offsets, bounds, begun text and buffer size."""
     content, end = batches
     bounds = data.draw(st.tuples(st.integers(0, end), st.integers(0, end)))
     begun, room = data.draw(SMALL), data.draw(st.integers(0, 5000))

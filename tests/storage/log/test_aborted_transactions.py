@@ -1,4 +1,4 @@
-"""Tests of a log's aborted transactions: indexed, returned by reads, and found again after a restart."""
+"""Tests of a log's aborted transactions: how they are indexed, read, and found again after a restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.model import Isolation, Offset
 
 
 def test_aborts_are_indexed_with_the_stable_offset_they_leave():
-    """Row 83: an abort's stable offset is the first open transaction's, or the offset after the marker."""
+    """Row 83: an abort's last stable offset is an open transaction's first offset, or the offset after the marker."""
     log = Transactions()
     log.fill(5, pid=1)
     log.fill(3, pid=2)

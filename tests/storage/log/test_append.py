@@ -54,7 +54,7 @@ def test_batches_made_here_go_the_short_way_to_the_same_end():
 def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
     """Small appends that skip checks give the same files and results as full appends, whatever becomes due.
 
-    Times go back and far ahead, settings change, logs are truncated, and some batches are a client's.
+    Times go back and far ahead, settings change, logs are truncated, and some batches come from clients.
     """
     random = Random(seed)
     limits = {"internal_segment_bytes": 8192, "segment_ms": 1000, "segment_index_bytes": (60, 1200)[seed % 2]}

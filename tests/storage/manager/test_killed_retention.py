@@ -105,7 +105,7 @@ def by_log_start_at_a_segment(topic: Topic) -> None:
 
 
 def up_to_a_start_that_was_told(topic: Topic) -> None:
-    """Move the log start below what retention by time deletes, so that it needs no checkpoint line."""
+    """Move the log start to an offset among the records that retention by age will delete."""
     topic.delete_records(2)
 
 

@@ -226,7 +226,7 @@ def test_the_marker_of_an_empty_transaction_leaves_no_trace(producers):
 
 
 def test_the_stable_offset_of_an_abort(producers):
-    """Row 95: an abort's stable offset is the first open transaction's, or the offset after the marker."""
+    """Row 95: an abort's last stable offset is an open transaction's first offset, or the offset after the marker."""
     producers.data(0, offset=10, txn=True)
     producers.data(0, pid=OTHER, offset=12, txn=True)
     done = CompletedTransaction(PID, Offset(10), Offset(14), aborted=True)

@@ -72,7 +72,7 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
-    """The recorded content is that of the appended rows: the repeated ones only if the first were not submitted."""
+    """The recorded content is that of the appended rows: the first rows, if they were submitted before the crash."""
     first, again = Content(7, 1), Content(7, 2)
     submitted = []
 
