@@ -1,6 +1,6 @@
 """The engine over a Kafka cluster (`storage.engine`).
 
-Calls marked *known* read the catalog and each partition's bounds, which background threads keep up to date.
+Calls marked "Never waits" read the catalog and each partition's bounds, which background threads keep up to date.
 """
 
 from __future__ import annotations

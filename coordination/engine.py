@@ -1,7 +1,7 @@
 """The protocol through which the mount, the command and the pipeline reach topics, groups, queues and replicas.
 
 The embedded engine implements it over data directories (`replication`), and `cluster` over a Kafka cluster.
-`storage.engine` defines *known*, and which calls may wait.
+`storage.engine` says which calls may wait.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ class Replication(Protocol):
         """Elect the preferred replicas that are in sync; return how many partitions changed their leader."""
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Elect a replica that is not in sync; records may be lost.
-
-        Raises UnknownTopicError, and StorageError if the replica has no log.
-        """
+        """Elect a replica that is not in sync; records may be lost. Raises UnknownTopicError, StorageError."""
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
         """Start moving a replica to another data directory.
@@ -53,10 +50,7 @@ class Replication(Protocol):
         """
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """Cancel the move of a replica and delete the copy.
-
-        Raises OSError, and InvalidConfigError if no move is under way.
-        """
+        """Cancel the move of a replica and delete the copy. Raises OSError; InvalidConfigError if none is under way."""
 
 
 class Engine(LogEngine, Protocol):
@@ -64,20 +58,20 @@ class Engine(LogEngine, Protocol):
 
     @property
     def scrubber(self) -> ScrubOnDemand | None:
-        """The scrub that can be started by hand; None if the engine has none (*known*)."""
+        """The scrub that can be started by hand; None if the engine has none. Never waits."""
 
     @property
     def scrub(self) -> str | None:
-        """A line with the bytes scrubbed and healed since the open; None if nothing was scrubbed (*known*)."""
+        """A line with the bytes scrubbed and healed since the open; None if nothing was scrubbed. Never waits."""
 
     @property
     def groups(self) -> Groups:
-        """The groups of readers and their positions (*known*; `coordination.membership` says which calls may wait)."""
+        """The groups of readers and their positions (`coordination.membership`). Never waits."""
 
     @property
     def share_groups(self) -> ShareGroups:
-        """The queues, which lease each record to one holder at a time (*known*; see `coordination.share_groups`)."""
+        """The queues, which lease each record to one holder at a time (`coordination.share_groups`). Never waits."""
 
     @property
     def replication(self) -> Replication | None:
-        """Changes of replicas. None if each partition has one copy, or if brokers manage the replicas (*known*)."""
+        """Changes of replicas. None if each partition has one copy, or if brokers manage the replicas. Never waits."""

@@ -16,8 +16,8 @@ works like this:
         changed.wait(); changed.clear()
     member.leave()
 
-`storage.engine` defines *known*, *asked* and *changes*, and which calls may wait. The first call to an engine that is
-not remote may wait, too, because it loads the groups. No method of a `Membership` ever waits.
+`storage.engine` says what "Never waits" and "May wait" mean; calls that change something wait. The first call to an
+engine that is not remote may wait, too, because it loads the groups. No method of a `Membership` ever waits.
 """
 
 from __future__ import annotations
@@ -219,56 +219,50 @@ class GroupsSummary(NamedTuple):
 
 class Groups(Protocol):
     def summary(self) -> GroupsSummary | None:
-        """Return the numbers of groups and members; None if groups have not been used yet (*known*)."""
+        """Return the numbers of groups and members; None if groups have not been used yet. Never waits."""
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
-        """Return the positions of all loaded groups; empty for a remote engine (*known*)."""
+        """Return the positions of all loaded groups; empty for a remote engine. Never waits."""
 
     def listed(self) -> Mapping[str, GroupListing]:
-        """Return the groups by name, ascending; a snapshot (*asked*). Raises GroupError, OSError."""
+        """Return the groups by name, ascending; a snapshot. May wait. Raises GroupError, OSError."""
 
     def describe(self, group: str) -> GroupDescription:
-        """Return a group as it is now (*asked*). Raises UnknownGroupError, GroupError."""
+        """Return a group as it is now. May wait. Raises UnknownGroupError, GroupError."""
 
     def positions(self, group: str) -> GroupPositions:
-        """Return the positions of a group; empty if the group is unknown, as in Kafka (*asked*). Raises GroupError."""
+        """Return a group's positions; empty if the group is unknown, as in Kafka. May wait. Raises GroupError."""
 
     def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
-        """Return the positions of all visible groups in a topic's partitions (*asked*). Raises GroupError, OSError."""
+        """Return all visible groups' positions in a topic's partitions. May wait. Raises GroupError, OSError."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commit positions from outside the group, like Kafka's reset tool; creates the group if missing (*changes*).
+        """Commit positions from outside the group, like Kafka's reset tool; creates the group if missing.
 
         A position may lie outside the log: readers then apply `auto.offset.reset`. Raises GroupNotEmptyError,
         UnknownTopicError (no position is committed then), InvalidPositionError, ReadOnlyError, GroupError, OSError.
         """
 
     def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Delete positions of a group; partitions without a position are skipped (*changes*).
+        """Delete positions of a group; partitions without a position are skipped.
 
         Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError.
         """
 
     def create(self, group: str) -> None:
-        """Create a group (*changes*).
-
-        Raises InvalidGroupError, GroupExistsError, ReadOnlyError, GroupError, OSError.
-        """
+        """Create a group. Raises InvalidGroupError, GroupExistsError, ReadOnlyError, GroupError, OSError."""
 
     def delete(self, group: str) -> None:
-        """Delete a group (*changes*).
-
-        Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError.
-        """
+        """Delete a group. Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError."""
 
     def config(self, group: str) -> GroupConfig:
-        """Return the settings of a group; an unknown group has the defaults (*known*)."""
+        """Return the settings of a group; an unknown group has the defaults. Never waits."""
 
     def settings(self, group: str) -> Sequence[ShownSetting]:
-        """Return every setting of a group, and the source of its value (*known*)."""
+        """Return every setting of a group, and the source of its value. Never waits."""
 
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
-        """Set the given settings, and reset those whose value is None (*changes*). Either all are changed or none.
+        """Set the given settings, and reset those whose value is None. Either all are changed or none.
 
         Members apply the settings immediately. Raises UnknownGroupError, InvalidConfigError, GroupNotEmptyError (for
         a new assignor), ReadOnlyError, OSError.

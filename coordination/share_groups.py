@@ -17,8 +17,8 @@ reaches the limit, or that a holder rejects, moves to `rejected` and is not deli
 
 Delivery is at least once: no record is lost, and a record whose acceptance has returned is never delivered again. The
 state is stored as a broker stores it (kafka-coordinators.md#share-groups), so a broker and topicfs can continue each
-other's groups. As in `storage.engine`, all calls are safe from any thread. *known* calls never wait, *asked* calls
-may read the disk, and *changes* calls write: use threads that may wait for the last two kinds.
+other's groups. As in `storage.engine`, all calls are safe from any thread. Calls marked "May wait" may read the disk,
+and calls that change something write: make both kinds in threads that may wait.
 
 Settings have Kafka's names and defaults (`storage.config.share_group`), except `share.auto.offset.reset`: here a new
 group begins at the earliest record, as a shell user expects; a broker's new group begins at the latest.
@@ -151,14 +151,14 @@ class ShareSession(Protocol):
 
     @property
     def member_id(self) -> str:
-        """The member's id, in Kafka's format (*known*)."""
+        """The member's id, in Kafka's format. Never waits."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics whose records the session takes (*known*)."""
+        """The topics whose records the session takes. Never waits."""
 
     def take(self) -> Leased | None:
-        """Lease the next record to this session; None if there is none now (*changes*).
+        """Lease the next record to this session; None if there is none now.
 
         Records that other sessions gave back come first. A record that was delivered often is leased without others,
         because it may crash its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError,
@@ -167,17 +167,17 @@ class ShareSession(Protocol):
         """
 
     def take_some(self, most: int) -> Sequence[Leased]:
-        """Lease up to `most` adjacent records of a partition; empty if there are none (*changes*). Raises as `take`."""
+        """Lease up to `most` adjacent records of a partition; empty if there are none. Raises like `take`."""
 
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
-        """Acknowledge records; durable when it returns (*changes*). After OSError or StorageError they are still held.
+        """Acknowledge records; durable when it returns. After OSError or StorageError they are still held.
 
         Raises RecordNotHeldError if the session does not hold one of the records; then no record of that record's
         partition changes.
         """
 
     def held(self) -> Sequence[Leased]:
-        """Return the records that the session holds, the oldest lease first (*known*)."""
+        """Return the records that the session holds, the oldest lease first. Never waits."""
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` when `take` may find a record; return a function that cancels this.
@@ -186,7 +186,7 @@ class ShareSession(Protocol):
         """
 
     def close(self) -> None:
-        """Give back all held records, and leave the group (*changes*). Idempotent; raises no error."""
+        """Give back all held records, and leave the group. Idempotent; raises no error."""
 
 
 class ShareGroup(Protocol):
@@ -197,27 +197,27 @@ class ShareGroup(Protocol):
 
     @property
     def settings(self) -> ShareGroupSettings:
-        """The present settings (*known*)."""
+        """The present settings. Never waits."""
 
     def listed_settings(self) -> Sequence[ShownSetting]:
-        """Return every setting, and the source of its value (*known*)."""
+        """Return every setting, and the source of its value. Never waits."""
 
     @property
     def state(self) -> str:
-        """`Empty`, `Stable` or `Dead`, as Kafka's tools print it (*known*)."""
+        """`Empty`, `Stable` or `Dead`, as Kafka's tools print it. Never waits."""
 
     @property
     def epoch(self) -> int:
-        """The group's epoch, which rises when a session opens or closes, or the topics change (*known*)."""
+        """The group's epoch, which rises when a session opens or closes, or the topics change. Never waits."""
 
     def topics(self) -> Sequence[str]:
-        """Return the names of the topics in which the group has a state (*known*)."""
+        """Return the names of the topics in which the group has a state. Never waits."""
 
     def members(self) -> Sequence[ShareMember]:
-        """Return the open sessions, the oldest first (*known*)."""
+        """Return the open sessions, the oldest first. Never waits."""
 
     def open(self, topics: Sequence[str], *, holder: str) -> ShareSession:
-        """Open a session over topics; a group's first session creates the group (*changes*).
+        """Open a session over topics; a group's first session creates the group.
 
         `holder` describes the session to users, for example by its program and process. Raises UnknownTopicError,
         PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
@@ -225,34 +225,25 @@ class ShareGroup(Protocol):
         """
 
     def positions(self, topic: str) -> Sequence[QueuePosition]:
-        """Return the group's position in each partition of a topic (*asked*). Raises UnknownTopicError."""
+        """Return the group's position in each partition of a topic. May wait. Raises UnknownTopicError."""
 
     def in_flight(self, topic: str) -> Sequence[InFlight]:
-        """Return the held records, by partition and offset (*known*)."""
+        """Return the held records, by partition and offset. Never waits."""
 
     def acknowledge_for_holder(self, record_name: RecordName, word: Acknowledgement) -> None:
-        """Acknowledge a held record for its holder (*changes*). Raises RecordNotHeldError if nobody holds it."""
+        """Acknowledge a held record for its holder. Raises RecordNotHeldError if nobody holds it."""
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
-        """Return up to 10,000 of the newest rejected records that are still in their logs (*asked*).
-
-        They are sorted by partition and offset.
-        """
+        """Return up to 10,000 newest rejected records still in their logs, by partition and offset. May wait."""
 
     def forget_rejected(self, record_name: RecordName) -> None:
-        """Remove a record from `rejected` (*changes*). Raises RecordNotHeldError if the record is not in `rejected`."""
+        """Remove a record from `rejected`. Raises RecordNotHeldError if the record is not in `rejected`."""
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:
-        """Set the group's start offset in a partition (*changes*).
-
-        Raises GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError.
-        """
+        """Set the start offset in a partition. Raises GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError."""
 
     def alter(self, changes: Mapping[str, str | None]) -> None:
-        """Set settings; the value None resets a setting (*changes*).
-
-        Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError.
-        """
+        """Set settings (None: reset). Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError."""
 
 
 class ShareGroups(Protocol):
@@ -260,28 +251,22 @@ class ShareGroups(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """The reason why the engine cannot have share groups, as a sentence; None if it can (*known*)."""
+        """The reason why the engine cannot have share groups, as a sentence; None if it can. Never waits."""
 
     def groups(self) -> Mapping[str, ShareGroup]:
-        """Return the groups that have sessions or a stored state, by name (the first call is *asked*)."""
+        """Return the groups that have sessions or a stored state, by name. The first call may wait."""
 
     def exists(self, name: str) -> bool:
-        """Return whether a group of that name is stored (the first call is *asked*)."""
+        """Return whether a group of that name is stored. The first call may wait."""
 
     def group(self, name: str) -> ShareGroup:
-        """Return the group with this name, whether or not it exists (*asked*).
-
-        Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError.
-        """
+        """Return any group by name. May wait. Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError."""
 
     def create(self, name: str) -> ShareGroup:
-        """Create a group without sessions, for `mkdir` (*changes*). Raises GroupExistsError and errors of `group`."""
+        """Create a group without sessions, for `mkdir`. Raises GroupExistsError and errors of `group`."""
 
     def delete(self, name: str) -> None:
-        """Delete a group and its state (*changes*).
-
-        Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError.
-        """
+        """Delete a group and its state. Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
 
 
 class NoShareGroups:

@@ -6,11 +6,11 @@ and belongs in a thread; other calls take microseconds.
 
 An engine that is `remote` may have to wait for its answers. It promises:
 
-* *known*: a call marked "Never waits" raises only the errors named there. It returns what the engine last learned; the
-engine is kept up to date without requests, and calls listeners when it changes. A topic is listed with all its
-partitions. While the leader of a partition has not answered yet, `unknown` has the reason.
-* *asked*: a call marked "May wait" first calls the hook of `storage.remote.RemoteEngine` if it has to wait.
-* Calls that change something wait, and are made in threads that may wait. On return, *known* calls show the change.
+* A call marked "Never waits" raises only the errors named there. It returns what the engine last learned; the engine
+is kept up to date without requests, and calls listeners when it changes. A topic is listed with all its partitions.
+While the leader of a partition has not answered yet, `unknown` has the reason.
+* A call marked "May wait" first calls the hook of `storage.remote.RemoteEngine` if it has to wait.
+* Calls that change something wait, and are made in threads that may wait. Afterwards, all calls show the change.
 
 Each wait ends: a missing answer raises PartitionOfflineError, as does every call after `close`.
 """
@@ -46,10 +46,7 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class Listeners:
-    """A set of functions. Calling them needs no lock, because the set is an immutable tuple.
-
-    One may cancel itself meanwhile.
-    """
+    """An immutable tuple of functions: no lock is needed to call them, and one may cancel itself meanwhile."""
 
     __slots__ = ("_listeners", "_lock")
 
@@ -96,10 +93,7 @@ class Partition(Protocol):
 
     @property
     def rewrites(self) -> int:
-        """Number of compactions and `cuts`; each makes earlier positions invalid and notifies listeners.
-
-        Never waits.
-        """
+        """Number of compactions and `cuts`; each invalidates earlier positions and notifies listeners. Never waits."""
 
     cuts: tuple[Offset, ...]
     """Offsets from which visible records were lost in unclean elections. Each such election makes a new tuple. Never
@@ -116,25 +110,16 @@ class Partition(Protocol):
 
     @property
     def unknown(self) -> str | None:
-        """Why `offsets` is not known: the log was not loaded, or no leader has answered. None: it is known.
-
-        Never waits.
-        """
+        """Why `offsets` is not known: the log was not loaded, or no leader answered. None: it is known. Never waits."""
 
     def find_bounds(self) -> None:
-        """Return once `offsets` is known. May wait.
-
-        Raises PartitionOfflineError, PartitionGoneError, NotAuthorizedError.
-        """
+        """Wait until `offsets` is known. Raises PartitionOfflineError, PartitionGoneError, NotAuthorizedError."""
 
     def offsets(self) -> PartitionOffsets:
         """Return the bounds of the log; an empty range while `unknown` has a reason. Never waits."""
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Return the exclusive end of the offsets that a reader sees, as in `offsets`, for frequent callers.
-
-        Never waits.
-        """
+        """Return the exclusive end of the visible offsets, as in `offsets`, for frequent callers. Never waits."""
 
     def summary(self) -> PartitionSummary:
         """Return a summary, for callers that often look at all partitions. Never waits."""
@@ -143,10 +128,7 @@ class Partition(Protocol):
         """Return the state of the partition, for which each segment is looked up on disk. May wait."""
 
     def check_in_sync(self) -> None:
-        """Raise NotEnoughReplicasError if fewer than min.insync.replicas are in sync. Never waits.
-
-        A remote engine never raises it.
-        """
+        """Raise NotEnoughReplicasError if too few replicas are in sync; a remote engine never does. Never waits."""
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         """Append whole v2 batches as a leader: all or none. A remote engine may raise PartlyAppendedError.
@@ -176,10 +158,7 @@ class Partition(Protocol):
         """
 
     def available_end(self, offset: Offset) -> Offset:
-        """Return the end offset up to which `read` returns records from `offset` on without waiting. Never waits.
-
-        An engine that is not remote returns the log end.
-        """
+        """Return the end up to which `read` from `offset` never waits: the log end in an engine that is not remote."""
 
     def offset_for_timestamp(
         self,
@@ -188,10 +167,7 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """Return the first visible record at or after `timestamp`. May wait.
-
-        Raises SearchTooLongError if the search would read more than `max_bytes`.
-        """
+        """Return the first visible record from `timestamp` on. May wait. Raises SearchTooLongError at `max_bytes`."""
 
     def record_at(
         self,
@@ -228,7 +204,7 @@ class Partition(Protocol):
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener`, which must be quick, after the visible end or the log start has moved. Does not wait.
 
-        From the first listener on, a remote engine keeps *known* values up to date.
+        From the first listener on, a remote engine keeps what it knows of the partition up to date.
         """
 
 
@@ -292,10 +268,7 @@ class LogEngine(Protocol):
 
     @property
     def doing(self) -> str | None:
-        """A line with the progress of a change of topics that takes long; None if there is no such change.
-
-        Never waits.
-        """
+        """A line with the progress of a long change of topics; None if there is no such change. Never waits."""
 
     @property
     def counts(self) -> EngineCounts:
@@ -328,22 +301,13 @@ class LogEngine(Protocol):
         """Create the missing partitions up to `total`; change nothing if the topic has as many or more."""
 
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
-        """Delete a topic; if `with_records` is False, only an empty topic.
-
-        Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError.
-        """
+        """Delete a topic, if empty or `with_records`. Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError."""
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set overrides, or remove those whose value is None: all changes or none.
-
-        Raises InvalidConfigError, UnknownTopicError, ReadOnlyError.
-        """
+        """Set overrides (None: remove), all or none. Raises InvalidConfigError, UnknownTopicError, ReadOnlyError."""
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Apply other settings (see `config.live_settings`). Blocks.
-
-        Raises StorageError if the engine has no settings of its own.
-        """
+        """Apply other settings (see `config.live_settings`). Blocks. Raises StorageError if the engine has none."""
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
         """Load an offline partition again; if its whole directory failed, load the directory. Blocks.
