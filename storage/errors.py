@@ -83,10 +83,7 @@ class RecordTooLargeError(StorageError):
 
 
 class PartlyAppendedError(StorageError):
-    """Only the first `appended` of an append's `batches` are in the log.
-
-    The next batch was refused for the given cause.
-    """
+    """Only the first `appended` of an append's `batches` are in the log; the cause is why the next was refused."""
 
     def __init__(self, message: str, *, appended: int, batches: int) -> None:
         super().__init__(f"{message}; the first {appended} of {batches} batches are in the log")
@@ -99,10 +96,7 @@ class NotEnoughReplicasError(StorageError):
 
 
 class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
-    """Too few replicas have the records. The leader has them, so they become visible later.
-
-    Appending them again duplicates them.
-    """
+    """Too few replicas have the records. The leader has them: they become visible later; do not append them again."""
 
 
 class NotLeaderError(StorageError):
@@ -158,10 +152,7 @@ class IncompatibleMemberError(GroupError):
 
 
 class NotAssignedError(GroupError):
-    """A member's position in a partition that it does not hold (any more).
-
-    The holder continues from the last position.
-    """
+    """A member's position in a partition that it does not hold (any more). The holder continues from the last one."""
 
 
 class InvalidPositionError(GroupError):

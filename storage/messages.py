@@ -46,10 +46,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean NAME?" with the most similar of `names`, to end an error message.
-
-    "" if no name is similar.
-    """
+    """Return "; did you mean NAME?" with the most similar of `names`, to end an error message; "" if none is."""
     from difflib import get_close_matches
 
     lowered = {one.lower(): one for one in names}
@@ -58,10 +55,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def which_topic(name: str, topics: Iterable[str]) -> str:
-    """Return the end of an error about an unknown topic: the most similar of `topics`.
-
-    If none is similar, the first ones.
-    """
+    """Return the end of an unknown topic's error: the most similar of `topics`, or else the first ones."""
     present = sorted(topics)
     if similar := did_you_mean(name, present):
         return similar
@@ -131,10 +125,7 @@ def times(count: int) -> str:
 
 
 class WarningBook:
-    """The last warnings, each kept once, for status pages and the log. The log repeats a warning ever less often.
-
-    Thread-safe.
-    """
+    """The last warnings, each once, for status pages and the log, which repeats them ever less often. Thread-safe."""
 
     def __init__(self, clock: Callable[[], Timestamp]) -> None:
         self._clock = clock

@@ -21,10 +21,7 @@ class RemoteEngine(Protocol):
     """An engine whose property `remote` is True."""
 
     def call_before_waiting(self, hook: Callable[[], None]) -> None:
-        """Call `hook` in each thread that is about to wait for an answer.
-
-        If `hook` raises an exception, the call ends with it.
-        """
+        """Call `hook` in each thread that is about to wait for an answer. An exception of `hook` ends the call."""
 
 
 class PendingAppend(Protocol):
@@ -44,7 +41,4 @@ class BeginsAppends(Protocol):
     def begin_append(
         self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
     ) -> PendingAppend:
-        """Begin an append after earlier ones, unless `unless()` returns True by then. Blocks.
-
-        Raises the errors of `Partition.append`.
-        """
+        """Begin an append after earlier ones, unless `unless()` is True. Blocks. Raises like `Partition.append`."""

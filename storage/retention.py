@@ -131,10 +131,7 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:
-    """Remove the segments that are due; return the decision. Blocks. Raises OSError.
-
-    A follower keeps one segment until its leader rolls.
-    """
+    """Remove due segments; return the decision. A follower keeps one until its leader rolls. Blocks. Raises OSError."""
     decision = _decide(log, now)
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:

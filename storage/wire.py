@@ -121,10 +121,7 @@ class Schema:
         return values
 
     def read_before(self, name: str, data: bytes | memoryview, version: int) -> tuple[Values, int]:
-        """Return the fields before the field `name`, and the position at which that field begins.
-
-        Raises CorruptBatchError.
-        """
+        """Return the fields before the field `name`, and the position of that field. Raises CorruptBatchError."""
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=False)
         fields = tuple(takewhile(lambda each: each.name != name, self.fields))
         return reader.members(fields, version), reader.at
@@ -134,10 +131,7 @@ class Schema:
         return b"".join(self.write_in_pieces(values, version))
 
     def write_in_pieces(self, values: Mapping[str, Any], version: int) -> list[Buffer]:
-        """Do what `write` does, but return pieces.
-
-        Fields of kind `records` are separate pieces, which are not copied.
-        """
+        """Like `write`, but return pieces. Fields of kind `records` are separate pieces and not copied."""
         unknown = set(values) - {f.name for f in self.fields}
         if unknown:
             raise KeyError(f"{self.name} has no field {min(unknown)}")

@@ -29,10 +29,7 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: 
 
 
 def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
-    """Write `<path>.tmp` without flushing it: the first half of `write_atomically`, for many files at a time.
-
-    Raises OSError.
-    """
+    """Write `<path>.tmp` without a flush: the first half of `write_atomically`, for many files. Raises OSError."""
     files.write_bytes(_temporary(path), data)
 
 

@@ -83,10 +83,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         write_atomically(self._files, directory / self.file_name, data)
 
     def read(self, prefix: str = "") -> dict[Key, Entry]:
-        """Return the newest entries; with `prefix`, perhaps only those whose keys begin with it.
-
-        Raises CorruptionError, OSError.
-        """
+        """Return the newest entries; `prefix` as in `read_copy`. Raises CorruptionError, OSError."""
         newest: dict[Key, Entry] = {}
         for copy in self._copies(prefix)[0].values():
             for key, one in copy.items():

@@ -19,10 +19,7 @@ LAST_RESERVED_TOPIC_ID = 1
 
 
 def new_id(source: IdSource = uuid4) -> str:
-    """Return a new ID that does not begin with a dash, because command lines take a dash for an option.
-
-    Kafka does the same.
-    """
+    """Return a new ID. Like Kafka's, it does not begin with a dash, which command lines take for an option."""
     while True:
         unique = source()
         text = encode_id(unique)

@@ -91,10 +91,7 @@ def write_meta_properties(
 
 
 def has_replicas(files: FileSystem, directory: Path) -> bool:
-    """Return whether a data directory belongs to a set of replicas, even if `topicfs.replicas` is lost.
-
-    Raises OSError.
-    """
+    """Return whether a directory belongs to a set of replicas, even without `topicfs.replicas`. Raises OSError."""
     with suppress(CorruptionError):
         meta = read_meta_properties(files, directory)
         if meta is not None and meta.set_id:

@@ -76,10 +76,7 @@ def place_topic_id(files: FileSystem, directory: Path, *, flush: bool = True) ->
 
 
 def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write a partition's topic ID. Blocks.
-
-    Raises CorruptionError if the directory has another topic ID, OSError.
-    """
+    """Write a partition's topic ID. Blocks. Raises OSError; CorruptionError if the directory has another topic ID."""
     present = read_topic_id(files, directory)
     if present == topic_id:
         return

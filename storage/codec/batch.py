@@ -137,10 +137,7 @@ def assign_one(
     latest_timestamp: cython.longlong,
     counts: TopicCounts,
 ) -> tuple[int, int] | None:
-    """Do what `assign_plain` does for one batch, in a third of the time; return its last offset and max timestamp.
-
-    The batch is counted in `counts` as a small append.
-    """
+    """Do `assign_plain` for one batch in a third of the time; count it in `counts` as a small append."""
     octets: cython.p_uchar = memory.writable(batch)
     end: cython.Py_ssize_t = len(batch)
     if end > max_batch_bytes or _plain_size(octets, 0, end, latest_timestamp) != end:
@@ -491,10 +488,7 @@ def _first_mismatch(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
-    """Return whether three adjacent batches have valid checksums.
-
-    Return False without checking if one of the batches is large or of an old format.
-    """
+    """Return whether three adjacent batches have valid checksums; False if one is large or of an old format."""
     if cython.compiled:
         one: cython.p_longlong = row + at
         two: cython.p_longlong = one + fields.ROW_SIZE

@@ -310,10 +310,7 @@ def _span_size(
     zero: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Return the size of records [first, last).
-
-    Offset deltas count from offset `zero`; if `zero` is -1, they are dense.
-    """
+    """Return the size of records [first, last). Offset deltas count from `zero`; if `zero` is -1, they are dense."""
     size: cython.longlong = 0
     index: cython.Py_ssize_t
     for index in range(first, last):

@@ -69,10 +69,7 @@ class Columns:
 
     @property
     def batches(self) -> Batches:
-        """The batches of these records, including batches without records.
-
-        `BatchHeader.record_end` gives each batch's last record.
-        """
+        """The batches of these records, even those without records. `BatchHeader.record_end`: a batch's last record."""
         return self._batches
 
     @property
@@ -208,10 +205,7 @@ class Columns:
         return 8 * fields.COLUMN_COUNT * self._count + held
 
     def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
-        """Return the end of the records from `first` on whose content fits into `max_bytes`.
-
-        Include at least one record.
-        """
+        """Return the end of the records from `first` on, at least one, whose content fits into `max_bytes`."""
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         taken: cython.longlong = 0
@@ -232,10 +226,7 @@ class Columns:
         return bisect_left(self._block, offset, 0, self._count)
 
     def find_time(self, timestamp: cython.longlong, offset: cython.longlong) -> int:
-        """Return the index of the first record that is neither before `timestamp` nor before `offset`.
-
-        If there is no such record, return the number of records.
-        """
+        """Return the index of the first record at or after `timestamp` and `offset`; if none, the number of records."""
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         index: cython.Py_ssize_t = 0
@@ -333,10 +324,7 @@ def _is_plain(row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _run_end(row: cython.p_longlong, first: cython.Py_ssize_t, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the end of the run of rows that begins at `first`.
-
-    A run is all adjacent plain batches, or a single batch of another kind.
-    """
+    """Return the end of the run at row `first`: all adjacent plain batches, or one batch of another kind."""
     last: cython.Py_ssize_t = first + fields.ROW_SIZE
     if _is_plain(row, first):
         while last < total and _is_plain(row, last):

@@ -40,10 +40,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def control_type(key: bytes | None) -> ControlType:
-    """Return the type in a control record's key; UNKNOWN for newer types.
-
-    Raises InvalidRecordError for an invalid key.
-    """
+    """Return the type in a control record's key; UNKNOWN for newer types. Raises InvalidRecordError."""
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"a control record's key takes {_KEY.size} bytes, not {key!r}")
     version, number = _KEY.unpack_from(key)

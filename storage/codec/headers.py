@@ -127,10 +127,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> Timestamp | None:
-        """The time from which the batch's tombstones or marker may be removed.
-
-        None if compaction has not set a time.
-        """
+        """From when the batch's tombstones or marker may be removed. None if compaction has not set a time."""
         return self.base_timestamp if self.attributes & fields.DELETE_HORIZON_MASK else None
 
     @property
@@ -160,10 +157,7 @@ class BatchStamp(NamedTuple):
 
     @property
     def attributes(self) -> int:
-        """The header's attribute bits.
-
-        Raises ValueError for a compressed control batch, which does not exist in Kafka.
-        """
+        """The header's attribute bits. Raises ValueError for a compressed control batch, which Kafka does not have."""
         if self.control and self.codec:
             raise ValueError("a control batch is never compressed")
         return (

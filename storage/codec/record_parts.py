@@ -57,10 +57,7 @@ def decode_records(
     first: cython.Py_ssize_t,
     create_times: cython.bint,
 ) -> cython.int:
-    """Decode a batch's records in [start, end) into the columns from `first` on.
-
-    Return RECORDS_FIT, or the cause for which the batch is refused.
-    """
+    """Decode a batch's records in [start, end) into the columns from `first`; return RECORDS_FIT or the problem."""
     base_offset: cython.longlong = row[header + fields.BASE_OFFSET]
     last_delta: cython.longlong = row[header + fields.LAST_OFFSET] - base_offset
     append_time: cython.bint = (
@@ -149,10 +146,7 @@ def _take_span(
     place: cython.Py_ssize_t,
     stride: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Store position and length of the key or value whose length field is at `at`.
-
-    Return its end, or -1 if it does not fit.
-    """
+    """Store position and length of the key or value with its length field at `at`. Return its end; -1: does not fit."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
     length: cython.longlong = _varint(octets, at, size)
     at += size
@@ -250,10 +244,7 @@ def _varint_size(
 @cython.inline
 @cython.exceptval(check=False)
 def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """Return the number in the `size` bytes at `at`; 0 if `size` is 0.
-
-    If there are five bytes, the bits above 32 are dropped, as by Kafka's reader.
-    """
+    """Return the number in the `size` bytes at `at` (0: number 0). Drops bits above 32, as Kafka's reader does."""
     if size == 1:
         first: cython.int = octets[at]
         return (first >> 1) ^ -(first & 1)

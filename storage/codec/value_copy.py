@@ -180,10 +180,7 @@ def _copy_at(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of a row's batch, which has `made` bytes of content, to `target[used:]`.
-
-    Return the end, or -1.
-    """
+    """Write the values of a row's batch, with `made` bytes of content, to `target[used:]`; return the end or -1."""
     if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
         return used
     if row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0:

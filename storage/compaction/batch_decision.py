@@ -50,10 +50,7 @@ class BatchDecision:
 
 
 def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
-    """Return the decision on a batch.
-
-    `discardable`: the batch's transaction was aborted or, if the batch is a marker, has no data left.
-    """
+    """Return the decision on a batch. `discardable`: its transaction is aborted or, for a marker, has no data left."""
     horizon = batch.delete_horizon_ms
     if batch.is_control:
         discard = discardable and horizon is not None and horizon <= params.now
@@ -67,10 +64,7 @@ def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) ->
 
 
 def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: RetentionParams) -> bool:
-    """Return whether the batch's tombstones must still stay.
-
-    `modified` is the modification time of its segment's file.
-    """
+    """Return whether the batch's tombstones must still stay. `modified`: the segment file's modification time."""
     if batch.magic < 2:
         return modified > params.legacy_deletes_before
     horizon = batch.delete_horizon_ms
@@ -80,10 +74,7 @@ def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: Retentio
 def new_horizon(
     batch: BatchHeader, *, has_tombstones: bool, decision: BatchDecision, params: RetentionParams
 ) -> Timestamp | None:
-    """Return the delete horizon that this pass sets in the batch.
-
-    Return None if this pass sets no horizon, or the batch already has one.
-    """
+    """Return the delete horizon that this pass sets in the batch; None if it sets none or the batch has one."""
     if batch.magic < 2 or batch.delete_horizon_ms is not None:
         return None
     if has_tombstones or decision.starts_horizon:

@@ -92,10 +92,7 @@ class OffsetMap:
     def _put(
         self, digests: cython.p_longlong, word: cython.Py_ssize_t, offset: cython.longlong
     ) -> cython.bint:
-        """Set the offset of the digest that begins at index `word` of `digests`.
-
-        Other methods use `word` in the same way.
-        """
+        """Set the offset of the digest at index `word` of `digests`. Other methods use `word` in the same way."""
         at: cython.Py_ssize_t = _find(self._words, self._slots, digests, word)
         if self._words[at + 2] == 0:
             if self._size >= self._capacity:
@@ -110,10 +107,7 @@ class OffsetMap:
 
     @cython.cfunc
     def _grow(self) -> object:
-        """Move to a larger table.
-
-        Both tables exist for a moment, so the last growth takes an eighth more than the limit.
-        """
+        """Move to a larger table. Both tables exist for a moment, so the last growth takes 1/8 more than the limit."""
         table: memoryview = self._table
         words: cython.p_longlong = memory.int64s_of(table)
         end: cython.Py_ssize_t = 3 * self._slots

@@ -47,10 +47,7 @@ class Rewriter:
         self.records_kept = 0
 
     def rewrite(self, data: memoryview, *, modified: Timestamp) -> Iterator[memoryview | bytearray]:
-        """Yield the bytes of `data` that stay; `modified` is the modification time of its file.
-
-        Raises CorruptBatchError.
-        """
+        """Yield the bytes of `data` that stay. `modified`: its file's modification time. Raises CorruptBatchError."""
         for columns in decode_each(data, control=True):
             yield from self._columns(data, columns, modified)
 
@@ -143,10 +140,7 @@ class _Batch:
 def build_map(
     newest: OffsetMap, data: memoryview, transactions: PassTransactions, *, start_offset: Offset
 ) -> tuple[Offset, bool]:
-    """Put keys into the map. Raises CorruptBatchError.
-
-    Return the offset below which the map has all keys, and whether the map is full.
-    """
+    """Put keys into the map; return the offset below which it is complete, and if full. Raises CorruptBatchError."""
     end_offset = start_offset
     for columns in decode_each(data, control=True):
         batches = columns.batches

@@ -58,10 +58,7 @@ class CleaningPlan:
 
 
 def plan(params: CleaningParams) -> CleaningPlan:
-    """Return what a pass over this log would clean, and whether the pass is due.
-
-    A pass is due if the dirty ratio is above the setting, or if it is overdue.
-    """
+    """Return what a pass over this log would clean, and whether it is due: its dirty ratio or age is too high."""
     first_dirty = _first_dirty_offset(params)
     end = max(_first_uncleanable_offset(params, first_dirty), first_dirty)
     inactive = params.segments[:-1]

@@ -81,10 +81,7 @@ class GroupConfig:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:
-        """Return the defaults with `overrides` applied.
-
-        Raises InvalidConfigError for an unknown name or a bad value.
-        """
+        """Return the defaults with `overrides` applied. Raises InvalidConfigError for an unknown name or bad value."""
         return replace(cls(), **read_overrides(GROUP_SETTINGS, overrides, what="group setting"))
 
 
@@ -93,10 +90,7 @@ def group_settings(config: GroupConfig, overrides: Mapping[str, str]) -> Iterato
 
 
 def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Apply `changes` to overrides; the value None removes an override.
-
-    Raises InvalidConfigError for an unknown name or a bad value.
-    """
+    """Apply `changes` to overrides; None removes an override. Raises InvalidConfigError for a bad name or value."""
     merged = dict(present)
     for name, value in changes.items():
         if value is not None:

@@ -84,10 +84,7 @@ def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterat
 def matching(
     settings: Iterable[ShownSetting], patterns: Iterable[str], *, only_set: bool
 ) -> list[ShownSetting]:
-    """Keep settings whose names match a pattern such as `retention.*`; without `patterns`, keep all.
-
-    `only_set` leaves out defaults.
-    """
+    """Keep settings whose names match one of `patterns`, if any, such as `retention.*`; `only_set` drops defaults."""
     wanted = tuple(patterns)
     return [
         one

@@ -60,10 +60,7 @@ class Setting(NamedTuple):
 
 
 def read_table(defaults: object) -> dict[str, Setting]:
-    """Return the settings of a dataclass's annotated fields, by Kafka's names.
-
-    `defaults` is an instance of the class.
-    """
+    """Return the settings of a dataclass's annotated fields, by Kafka's names. `defaults` is an instance of it."""
     table = {}
     for field, annotation in get_type_hints(type(defaults), include_extras=True).items():
         name = field.replace("_", ".")

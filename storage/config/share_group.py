@@ -13,10 +13,7 @@ from topicfs.storage.config.setting import Setting, read_overrides, read_table, 
 
 
 class ShareOffsetReset(OffsetResetChoice):
-    """The kinds of `share.auto.offset.reset`.
-
-    There is no `none`, because a queue always needs a position to begin at.
-    """
+    """The kinds of `share.auto.offset.reset`. `none` is missing, because a queue always needs a first position."""
 
     __slots__ = ()
 
@@ -56,10 +53,7 @@ class ShareGroupSettings:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> ShareGroupSettings:
-        """Return the defaults with `overrides` applied.
-
-        Raises InvalidConfigError for an unknown name or a bad value.
-        """
+        """Return the defaults with `overrides` applied. Raises InvalidConfigError for an unknown name or bad value."""
         return replace(
             cls(), **read_overrides(SHARE_GROUP_SETTINGS, overrides, what="setting of share groups")
         )

@@ -19,10 +19,7 @@ MILLISECONDS_PER_HOUR = 3_600_000
 
 
 class TopicConfig(NamedTuple):
-    """The settings of a topic's logs. Immutable.
-
-    Text from users must be read with `from_overrides`, which checks it.
-    """
+    """The settings of a topic's logs. Immutable. Read text from users with `from_overrides`, which checks it."""
 
     # fmt: off
     cleanup_policy: Annotated[tuple[str, ...], row("What happens to old segments: delete removes them by "

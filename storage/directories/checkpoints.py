@@ -64,10 +64,7 @@ class CheckpointWriter:
         present: CheckpointFiles,
         lend: Callable[[Callable[[], None]], None] = lambda write: write(),
     ) -> None:
-        """Make the writer.
-
-        `lend` runs a write, if possible even on a full disk (`storage.directories.reserve`).
-        """
+        """Make the writer. `lend` runs a write, if possible even on a full disk (`directories.reserve`)."""
         self._directory = directory
         self._files = files
         self._lend = lend

@@ -86,10 +86,7 @@ def _is_ours(name: str) -> bool:
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
-    """Return each live partition's directory.
-
-    Raises StorageError if a partition is in two directories, NotALogDirectoryError, OSError.
-    """
+    """Return each live partition's directory. Raises OSError, NotALogDirectoryError; StorageError if it has two."""
     found: dict[TopicPartition, Path] = {}
     for directory in directories:
         for partition in read_contents(files.list_directory(directory), directory).partitions:

@@ -50,20 +50,14 @@ class DataDirectory(NamedTuple):
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make or complete a partition's directory with its topic ID. Raises OSError.
-
-        Call `sync` afterwards to flush the directory's name to disk.
-        """
+        """Make or complete a partition's directory and topic ID; call `sync` to flush its name. Raises OSError."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
-        """Make a directory without flushing it; with `empty_log`, with the files of an empty log. Raises OSError.
-
-        `end_partition` completes the directory.
-        """
+        """Make a directory, with `empty_log` also an empty log's files; `end_partition` flushes it. Raises OSError."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)

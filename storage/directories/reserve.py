@@ -80,10 +80,7 @@ class Reserve:
 
     @contextmanager
     def lent_when_low(self) -> Iterator[None]:
-        """Inside the block, make the reserve's space available if the disk has less free space than the reserve.
-
-        For long work, such as opening and closing logs.
-        """
+        """Inside the block, make the reserve available if the disk is low; for long work, such as opening logs."""
         if self._existed() and self._is_low():
             with self.lent():
                 yield
@@ -147,10 +144,7 @@ class Reserve:
         return available < wanted
 
     def _sizes(self) -> _Sizes:
-        """Return the size that the reserve should have, and the available and free bytes of the disk.
-
-        Raises OSError.
-        """
+        """Return the reserve's intended size, and the disk's available and free bytes. Raises OSError."""
         space = self._files.space(self._path.parent)
         if not space.total_blocks:  # A file system that does not report its size.
             return _Sizes(RESERVE_BYTES, RESERVE_BYTES, RESERVE_BYTES)

@@ -56,10 +56,7 @@ class File(Protocol):
         """Append all of `data`. Raises OSError, and then appends none of it."""
 
     def pwrite(self, data: Buffer, position: Position) -> None:
-        """Write all of `data` at `position`. Raises OSError.
-
-        Bytes that the failed write added at the end are cut off.
-        """
+        """Write all of `data` at `position`. Raises OSError, and cuts off what a failed write added at the end."""
 
     def pread(self, size: int, position: Position) -> bytes:
         """Return up to `size` bytes from `position`; fewer only at the end of the file."""
@@ -103,10 +100,7 @@ class FileSystem(Protocol):
         """Return the sorted entries whose names begin with `prefix`. Raises FileNotFoundError, NotADirectoryError."""
 
     def make_directory(self, path: Path, *, private: bool = False) -> None:
-        """Make a directory in an existing one; with `private`, only its owner may enter it.
-
-        Raises FileExistsError.
-        """
+        """Make a directory in an existing one; with `private`, only its owner may enter. Raises FileExistsError."""
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory. Raises OSError (ENOTEMPTY) if it is not empty."""
@@ -115,25 +109,16 @@ class FileSystem(Protocol):
         """Rename a file or directory atomically, replacing a file at `target`."""
 
     def link(self, source: Path, target: Path) -> bool:
-        """Give a file a second name, which must be free.
-
-        Return False if the disk cannot do that, because it has no hard links or `target` is on another disk.
-        """
+        """Give a file a second, unused name; return False without hard links, or if `target` is on another disk."""
 
     def unlink(self, path: Path) -> None:
         """Remove a file's name. Raises FileNotFoundError."""
 
     def read_bytes(self, path: Path) -> bytes:
-        """Return the content of a small file.
-
-        Raises CorruptionError if the file is larger than any small file can be.
-        """
+        """Return the content of a small file. Raises CorruptionError if the file is too large to be one."""
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        """Return a file's size and up to `length` bytes of each end, without keeping the file open.
-
-        Raises FileNotFoundError.
-        """
+        """Return a file's size and up to `length` bytes of each end; then close it. Raises FileNotFoundError."""
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         """Create a small file or replace its content, not atomically; with `sync`, flush the content to disk."""

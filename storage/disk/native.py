@@ -64,10 +64,7 @@ def system_clock() -> Timestamp:
 
 
 class _Descriptor:
-    """An open descriptor, which is closed with its last reference.
-
-    Hold a reference while a system call uses its number.
-    """
+    """An open descriptor; closed with its last reference, which a system call that uses its number must hold."""
 
     __slots__ = ("number", "shared")
 
@@ -231,10 +228,7 @@ class NativeFile:
         return _Descriptor(number, shared=found.st_nlink > 1 and self._flags == os.O_RDWR)
 
     def _own(self) -> _Descriptor:
-        """Replace a file that has other hard links by a copy, all or nothing; on return the copy is on disk.
-
-        Raises OSError.
-        """
+        """Replace a hard-linked file by a copy, all or nothing; on return the copy is on disk. Raises OSError."""
         descriptor = self._open_again()
         if descriptor.shared:
             # An interruption may leave the copy in the partition; a broker and this engine remove files with
@@ -302,10 +296,7 @@ def _sync_path(path: Path) -> None:
 
 
 def _mapped(number: int, size: int) -> memoryview:
-    """Map a file for reading. Raises ValueError, OSError.
-
-    The mapping is private if the file system has no shared mappings, such as a mount of topicfs.
-    """
+    """Map a file for reading, privately where shared mappings fail, as in a mount. Raises ValueError, OSError."""
     try:
         return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
     except OSError as error:
@@ -454,10 +445,7 @@ def _default_capacity() -> int:
 
 
 def _sync_disk(descriptor: int, path: Path) -> None:
-    """Flush the disk of an open directory with one syncfs(2), instead of two calls for each of many files.
-
-    Raises OSError.
-    """
+    """Flush an open directory's disk with one syncfs(2), not two calls for each of many files. Raises OSError."""
     import ctypes  # Imported here, because a start without a flush does not need it.
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

@@ -21,10 +21,7 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open like os.open, but never wait; all users may read a file that this makes.
-
-    Raises NotAPlainFileError, OSError.
-    """
+    """Open like os.open without waiting; all users may read a new file. Raises NotAPlainFileError, OSError."""
     return open_known(path, flags)[0]
 
 

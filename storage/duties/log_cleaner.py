@@ -72,10 +72,7 @@ class LogCleaner:
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
-        """Clean the logs that are due, then apply retention; do nothing if another thread is doing it. Blocks.
-
-        Failures become warnings.
-        """
+        """Clean due logs, then apply retention, unless another thread is doing it. Blocks. Failures become warnings."""
         if not self._running.acquire(blocking=False):
             return
         try:

@@ -93,10 +93,7 @@ class Schedule(NamedTuple):
         return Schedule(self.plans, due_at)
 
     def replanned(self, plans: Mapping[Duty, Plan], now: Timestamp) -> Schedule:
-        """Return the schedule with other plans.
-
-        Each duty stays due at its time, but at most one new period from `now`.
-        """
+        """Return the schedule with other plans. Due times stay, but none is later than one new period from `now`."""
         due_at = {}
         for duty, plan in plans.items():
             soonest = now + plan.period_ms

@@ -45,10 +45,7 @@ class StagedWrites:
         warn: ReportLine,
         record: CommitRecord | None = None,
     ) -> None:
-        """Prepare the duty.
-
-        `record`: a commit record that is shared with engines whose directories have copies.
-        """
+        """Prepare the duty. `record`: a commit record shared with engines whose directories have copies."""
         self._directories = directories
         self._engine = engine
         self._warn = warn
@@ -101,10 +98,7 @@ class StagedWrites:
             pass
 
     def _list_again(self, data: DataDirectory) -> bool:
-        """Return whether there may be files of writes.
-
-        Also return True after an error, which the listing then reports.
-        """
+        """Return whether there may be files of writes; True after an error, which the listing then reports."""
         try:
             now, changed = self._directories.clock(), data.files.modified_time_ms(data.path)
             known = self._empty.get(data.path)

@@ -39,16 +39,10 @@ class LineEncoder(Protocol):
     """Converts lines to records; the caller knows the form and the partitioner."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
-        """Return whole lines, each ending in LF, as v2 batches at base offset 0.
-
-        Raises an error for an invalid line.
-        """
+        """Return whole lines, each ending in LF, as v2 batches at base offset 0. An invalid line raises an error."""
 
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
-        """Return the partition of each line, the same in every run.
-
-        The first of `lines` is record number `first_record`.
-        """
+        """Return each line's partition, the same in every run. The first of `lines` is record number `first_record`."""
 
 
 class AppendOutcome(NamedTuple):

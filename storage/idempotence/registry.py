@@ -75,10 +75,7 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
         return self.read().get((name, source))
 
     def put(self, name: str, source: str, progress: InputProgress) -> None:
-        """Store the progress of an input; on return it is on disk in every serving directory. Blocks.
-
-        Raises CorruptionError, OSError.
-        """
+        """Store an input's progress, on return in every serving directory. Blocks. Raises CorruptionError, OSError."""
         target = source.rpartition("@")[0]
         with self._lock:
             # A deleted topic's progress is useless for a new topic of this name.
@@ -126,10 +123,7 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress with later appends added; a new partition begins at its end. Blocks.
-
-    Raises ProgressLostError.
-    """
+    """Return the progress with later appends; a new partition begins at its end. Blocks. Raises ProgressLostError."""
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))
     if end_offset < known.end_offset:

@@ -165,10 +165,7 @@ class TimeEntries:
 
 
 def check_transactions(files: FileSystem, path: Path, base_offset: Offset) -> Iterator[Finding]:
-    """Check a `.txnindex` file: its entries ascend by their markers, which are in the segment.
-
-    Raises FileNotFoundError.
-    """
+    """Check a `.txnindex` file: its entries ascend by markers that the segment has. Raises FileNotFoundError."""
     try:
         spans = transaction_index.decode(files.read_bytes(path), path)
     except CorruptionError as error:

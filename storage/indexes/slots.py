@@ -27,10 +27,7 @@ class SlotFile:
     __slots__ = ("_file", "_reserved", "_slot", "_slot_bytes", "capacity", "entries")
 
     def __init__(self, file: File, slot: Struct, *, new_bytes: int | None = None) -> None:
-        """Open `file`, in which every slot counts as used.
-
-        With `new_bytes`, make an empty file preallocated to that size.
-        """
+        """Open `file`, in which all slots count as used. `new_bytes`: make an empty file preallocated to that size."""
         self._file = file
         self._slot = slot
         self._slot_bytes = slot.size
@@ -53,10 +50,7 @@ class SlotFile:
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
-        """Return the fields of a slot, used or not.
-
-        The mapping is not used: a hole on a full tmpfs would kill the process.
-        """
+        """Return the fields of any slot. Does not use the mapping: a hole on a full tmpfs would kill the process."""
         data = self._file.pread(self._slot_bytes, Position(slot * self._slot_bytes))
         fields: tuple[int, ...] = self._slot.unpack(data)
         return fields

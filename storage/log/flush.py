@@ -75,10 +75,7 @@ class FlushProgress:
             segment.sync()
 
     def flush(self, directory: Path, target: FlushTarget, needed: Offset, now: Timestamp) -> None:
-        """Flush everything below `needed`; once no other flush runs, call `target`.
-
-        Raises OSError: data may be lost.
-        """
+        """Flush everything below `needed`; call `target` once no other flush runs. Raises OSError: data may be lost."""
         with self._flushing:
             start = self.recovery_point
             if needed <= start and not any(sealed.end_offset <= needed for sealed in self._sealed):
@@ -131,10 +128,7 @@ class Flusher(Protocol):
     """Runs flushes later, like an executor."""
 
     def submit(self, flush: Flush) -> None:
-        """Run `flush` later; equal pending flushes run once.
-
-        Does not block, because it is called under a log's lock.
-        """
+        """Run `flush` later; equal pending flushes run once. Does not block: callers hold a log's lock."""
 
     def close(self) -> None:
         """Wait for the running flush, and start no other flush. Idempotent."""

@@ -106,10 +106,7 @@ class LogLife:
         """True if the log may append copies of its leader's batches."""
 
     def note(self, event: Event, reason: str | None = None) -> Life:
-        """Enter the state that follows `event`; return the previous state.
-
-        Raises ValueError if `event` is not allowed now.
-        """
+        """Enter the state that follows `event`; return the previous state. Raises ValueError for an invalid event."""
         with self._changing:
             before = self.now
             after = TRANSITIONS[event][before]
@@ -120,10 +117,7 @@ class LogLife:
         return before
 
     def take(self, role: Role) -> None:
-        """Change the role. A log that cannot be written may only become a follower.
-
-        For other roles, raises what `check_writable` raises.
-        """
+        """Change the role. An unwritable log may only become a follower; otherwise raises like `check_writable`."""
         with self._changing:
             if role is not Role.FOLLOWER:
                 self.check_writable()

@@ -134,10 +134,7 @@ class LogProducers:
         self.state.end_offset = end_offset
 
     def apply(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
-        """Note that `pending` was appended, and that the log now ends at `end_offset`.
-
-        Return its transaction index entries.
-        """
+        """Note that `pending` was appended and the log ends at `end_offset`. Return its transaction index entries."""
         self.state.end_offset = end_offset
         for append in pending.appends:
             self.state.finish(append)
@@ -163,10 +160,7 @@ class LogProducers:
         self._newest = self._saved = offset
 
     def load(self, log_start_offset: Offset) -> Offset:
-        """Load the newest valid snapshot, leaving out expired producers; return its offset.
-
-        If there is no valid snapshot, return the log start.
-        """
+        """Load the newest valid snapshot without expired producers; return its offset, or the log start if none."""
         newest = max(self._snapshots, default=Offset(0))
         if newest <= self._saved == self.state.end_offset:
             # The state in memory has more than the snapshot: several recent batches per producer instead of
@@ -258,10 +252,7 @@ class _Check:
         self.repeats: dict[int, SequencedBatch] = {}
 
     def repeat_of(self, batch: Incoming) -> SequencedBatch | None:
-        """Return the batch, in the log or earlier in this append, that `batch` repeats exactly.
-
-        None if there is none.
-        """
+        """Return the batch, in the log or in this append, that `batch` repeats exactly; None if there is none."""
         if batch.producer_id == NO_PRODUCER_ID:
             return None
         delta = batch.last_offset - batch.base_offset
@@ -380,10 +371,7 @@ def replay_window(
     start_offset: int = 0,
     end_offset: int = 2**63 - 1,
 ) -> list[AbortedSpan]:
-    """Apply those of the first `good` batches of a window that are in [start_offset, end_offset).
-
-    Return the transactions that they abort.
-    """
+    """Apply a window's first `good` batches in [start_offset, end_offset); return the transactions that they abort."""
     if not good or window.batches.largest("producer_id", good) == NO_PRODUCER_ID:
         return []
     spans = []

@@ -91,10 +91,7 @@ class Removal:
         return True
 
     def remove_due(self, directory: Path, now: Timestamp, delay_ms: int) -> list[str]:
-        """Unlink and close the files that are due; return their names.
-
-        Even if the clock was set back, a file is due within `delay_ms`.
-        """
+        """Unlink and close due files; return their names. After a clock change a file is due within `delay_ms`."""
         self._close_unlinked()
         latest = Timestamp(now + delay_ms)
         self._retired = [each._replace(due=min(each.due, latest)) for each in self._retired]

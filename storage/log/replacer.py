@@ -225,10 +225,7 @@ class LogReplacer:
         parts.listeners.notify()
 
     def drop_empty_segment(self, reason: str = "asked for") -> None:
-        """Remove the active segment if it is empty and not the only segment.
-
-        Appends continue in the previous segment.
-        """
+        """Remove the active segment if it is empty and not the only one. Appends continue in the previous segment."""
         segments = self._parts.state.chain.segments
         if len(segments) > 1 and not segments[-1].size:
             end = self._parts.state.end_offset

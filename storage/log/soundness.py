@@ -70,10 +70,7 @@ def torn_segments(log: Log) -> tuple[TornSegment, ...]:
 
 
 def true_start(log: Log) -> Offset:
-    """Return the log start, or the earlier start if the first segments were lost.
-
-    Leader epochs show the earlier start, because deleting records also trims them.
-    """
+    """Return the log start, or the earlier start that leader epochs show if the first segments were lost."""
     earliest, start = log.epochs.earliest, log.parts.state.start_offset
     return start if earliest is None else min(earliest.start_offset, start)
 
@@ -116,10 +113,7 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """Copy to `log` the epochs below its start that `other` still has, if both logs begin at the same offset.
-
-    Raises OSError.
-    """
+    """Copy `other`'s epochs below the start of `log` to it, if both logs begin at one offset. Raises OSError."""
     parts, known = log.parts, other.epochs.entries
     with parts.lock:
         start = true_start(log)

@@ -88,17 +88,11 @@ class LogState(NamedTuple):
         return _new_state(LogState, fields)
 
     def replicated_up_to(self, offset: Offset) -> LogState:
-        """Return the state with high watermark `offset`, which is within the log's bounds.
-
-        No transaction may be undecided.
-        """
+        """Return the state with high watermark `offset`, within the log's bounds and with no transaction undecided."""
         return self.extended(self.end_offset, self.end_position, offset)
 
     def rolled(self, segment: Segment) -> LogState:
-        """Return the state after a roll. `segment` is new, empty and active.
-
-        The log ends at its start, even after a gap.
-        """
+        """Return the state after a roll. `segment` is new and empty; the log ends at its start, even after a gap."""
         chain = self.chain.with_active(segment)
         return self._replace(chain=chain, end_offset=segment.base_offset, end_position=0)
 

@@ -315,10 +315,7 @@ class LogManager:
             raise failures[0]
 
     def _close_logs(self) -> dict[OpenDirectory, bool]:
-        """Close every open log.
-
-        Return, for each directory, whether all logs were closed cleanly and none was offline.
-        """
+        """Close all open logs. Return, by directory, whether all logs closed cleanly and none was offline."""
         in_order = dict.fromkeys(self._directories.all, True)
         for topic in self._topics.values():
             topic.open_no_more()
@@ -399,10 +396,7 @@ class LogManager:
             self._registry.update_copies()
 
     def _checkpoint(self, write: Callable[[CheckpointWriter, Iterable[Partition]], None]) -> None:
-        """Call `write` for each serving directory, under the lock that deletions need.
-
-        A directory whose write fails is marked failed.
-        """
+        """Call `write` for each serving directory, under the lock that deletions need; an error fails the directory."""
         full: OSError | None = None
         with self._lock:
             for directory in self._directories.online:

@@ -63,10 +63,7 @@ class Verifications:
     def begin(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard:
-        """Return the guard that this producer's append must present.
-
-        All callers get the same guard until it is removed.
-        """
+        """Return the guard that this producer's append must present, the same for all callers until it is removed."""
         known = self._by_producer.get(producer_id)
         if known is None:
             asked = Verification(epoch, sequence, bumps_epoch, VerificationGuard())

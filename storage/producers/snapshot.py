@@ -39,10 +39,7 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode(data: bytes) -> list[ProducerEntry]:
-    """Return the producers of a snapshot file.
-
-    Raises CorruptBatchError, with position and cause, if the file is invalid.
-    """
+    """Return a snapshot file's producers. Raises CorruptBatchError, with position and cause, if it is invalid."""
     if len(data) < HEADER.size:
         raise CorruptBatchError(len(data), f"a snapshot has at least {HEADER.size} bytes")
     version, crc, count = HEADER.unpack_from(data)

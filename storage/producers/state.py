@@ -43,10 +43,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Return the guard for the first append of a transaction; None if the transaction is already open.
-
-        Raises ProducerFencedError for an old epoch.
-        """
+        """Return the guard for a transaction's first append; None if it is open. Raises ProducerFencedError."""
         known = self._entries.get(producer_id)
         if known is not None:
             if epoch < known.epoch:
@@ -76,10 +73,7 @@ class ProducerState:
         return min(others, default=Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Note that a transaction's marker is in the log.
-
-        The transaction stays unstable until the marker is below the high watermark.
-        """
+        """Note that a transaction's marker is in the log. The high watermark must pass it to make it stable."""
         self._open.pop(completed.first_offset, None)
         self._completed[completed.first_offset] = completed
 
@@ -93,10 +87,7 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> Offset | None:
-        """First offset of the earliest transaction that is open, or whose marker is not replicated yet.
-
-        Rules: kafka-storage.md#last-stable-offset.
-        """
+        """First offset of a transaction that is open or not fully replicated (kafka-storage.md#last-stable-offset)."""
         if not self._open and not self._completed:
             return None  # The usual case, and every append reads this property.
         return min([*self._open, *self._completed], default=None)

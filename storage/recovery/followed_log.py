@@ -138,10 +138,7 @@ class FollowedLog:
         return Chain.of(segments), end_offset
 
     def _extend(self, segment: Segment, end_offset: Offset, *, sealed: bool) -> Offset:
-        """Read the batches after the last known one.
-
-        If the segment is `sealed`, they must reach the end of its file.
-        """
+        """Read the batches after the last known one; if the segment is `sealed`, up to the end of its file."""
         file_bytes = segment.log.size()
         if file_bytes < segment.size:
             raise CorruptionError(segment.log.path, file_bytes, f"was {segment.size} bytes before")

@@ -78,10 +78,7 @@ def _partition_of(directory: Path) -> TopicPartition:
 
 
 def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
-    """Return the greatest base offset not above `offset`, or else the first base offset.
-
-    None if there are no segments.
-    """
+    """Return the greatest base offset not above `offset`, or else the first one. None without segments."""
     base_offsets = sorted(logs)
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
 
@@ -190,10 +187,7 @@ class LogLoader:
     # Leftovers of earlier work.
 
     def _complete_interrupted_work(self) -> dict[Offset, str]:
-        """Complete or undo interrupted work; return the names of the `.log` files by base offset.
-
-        On a read-only disk, these may be `.swap` files.
-        """
+        """Complete or undo interrupted work; return `.log` files (read-only: or `.swap` files) by base offset."""
         names = [
             entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
         ]

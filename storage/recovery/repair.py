@@ -66,10 +66,7 @@ class _Bounds(NamedTuple):
 
 
 def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:
-    """Repair the headers in a segment's log where the right value is certain. Blocks. Raises OSError.
-
-    `next_base`: the base offset of the next segment.
-    """
+    """Repair headers where the value is certain. `next_base`: the next segment's start. Blocks. Raises OSError."""
     return [*_repair_shapes(log), *_repair_offsets(log, base_offset, next_base)]
 
 
@@ -123,10 +120,7 @@ def _repair_offsets(log: File, base_offset: Offset, next_base: Offset | None) ->
 
 
 def _with_following(log: File, next_base: Offset | None) -> Iterator[tuple[BatchHeader, Offset | None]]:
-    """Yield each batch with the base offset of the next batch.
-
-    None: the next batch has an old format, which does not store its base offset.
-    """
+    """Yield each batch with the next one's base offset; None if an old format does not store it."""
     before: BatchHeader | None = None
     for window in windows(log, 0, log.size(), check_crc=True):
         for batch in window.batches:
@@ -165,10 +159,7 @@ def _true_base(batch: BatchHeader, bounds: _Bounds) -> Offset | None:
 
 
 def _true_length(log: File, position: int, end: int, length: int) -> int | None:
-    """Return the length, one bit away from the stored one, with which the batch's checksum is right.
-
-    None if there is none.
-    """
+    """Return the length, one bit away from the stored one, that makes the batch's checksum right; None if none does."""
     near = [_LENGTH.unpack(((length & _ALL_BITS) ^ 1 << bit).to_bytes(4, "big"))[0] for bit in range(32)]
     possible = (one for one in near if one + LOG_OVERHEAD <= MAX_CONTENT_BYTES)
     return next((one for one in possible if _is_sound(log, position, end, one)), None)

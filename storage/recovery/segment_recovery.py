@@ -66,10 +66,7 @@ def take_batches(
     file_bytes: int,
     may_split: bool = False,
 ) -> Recovered:
-    """Add the valid batches between the segment's size and `file_bytes`.
-
-    The segment ends at `end_offset` until then.
-    """
+    """Add valid batches from the segment's size up to `file_bytes`. The segment ends at `end_offset` until then."""
     cause, overlaps = "", False
     for window in windows(segment.log, segment.size, file_bytes, check_crc=True):
         # The checksum does not cover the base offset, so the base offset is checked here.

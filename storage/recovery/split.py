@@ -22,10 +22,7 @@ from topicfs.storage.segment.sparse import PlacedBatch
 
 
 class SegmentOverflowError(Exception):
-    """Recovery found a valid batch whose offset its segment's indexes cannot store.
-
-    Loading splits the segment and begins again.
-    """
+    """Recovery found a valid batch whose offset the indexes cannot store. Loading splits the segment and retries."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"{segment.log.path}: offsets more than {MAX_RELATIVE_OFFSET} above the base offset")
@@ -107,10 +104,7 @@ def _batch_ranges(
 
 
 def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
-    """Return the base offset of a segment that begins with `batch`.
-
-    If `batch` is a compressed batch of an old format, it stores only its last offset.
-    """
+    """Return the base offset of a segment that begins with `batch`; an old compressed batch stores its last one."""
     if batch.magic == CURRENT_MAGIC:
         return batch.base_offset
     return Offset(max(end_offset, batch.last_offset - MAX_RELATIVE_OFFSET))

@@ -28,10 +28,7 @@ class Chain(NamedTuple):
         return self.segments[-1]
 
     def floor(self, offset: int) -> int:
-        """Return the index of the segment with the greatest base offset not above `offset`.
-
-        If there is none, return 0.
-        """
+        """Return the index of the segment with the greatest base offset not above `offset`, or else 0."""
         return max(0, bisect_right(self.base_offsets, offset) - 1)
 
     def with_active(self, segment: Segment) -> Chain:

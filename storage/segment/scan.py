@@ -55,10 +55,7 @@ def windows(
     check_crc: bool = False,
     offset: int | None = None,
 ) -> Iterator[Window]:
-    """Yield the batches of [start, end), or those from `offset` on.
-
-    The last window's `problem` shows why the scan ended.
-    """
+    """Yield the batches of [start, end), or from `offset` on. The last window's `problem`: why the scan ended."""
     position = start
     size = least = max(window_bytes, HEADER_SIZE)
     while position < end:

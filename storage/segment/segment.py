@@ -138,10 +138,7 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> Timestamp:
-        """Largest timestamp of the records; if they have none, the file's modification time.
-
-        Rules: kafka-storage.md#time-lookups.
-        """
+        """Largest timestamp of the records, or else the file's modification time (kafka-storage.md#time-lookups)."""
         timestamp = (self._largest or self.largest).timestamp
         return timestamp if timestamp >= 0 else self.modified_time
 
@@ -174,18 +171,12 @@ class Segment:
     # Searching.
 
     def find_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> BatchHeader | None:
-        """Return the first batch before the position `end` that ends at or above `offset`.
-
-        Raises CorruptionError for a damaged batch.
-        """
+        """Return the first batch before position `end` that ends at or above `offset`. Raises CorruptionError."""
         found = self.read_batch(offset, end, trace)
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 
     def read_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> FoundBatch | None:
-        """Do what `find_batch` does, but return the batch with its window.
-
-        Its position counts from the window's start.
-        """
+        """Do what `find_batch` does, but return the batch with its window, whose start its position counts from."""
         index, target = self.offset_index, Offset(offset)
         start = trace.find_position(index, target) if trace else index.lookup(target).position
         if trace:
@@ -323,10 +314,7 @@ class Segment:
         self._open_time_index(create=True)
 
     def activate(self, *, reserve: bool = False) -> None:
-        """Prepare for appends: give the indexes their full size.
-
-        With `reserve`, only when their next entry is added.
-        """
+        """Prepare for appends: give the indexes their full size; with `reserve`, only before their next entry."""
         self.active, self.bytes_until_due = True, 0
         for slots in (self.offset_index.slots, self.time_index.slots):
             (slots.reserve if reserve else slots.resize)(self.settings.index_bytes)
@@ -427,10 +415,7 @@ class Segment:
             self.active = False
 
     def retired(self) -> None:
-        """Note that the segment's files were renamed to `.deleted`.
-
-        Readers that still have the segment can continue.
-        """
+        """Note that the segment's files were renamed to `.deleted`. Readers that have the segment can continue."""
         self.removed = True
         self._rename(SegmentFileState.DELETED)
         self._names = ()

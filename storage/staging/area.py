@@ -57,10 +57,7 @@ class WriteState(Enum):
 
 
 class StagingArea:
-    """The writes in a data directory.
-
-    It keeps nothing in memory, because several processes use the files at the same time.
-    """
+    """The writes in a data directory. Keeps nothing in memory, because several processes use the files at once."""
 
     def __init__(
         self,
@@ -70,10 +67,7 @@ class StagingArea:
         *,
         replicated: bool = False,
     ) -> None:
-        """Prepare the area.
-
-        `record`: a shared commit record; `replicated`: copy micro-batches to other directories.
-        """
+        """Prepare the area. `record`: a shared commit record; `replicated`: copy micro-batches to other directories."""
         self.directory = directory
         self.files = files
         self.record = record or CommitRecord(files, lambda: (directory,))
@@ -82,10 +76,7 @@ class StagingArea:
     # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
-        """Begin a file for a task's attempt. Raises OSError.
-
-        Each attempt gets a file of its own, even if it runs in another process.
-        """
+        """Begin a file of its own for each attempt of a task, even in another process. Raises OSError."""
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
@@ -126,10 +117,7 @@ class StagingArea:
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """Return a write's state. Raises CorruptionError, OSError.
-
-        A committed write that has no batch number is UNKNOWN.
-        """
+        """Return a write's state; UNKNOWN if it is committed without a number. Raises CorruptionError, OSError."""
         # In the order of the states, so that a change during these checks is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED
@@ -154,10 +142,7 @@ class StagingArea:
             self._unlink(self.directory / name)
 
     def is_committed(self, write: WriteId) -> bool:
-        """Return whether a micro-batch was committed; for any other write, return False.
-
-        Raises CorruptionError, OSError.
-        """
+        """Return whether a micro-batch was committed; False for other writes. Raises CorruptionError, OSError."""
         known = self.committed(write)
         return known is not None and write.batch is not None and write.batch <= known.batch
 
@@ -253,10 +238,7 @@ class StagingArea:
         self.discard_staged(write)
 
     def discard_abandoned(self, now: Timestamp) -> None:
-        """Remove staged files of committed writes, and of writers that ended long ago without submitting them.
-
-        Raises CorruptionError, OSError.
-        """
+        """Remove staged files of committed writes and of writers long gone. Raises CorruptionError, OSError."""
         found = self._listed()
         submitted = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
         for file in found:
@@ -286,10 +268,7 @@ class StagingArea:
         return [file for file in parsed if file is not None]
 
     def _others(self, write: WriteId) -> list[Path]:
-        """Return the other directories that have copies of a write.
-
-        Only a micro-batch has copies, because for it the record prevents a second append.
-        """
+        """Return the other directories with copies of a write; only a micro-batch has copies."""
         copied = self.replicated and write.batch is not None
         return [one for one in self.record.directories() if one != self.directory] if copied else []
 

@@ -57,10 +57,7 @@ class Committer:
         self._area.discard_abandoned(self._clock())
 
     def commit(self, write: WriteId) -> None:
-        """Append a submitted write, or refuse it. Blocks. Raises StorageError, OSError.
-
-        The next call then continues.
-        """
+        """Append or refuse a submitted write. Blocks. Raises StorageError, OSError: then the next call continues."""
         if self._area.is_committed(write):
             self._area.finish(write)
             return

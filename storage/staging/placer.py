@@ -104,10 +104,7 @@ class Placer:
         return BegunAppend(*next_run(None), firsts, topic_ids)
 
     def append_missing(self, manifest: Manifest, placement: Placement, begun: BegunAppend) -> None:
-        """Append the batches that are not in place yet.
-
-        Raises PlaceTakenError, ProgressLostError, StorageError, OSError.
-        """
+        """Append the batches not in place yet. Raises PlaceTakenError, ProgressLostError, StorageError, OSError."""
         logs: dict[TopicPartition, Log] = {}
         present: dict[TopicPartition, int] = {}
         for name, place in placement.partitions.items():

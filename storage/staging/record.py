@@ -69,10 +69,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
     def note(
         self, write: WriteId, committed: CommittedQuery, topic_ids: Callable[[], Collection[str]]
     ) -> None:
-        """Note a commit in every copy, and drop topics that are not in `topic_ids()`. Blocks.
-
-        Raises CorruptionError, OSError.
-        """
+        """Note a commit in every copy; drop topics not in `topic_ids()`. Blocks. Raises CorruptionError, OSError."""
         with self._lock:
             if self._problem is not None:
                 raise self._problem

@@ -70,10 +70,7 @@ def find_all(
     *,
     max_opened_at_start: int | None = None,
 ) -> dict[str, FoundTopic]:
-    """Find the topics; schedule removals of deleted directories.
-
-    Above `max_opened_at_start` partitions, only the first partition of each topic is checked.
-    """
+    """Find topics; schedule removals. Above `max_opened_at_start` partitions, check only each topic's first one."""
     contents = survey(directories)
     in_order = not directories.read_only and all(one.clean and one.failure is None for one in directories.all)
     check_all = (

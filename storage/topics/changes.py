@@ -94,10 +94,7 @@ class TopicChanges:
         return LogTopic(name, topic_id=entry.topic_id, config=config, overrides=overrides, partitions=logs)
 
     def _check_id(self, name: str, topic_id: str, found_id: str | None) -> None:
-        """Raise InvalidConfigError if a new topic cannot have `topic_id`.
-
-        `found_id` is the ID from an unfinished attempt.
-        """
+        """Raise InvalidConfigError if a new topic cannot have `topic_id`. `found_id`: an unfinished attempt's ID."""
         try:
             reserved = decode_id(topic_id).int <= LAST_RESERVED_TOPIC_ID
         except ValueError as error:
@@ -144,10 +141,7 @@ class TopicChanges:
             log.update_config(config)
 
     def apply_defaults(self, topics: Iterable[LogTopic], warn: ReportLine) -> None:
-        """Apply changed engine settings to topics.
-
-        Warn of overrides that contradict them, and ignore these overrides.
-        """
+        """Apply changed engine settings to topics. Warn of overrides that contradict them, and ignore those."""
         for topic in topics:
             config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
             for problem in problems:

@@ -40,10 +40,7 @@ class PartitionToLoad(NamedTuple):
 def load_all(
     directories: Directories, wanted: Iterable[PartitionToLoad], warn: ReportLine
 ) -> dict[TopicPartition, Partition]:
-    """Load partitions; a partition that cannot be loaded becomes an offline partition. Blocks.
-
-    Threads load the logs for which a disk must be read.
-    """
+    """Load partitions, in threads if a disk must be read; a failed one becomes an offline partition. Blocks."""
     found = list(wanted)
     loaded: list[Partition] = []
     with collection_paused():
@@ -147,10 +144,7 @@ def load_found(
     clean: bool,
     failed_before: bool = False,
 ) -> Log:
-    """Load a log; unless `clean`, recover it. Raises StorageError, OSError.
-
-    `failed_before`: the log's disk failed while it was in use.
-    """
+    """Load a log; unless `clean`, recover it. `failed_before`: its disk failed in use. Raises StorageError, OSError."""
     data, first_dirty = directory.data, directory.writer.first_dirty_offset(found.partition)
     if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
@@ -206,10 +200,7 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Set a loaded log's first dirty offset, which its status shows.
-
-    Use the log start if `checkpoint` is outside the log.
-    """
+    """Set a loaded log's first dirty offset, for its status: `checkpoint`, or if outside the log, the log start."""
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
         _LOGGER.info(

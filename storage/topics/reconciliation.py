@@ -101,10 +101,7 @@ def find_topics(
 
 
 def refusal(directories: Directories, partition: TopicPartition, topic_id: str) -> str | None:
-    """Return why an unchecked partition does not belong to the topic; None if it does. Raises OSError.
-
-    Write the topic ID if the partition has none.
-    """
+    """Return why an unchecked partition is not the topic's, or None. Writes a missing topic ID. Raises OSError."""
     ids, refused = _read_ids(directories, partition.topic, [partition.partition])
     _write_missing_ids(directories, partition.topic, ids, topic_id)
     return {**refused, **_of_others(ids, topic_id)}.get(partition.partition)

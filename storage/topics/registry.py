@@ -187,10 +187,7 @@ class TopicRegistry:
         self._stale = set(self._directories)
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
-        """Set topics' entries, or remove those whose value is None; all or nothing, and on disk on return.
-
-        Raises OSError.
-        """
+        """Set topics' entries (None: remove), all or nothing, and on disk on return. Raises OSError."""
         self.update_copies()
         entries = dict(self.entries)
         for name, entry in changes.items():
@@ -201,10 +198,7 @@ class TopicRegistry:
         self._replace(entries, self.groups)
 
     def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Set a group's settings; if they are empty, remove its entry. On return the change is on disk. Raises OSError.
-
-        An error changes nothing.
-        """
+        """Set or, if empty, remove a group's settings; on disk on return. Errors change nothing. Raises OSError."""
         self.update_copies()
         groups = {name: own for name, own in self.groups.items() if name != group}
         if overrides:
@@ -231,10 +225,7 @@ class TopicRegistry:
             raise
 
     def update_copies(self) -> None:
-        """Write each copy that a failed change left out of date. Raises OSError.
-
-        Without this, a deletion that failed could be carried out at a later start.
-        """
+        """Write each copy that a failed change left behind, or a failed deletion may happen later. Raises OSError."""
         for directory in self._directories:
             if directory in self._stale:
                 try:

@@ -42,10 +42,7 @@ Served: TypeAlias = Partition | Unopened
 
 
 class Partitions(Mapping[int, Partition]):
-    """The partitions by ascending number; a snapshot. Iterating opens no partition, getting a partition opens it.
-
-    Blocks.
-    """
+    """The partitions by ascending number; a snapshot. Getting one opens it, iterating does not. Blocks."""
 
     def __init__(self, served: Mapping[int, Served]) -> None:
         self.served = dict(sorted(served.items()))
@@ -224,10 +221,7 @@ def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[s
 
 
 def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Apply `changes` to overrides; the value None removes an override.
-
-    Raises InvalidConfigError for an unknown name.
-    """
+    """Apply `changes` to overrides; None removes an override. Raises InvalidConfigError for an unknown name."""
     merged = dict(present)
     for name, value in changes.items():
         if value is not None:

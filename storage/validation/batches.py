@@ -105,10 +105,7 @@ class Incoming(NamedTuple):
 
 
 def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Origin.CLIENT) -> list[Incoming]:
-    """Check the headers of an append, and return its batches.
-
-    Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError.
-    """
+    """Check and return an append's batches. Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError."""
     if len(batches) > rules.max_segment_bytes:
         raise RecordTooLargeError(
             f"{len(batches)} bytes in one append, segment.bytes is {rules.max_segment_bytes}; append less at once"
@@ -122,10 +119,7 @@ def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Ori
 
 
 def check_as_follower(batches: Buffer, end_offset: int) -> list[Incoming]:
-    """Return the batches of an append whose offsets a leader assigned.
-
-    Raises InvalidRecordError unless the offsets ascend from `end_offset` on.
-    """
+    """Return an append's batches. Raises InvalidRecordError unless the leader's offsets ascend from `end_offset` on."""
     incoming = read_batches(batches)
     for batch in incoming:
         # The header of a compressed batch of an old format has only the last offset.

@@ -44,10 +44,7 @@ def size_at(data: Buffer, position: int) -> int | None:
 
 
 def end_at(data: Buffer, position: int) -> int:
-    """Return the end of a damaged batch, computed from its length field.
-
-    The end of the data if that field cannot be right.
-    """
+    """Return the end of a damaged batch by its length field; the end of the data if the field cannot be right."""
     if position + LENGTH_POSITION + _LENGTH.size > len(data):
         return len(data)
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]

@@ -103,10 +103,7 @@ def new_octets(size: cython.Py_ssize_t) -> bytearray:
 
 @cython.cfunc
 def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
-    """Shorten or extend `octets` in place; pointers to it become invalid.
-
-    In compiled code, new bytes are uninitialized.
-    """
+    """Change the size of `octets` in place; pointers to it become invalid. Compiled code does not clear new bytes."""
     if cython.compiled:
         PyByteArray_Resize(octets, size)
     elif size > len(octets):

@@ -37,10 +37,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def parts(frame: memoryview, _limit: int, magic: int) -> Iterator[bytes | memoryview]:
-    """Yield the content of the frame's blocks.
-
-    With `magic` 0, do not check the header checksum, which is wrong in that format.
-    """
+    """Yield the content of the frame's blocks. `magic` 0: ignore the header checksum, which is wrong in that format."""
     return blocks(frame, check_header=magic > 0)
 
 
@@ -126,10 +123,7 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=64)
 def _header_checksum(header: bytes) -> int:
-    """Return the checksum byte at the end of a frame's header.
-
-    Cached, because most frames of a log have the same header.
-    """
+    """Return the checksum byte that ends a frame's header. Cached, because most headers of a log are the same."""
     return xxh32(header) >> 8 & 0xFF
 
 

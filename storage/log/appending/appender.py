@@ -183,10 +183,7 @@ class LogAppender:
             self._flush(Offset(last_offset + 1), self._everything)
 
     def append_as_follower(self, batches: Buffer) -> None:
-        """Append a leader's batches, all or none. Their offsets ascend, and may have gaps.
-
-        Raises InvalidRecordError, OSError.
-        """
+        """Append a leader's batches, all or none. Offsets may have gaps. Raises InvalidRecordError, OSError."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -219,10 +216,7 @@ class LogAppender:
             self._note_epoch(epoch, start_offset)
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
-        """Write offsets, leader epoch and, if the topic's settings require it, append time into the batches.
-
-        Rules: kafka-storage.md#offset-assignment.
-        """
+        """Write offsets, leader epoch and, if set, append time into batches (kafka-storage.md#offset-assignment)."""
         parts = self._parts
         offset: int = parts.state.end_offset
         _check_last(offset + sum(batch.records for batch in incoming) - 1)
@@ -352,10 +346,7 @@ class LogAppender:
             self._parts.producers.state.remove_expired(now)
 
     def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
-        """Begin a segment at `base_offset` (None: the log end); return its base offset.
-
-        If the active segment is empty, make it the segment at `base_offset`.
-        """
+        """Begin a segment at `base_offset` (None: the log end) and return it; an empty active segment moves there."""
         with self._parts.lock:
             self._parts.life.check_writable()
             end_offset = self._parts.state.end_offset
@@ -420,10 +411,7 @@ class LogAppender:
     # Flushing.
 
     def flush(self, up_to: Offset | None = None) -> None:
-        """Flush everything below `up_to` (None: everything) to disk. Blocks.
-
-        Raises OSError, which takes the log offline.
-        """
+        """Flush everything below `up_to` (None: everything). Blocks. Raises OSError, which takes the log offline."""
         if self._parts.files.read_only:
             return
         chain, end_offset = self._everything()

@@ -23,10 +23,7 @@ class LogRoles:
         self._parts = parts
 
     def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Become the leader in a new epoch, which is on disk on return. An error changes nothing.
-
-        Raises PartitionOfflineError, OSError.
-        """
+        """Lead in a new epoch, which is on disk on return. An error keeps the role: PartitionOfflineError, OSError."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -54,10 +51,7 @@ class LogRoles:
         parts.listeners.notify()
 
     def advance_high_watermark(self, offset: Offset) -> bool:
-        """Move a leader's high watermark up to `offset`, but not beyond the log end and never down.
-
-        Return whether it moved.
-        """
+        """Move a leader's high watermark up to `offset` or the log end, never down. Return whether it moved."""
         parts = self._parts
         with parts.lock:
             state = parts.state
@@ -75,10 +69,7 @@ class LogRoles:
         return moved
 
     def follow_high_watermark(self, offset: Offset) -> None:
-        """Set a follower's high watermark to its leader's, but not beyond the log end.
-
-        It may move down, as in Kafka.
-        """
+        """Set a follower's high watermark to its leader's or the log end. It may move down, as in Kafka."""
         with self._parts.lock:
             self._publish(offset)
 
@@ -123,10 +114,7 @@ class LogRoles:
         return True
 
     def match_indexes(self, leader: Segment) -> None:
-        """Give the active segment the same index entries as `leader`, if both segments have the same batches.
-
-        Raises OSError.
-        """
+        """Give the active segment `leader`'s index entries if both have the same batches. Raises OSError."""
         with self._parts.lock:
             active = self._parts.state.chain.active
             same = (active.base_offset, active.size) == (leader.base_offset, leader.size)

@@ -83,10 +83,7 @@ def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> 
 
 
 def _indexed_end(segment: Segment, most: int, limit: int) -> tuple[int, Offset]:
-    """Return the position of the last batch up to `most` that the index knows, and the batch's first offset.
-
-    Return position 0 if the index knows no such batch.
-    """
+    """Return the position and first offset of the last batch up to `most` in the index; position 0 if there is none."""
     entry = segment.offset_index.last_batch_up_to(most)
     if entry is None:
         return 0, segment.base_offset

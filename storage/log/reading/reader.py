@@ -295,10 +295,7 @@ class LogReader:
         return None
 
     def _with_segments(self, look: Callable[[LogState], _Value]) -> _Value:
-        """Return `look(state)`; call it again if the segments changed meanwhile.
-
-        Raises SegmentDeletedError if a file is gone.
-        """
+        """Return `look(state)`, again if segments changed meanwhile. Raises SegmentDeletedError if a file is gone."""
         while True:
             if self.parts.life.now is _SUPERSEDED:
                 self._check_serves()
@@ -315,10 +312,7 @@ class LogReader:
                     return found
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
-        """Wait for a thread that renames files to publish the new names.
-
-        Raises SegmentDeletedError if there is no such thread.
-        """
+        """Wait until a thread that renames files publishes the names. Raises SegmentDeletedError if there is none."""
         with self.parts.lock:
             changed = self.parts.state.chain is not chain
         if not changed:
@@ -327,10 +321,7 @@ class LogReader:
             ) from error
 
     def _or_default(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:
-        """Return `ask(state)`.
-
-        If the read fails, return `otherwise`: the status is often read because the disk is gone.
-        """
+        """Return `ask(state)`, or `otherwise` if reading fails: the status is often read because the disk is gone."""
         try:
             return self._with_segments(ask)
         except (OSError, SegmentDeletedError):

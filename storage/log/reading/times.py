@@ -65,10 +65,7 @@ class TimeSearch:
         return None
 
     def find_largest(self, chain: Chain, bound: Bound) -> FoundRecord | None:
-        """Return the first record with the largest timestamp, from the first segment that has it.
-
-        None if there is no record.
-        """
+        """Return the first record with the largest timestamp, from the first segment with it; None if no records."""
         candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
         if not candidates:
             return None
@@ -76,10 +73,7 @@ class TimeSearch:
         return self.find(chain, bound, Search(segment.largest.timestamp, segment.base_offset))
 
     def _find_maxima(self, chain: Chain) -> list[int]:
-        """For each sealed segment, return the largest timestamp up to and including it.
-
-        Computed once for each chain.
-        """
+        """Return, once for each chain, each sealed segment's largest timestamp up to and including the segment."""
         maxima: list[int] = list(accumulate((s.largest_timestamp for s in chain.segments[:-1]), max))
         self._known = chain, maxima
         return maxima
@@ -95,10 +89,7 @@ class Search:
         trace: LookupTrace | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        """Prepare the search. `trace` records each step.
-
-        The search reads at most `max_bytes` of batches and records.
-        """
+        """Prepare the search. `trace` records each step. It reads up to `max_bytes` of batches and records."""
         self.timestamp = timestamp
         self.trace = trace
         self._start_offset = start_offset
