@@ -178,10 +178,7 @@ class OffsetStore:
         own[TopicPartition(position.topic, position.partition)] = StoredOffset(position, record_offset)
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> list[str]:
-        """End a producer's transaction; return the groups that have positions in it.
-
-        If `committed`, each position takes effect, unless the group has a newer one for the partition.
-        """
+        """End a producer's transaction; return its groups. If `committed`, apply positions unless newer ones exist."""
         groups = self._pending.pop(producer_id, {})
         if committed:
             for group, positions in groups.items():

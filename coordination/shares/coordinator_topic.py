@@ -64,10 +64,7 @@ def _partition_of(name: str, partitions: int) -> int:
 
 
 def replay(partition: Partition, take: Take) -> None:
-    """Pass each record with a key to `take`, except those of aborted transactions.
-
-    Raises CorruptionError, PartitionOfflineError.
-    """
+    """Pass keyed records, except aborted ones, to `take`. Raises CorruptionError, PartitionOfflineError."""
     offset = partition.log_start_offset
     while True:
         fetched = partition.read(offset, max_bytes=COORDINATOR_READ_BYTES, isolation=Isolation.READ_COMMITTED)

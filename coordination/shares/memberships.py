@@ -142,10 +142,7 @@ class Memberships:
             return shard.is_other(group)
 
     def put(self, group: str, epoch: int, topics: GroupTopics | None = None) -> None:
-        """Store a group's epoch and, if given, its topics, in one append.
-
-        Raises PartitionOfflineError, ReadOnlyError, OSError.
-        """
+        """Append a group's epoch and, if given, its topics. Raises PartitionOfflineError, ReadOnlyError, OSError."""
         with self._lock:
             self._topic.make()
             shard = self._of(group)

@@ -66,10 +66,7 @@ def subscription(
 def assign(
     assignor: str, members: Iterable[JoinedMember], partitions: Mapping[str, int]
 ) -> tuple[dict[str, bytes], frozenset[str]]:
-    """Return each member's assignment, encoded for the leader's SyncGroup, and the topics that any member wants.
-
-    Raises CorruptBatchError.
-    """
+    """Return members' encoded assignments for SyncGroup, and the topics that any wants. Raises CorruptBatchError."""
     known = [_member(assignor, one) for one in members]
     assigned: Assignment = _ASSIGNORS[assignor](known, partitions)
     data = {

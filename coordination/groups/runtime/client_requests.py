@@ -190,10 +190,7 @@ class ClientRequests:
         creates: bool = False,
         without_topic: Callable[[], None] | None = None,
     ) -> None:
-        """Have the group's shard answer the request.
-
-        If the topic `__consumer_offsets` does not exist, call `without_topic` instead.
-        """
+        """Have the group's shard answer; without a topic `__consumer_offsets`, call `without_topic` instead."""
 
         def run() -> None:
             shard = self._runner.shard_of(group, to_write=creates)

@@ -121,10 +121,7 @@ class SharePartition:
         return acquisition.acquire(self._window, wanted, now)
 
     def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-        """Begin to apply a member's acknowledgements. After an error none of them is applied.
-
-        Raises RecordNotHeldError, NotAcquiredError.
-        """
+        """Begin to acknowledge a member's records, all or none. Raises RecordNotHeldError, NotAcquiredError."""
         return acknowledgement.acknowledge(self._window, member, acks, now)
 
     def release(self, member: str) -> StateChange:

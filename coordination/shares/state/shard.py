@@ -98,10 +98,7 @@ class StateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now: Timestamp
     ) -> StateRecord:
-        """Return the record that starts or restarts a group at an offset (-1: not decided yet).
-
-        Raises StateFencedError.
-        """
+        """Return the record that starts or restarts a group at an offset (-1: undecided). Raises StateFencedError."""
         self._check_state_epoch(key, state_epoch)
         known = self._states.get(key)
         state = ShareState(
@@ -129,10 +126,7 @@ class StateShard:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, now: Timestamp
     ) -> tuple[ShareState, StateRecord | None]:
-        """Return the state, and the record to append if `leader_epoch` is new.
-
-        Raises NotInitializedError, StateFencedError.
-        """
+        """Return the state, and a record if `leader_epoch` is new. Raises NotInitializedError, StateFencedError."""
         known = self.state(key)
         newest = self._leader_epochs.get(key, NO_EPOCH)
         if leader_epoch in (NO_EPOCH, newest):
