@@ -342,10 +342,7 @@ class ReplicatedEngine:
     # Duties and close.
 
     def commit_staged_writes(self) -> None:
-        """Append the writes submitted to the data directories, as the periodic duty does (blocking).
-
-        Failures become warnings.
-        """
+        """Append writes submitted to the data directories, as the duty does (blocking). Failures become warnings."""
         for replica_dir in self._replica_dirs.serving:
             with suppress(StorageError):  # A directory that fails now keeps its writes until it returns.
                 replica_dir.engine.commit_staged_writes()

@@ -118,10 +118,7 @@ class CopyingThread(ABC):
 
     @abstractmethod
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
-        """Give a nearly caught up log its role; return False if it must continue copying.
-
-        Raises StorageError, OSError.
-        """
+        """Give a nearly caught up log its role; return False to continue copying. Raises StorageError, OSError."""
 
     def run_once(self) -> None:
         """Do one round of the thread's work (blocking), for owners without threads."""
@@ -151,10 +148,7 @@ class CopyingThread(ABC):
             self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
-        """Empty and copy a log again if fetching cannot repair it; return whether this was done (blocking).
-
-        Raises StorageError, OSError.
-        """
+        """Copy a log again if fetching cannot repair it; return whether (blocking). Raises StorageError, OSError."""
         return False
 
     def _report(self, partition: ReplicatedPartition, reason: str) -> None:

@@ -107,10 +107,7 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
-        """Stop copying a moving replica and remove the copy; the caller then agrees on the end of the move.
-
-        Raises StorageError, OSError.
-        """
+        """Stop a move and remove the copy; the caller then agrees on its end. Raises StorageError, OSError."""
         move = partition.state.moving
         replica_dir = None if move is None else self._replica_dirs.get(move.target)
         if replica_dir is None:
@@ -125,10 +122,7 @@ class ReplicaMoves:
             replica_dir.engine.discard_future(partition.name)
 
     def end(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> bool:
-        """Replace a replica by a copy that has nearly caught up; return whether it was replaced.
-
-        Raises StorageError, OSError.
-        """
+        """Replace a replica by its nearly caught up copy; return whether it happened. Raises StorageError, OSError."""
         with self._changes:
             with self._threads[replica_dir.number].held(), partition.lock:
                 move, leader = partition.state.moving, partition.leader

@@ -152,10 +152,7 @@ class _Answers:
             healer.damaged(self.own.fetched.segment_base_offset)
 
     def otherwise(self) -> Fetched:
-        """Return an unproven answer, if all copies differ or are damaged.
-
-        Raises CorruptionError if the leader has no answer.
-        """
+        """Return an unproven answer if no copy is proven. Raises CorruptionError if the leader has no answer."""
         answers = self._nearest()
         found = next((one for one in answers if one.sound), None)
         found = found or next((one for one in answers if one.verdict.sound), None)

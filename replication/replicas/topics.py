@@ -73,10 +73,7 @@ class TopicTable:
         topic_id: str | None,
         replicas: int | None,
     ) -> ReplicatedTopic:
-        """Create a topic: agree on it, make it in each directory; undo it if a directory refuses.
-
-        Raises StorageError, OSError.
-        """
+        """Agree on a topic and make it in each directory; undo it on a refusal. Raises StorageError, OSError."""
         count = self._settings.config.num_partitions if partitions is None else partitions
         check_new_topic(name, self.topics)
         check_partitions(count)
@@ -149,10 +146,7 @@ class TopicTable:
             topic.set_overrides(config, topic.overrides)
 
     def set_replicas(self, topic: ReplicatedTopic, replicas: int) -> None:
-        """Set the number of each partition's replicas, keeping leaders and replicas in sync.
-
-        Raises StorageError, OSError.
-        """
+        """Set the number of replicas, keeping leaders and replicas in sync. Raises StorageError, OSError."""
         serving = [replica_dir.number for replica_dir in self._replica_dirs.serving]
         if not 1 <= replicas <= len(serving):
             raise InvalidConfigError(

@@ -47,10 +47,7 @@ class Copy(NamedTuple):
         return self.segment is self.log.chain.active
 
     def read(self, position: int, size: int) -> bytes | None:
-        """Return `size` bytes, fewer only at the copy's end; None if the disk cannot read them.
-
-        Raises OSError for errors of other kinds.
-        """
+        """Return `size` bytes, fewer at the copy's end; None if the disk cannot read them. Raises other OSErrors."""
         try:
             return self.segment.log.pread(min(size, self.end - position), Position(position))
         except OSError as error:
@@ -119,10 +116,7 @@ def changed_files(copy: Copy) -> list[Finding]:
 
 
 def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
-    """Overwrite a damaged batch with a valid one (blocking).
-
-    Raises CopyMovedError, PartitionOfflineError, OSError.
-    """
+    """Overwrite a damaged batch by a valid one (blocking). Raises CopyMovedError, PartitionOfflineError, OSError."""
     parts, file = copy.log.parts, copy.segment.log
     with guard(), parts.lock:
         parts.life.check_writable()

@@ -59,10 +59,7 @@ class PartitionScrub:
         """Damage that may still be repaired by copying a replica, by data directory."""
 
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
-        """Scrub chunk by chunk, yielding the segment's base offset; then copy replicas that are still damaged.
-
-        Raises OSError.
-        """
+        """Scrub by chunks, yielding the segment's base offset; then copy still damaged replicas. Raises OSError."""
         try:
             yield from self._each_segment(start_offset)
             self.finish()
@@ -89,10 +86,7 @@ class PartitionScrub:
             self._left(ScrubFinding(missing, None))
 
     def segment(self, base_offset: Offset) -> Iterator[int]:
-        """Scrub one segment, yielding the number of bytes read. Afterwards call `finish` or `give_up`.
-
-        Raises OSError, CopyMovedError.
-        """
+        """Scrub a segment, yielding bytes read; then call `finish` or `give_up`. Raises OSError, CopyMovedError."""
         replicas = self._partition.replicas()
         found = (copy_at(one.place, one.log, base_offset) for one in replicas)
         copies = [copy for copy in found if copy is not None]

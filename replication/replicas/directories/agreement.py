@@ -55,10 +55,7 @@ class Agreement:
         self.put_topics({name: entry})
 
     def put_topics(self, entries: Mapping[str, ReplicatedTopicEntry]) -> None:
-        """Add or change topics; even without entries, write the file to each online directory (blocking).
-
-        Raises OSError.
-        """
+        """Add or change topics; even without entries, write each online directory's file (blocking). Raises OSError."""
         self._change(lambda topics: topics.update(entries))
 
     def put_group(self, name: str, overrides: Mapping[str, str]) -> None:

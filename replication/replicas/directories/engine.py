@@ -75,10 +75,7 @@ class ReplicaLogManager(LogManager):
         return self._futures.get(partition)
 
     def open_future(self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str) -> Log:
-        """Return the copy of a partition that is moving to this directory, opened or created (blocking).
-
-        Raises StorageError, OSError.
-        """
+        """Open or create the copy of a partition moving to this directory (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             topic = self._topics.get(partition.topic)
@@ -90,10 +87,7 @@ class ReplicaLogManager(LogManager):
     def promote_future(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Turn a partition's copy into the partition in this directory; on disk when this returns (blocking).
-
-        Raises StorageError, OSError.
-        """
+        """Turn a copy into this directory's partition; on disk on return (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             if self._futures.get(partition) is not None:
@@ -105,10 +99,7 @@ class ReplicaLogManager(LogManager):
     def open_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> Log:
-        """Return a new, empty copy beside a partition, which will replace the partition (blocking).
-
-        Raises StorageError, OSError.
-        """
+        """Return a new, empty copy that will replace a partition (blocking). Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             self._futures.discard(partition)  # A copy left by a killed process is outdated.
@@ -118,10 +109,7 @@ class ReplicaLogManager(LogManager):
     def put_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Replace a partition by its copy; if that fails, by an empty log (blocking).
-
-        Raises StorageError, OSError.
-        """
+        """Replace a partition by its copy or, if that fails, an empty log (blocking). Raises StorageError, OSError."""
         with self._lock:
             self.drop_partitions(partition.topic, [partition.partition])
             try:
@@ -138,10 +126,7 @@ class ReplicaLogManager(LogManager):
             self._futures.discard(partition)
 
     def discard_futures(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
-        """Remove each copy for which `unwanted(partition, topic_id)` returns True. Raises StorageError, OSError.
-
-        `topic_id` is None for a copy that was being created.
-        """
+        """Remove copies for which `unwanted(partition, topic_id or None)` is True. Raises StorageError, OSError."""
         with self._lock:
             self._check_writable()
             self._futures.discard_all(unwanted)

@@ -16,10 +16,7 @@ from topicfs.storage.errors import ForkedReplicasError, StorageError
 
 
 def newest_of(replica_dirs: Sequence[ReplicaDirectory]) -> ReplicaFile | None:
-    """Return the newest agreed state, or None if there is none.
-
-    Raises ForkedReplicasError, and StorageError if the directories do not belong together.
-    """
+    """Return the newest agreed state, or None. Raises ForkedReplicasError; StorageError for unrelated directories."""
     check_same_set(replica_dirs)
     newest: ReplicaDirectory | None = None
     for replica_dir in replica_dirs:

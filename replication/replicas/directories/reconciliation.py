@@ -15,10 +15,7 @@ from topicfs.storage.model import TopicPartition
 
 
 def adopt(replica_dirs: Iterable[ReplicaDirectory], agreement: Agreement) -> None:
-    """Add the topics of new replica directories, with one replica each, in a single change.
-
-    Raises DuplicatePartitionError, OSError.
-    """
+    """Add new directories' topics with one replica each, in one change. Raises DuplicatePartitionError, OSError."""
     content = agreement.content
     entries: dict[str, ReplicatedTopicEntry] = {}
     for replica_dir in replica_dirs:
@@ -46,10 +43,7 @@ def adopt(replica_dirs: Iterable[ReplicaDirectory], agreement: Agreement) -> Non
 
 
 def reconcile(replica_dir: ReplicaDirectory, content: ReplicaFile, warn: ReportLine) -> None:
-    """Make a directory match the agreed state; unknown topics stay as they are (blocking).
-
-    Raises StorageError, OSError.
-    """
+    """Make a directory match the agreed state, except unknown topics (blocking). Raises StorageError, OSError."""
     engine = replica_dir.engine
     for name, topic in list(engine.topics().items()):
         if topic.topic_id in content.deleted:

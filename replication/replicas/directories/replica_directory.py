@@ -187,10 +187,7 @@ class ReplicaDirectory:
             self._warn(f"{self.path}: {reason}")
 
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
-        """Try to reopen the directory if `check` does not raise; return whether it is online (blocking).
-
-        The pauses between attempts grow.
-        """
+        """Reopen the directory if `check` agrees, after growing pauses; return whether it is online (blocking)."""
         self.close()
         try:
             self.look()
@@ -219,10 +216,7 @@ class ReplicaDirectory:
                 engine.close()
 
     def write(self, content: ReplicaFile) -> None:
-        """Write the agreed state into the directory, if possible even on a full disk (blocking).
-
-        Raises StorageError, OSError.
-        """
+        """Write the agreed state, if possible even on a full disk (blocking). Raises StorageError, OSError."""
         self.engine.lend(lambda: write_replica_file(self.files, self.path, content))
         if self._mark != content.set_id:
             self.engine.lend(lambda: self._write_mark(content.set_id))
@@ -277,10 +271,7 @@ class ReplicaDirectories:
 def restore_topic_ids(
     files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine
 ) -> None:
-    """Rewrite lost topic ids of partitions from the directory's `copy` of the agreed state (blocking).
-
-    Raises OSError.
-    """
+    """Rewrite lost topic ids of partitions from the agreed state's `copy` (blocking). Raises OSError."""
     there = {entry.name for entry in files.list_directory(path) if entry.is_directory}
     for topic, entry in copy.topics.items():
         for partition, state in entry.partitions.items():

@@ -98,10 +98,7 @@ class Parting:
                 yield batch
 
     def saved(self) -> Iterator[bytes]:
-        """Yield these batches in a form that any log accepts: valid, not aborted, without a producer (blocking).
-
-        Raises OSError.
-        """
+        """Yield batches as any log accepts them: valid, not aborted, without a producer (blocking). Raises OSError."""
         aborted = self.lost.aborted
         for header, data in self.batches([]):  # The report about the loss names skipped parts.
             is_aborted = header.is_transactional and any(
@@ -146,10 +143,7 @@ def _same(one: Batch, other: Batch) -> bool:
 
 
 def _batches(log: Log, start: Offset, skipped: list[str] | None = None) -> Iterator[Batch]:
-    """Yield a log's batches from the one that contains `start`. Raises CorruptionError, OSError.
-
-    `skipped`: see `Parting.batches`.
-    """
+    """Yield a log's batches from `start` on (`skipped`: see `Parting.batches`). Raises CorruptionError, OSError."""
     offset = start
     while offset < log.log_end_offset:
         try:

@@ -155,10 +155,7 @@ class Resolution:
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
     def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
-        """Return the log that will lead; None if its disks were replaced.
-
-        Raises StorageError if no kept replica is available.
-        """
+        """Return the log that will lead; None if its disks were replaced. Raises StorageError if no replica remains."""
         in_sync, numbers = set(state.in_sync), {replica_dir.number for replica_dir in self._replica_dirs}
         paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
         there = {None, *map(str, self._replica_dirs), *self._blank}

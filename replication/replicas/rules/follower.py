@@ -60,10 +60,7 @@ def log_end(log: Log) -> LogEnd:
 
 
 def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
-    """Do one step (blocking): truncate, or copy some batches, or do nothing if the follower is complete.
-
-    Raises the errors of the logs.
-    """
+    """Do one step (blocking): truncate, copy some batches, or nothing if complete. Raises the errors of the logs."""
     if follower.holes:
         lost = first_lost(leader, follower.holes)
         follower.holes = ()
@@ -175,10 +172,7 @@ def _follow_bounds(leader: Log, follower: Log) -> None:
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
-    """Repeat `fetch_once` until the follower is complete; return the number of bytes copied (blocking).
-
-    Raises CorruptionError if the epochs are wrong.
-    """
+    """Call `fetch_once` until complete; return the bytes copied (blocking). Raises CorruptionError for wrong epochs."""
     return sum(step.copied_bytes for step in steps(leader, follower, max_bytes=max_bytes))
 
 

@@ -43,10 +43,7 @@ def includes(newer: Runs, older: Runs) -> bool:
 
 
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
-    """Return a history, leaving out last runs that never began.
-
-    A run did not begin if, according to `others`, one of its directories does not have it in its own history.
-    """
+    """Return a history without last runs that never began: according to `others`, one of their directories lacks it."""
     ours = {run.id for run in runs}
     known = {}
     for one, theirs in others.items():

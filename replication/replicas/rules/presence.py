@@ -109,10 +109,7 @@ def missing_in_all(logs: Sequence[Log], start: Offset) -> list[Span]:
 
 
 def held_of(missing: list[Span], log: Log) -> list[Span]:
-    """Return which missing offsets a log has, ignoring records that retention would remove.
-
-    Raises CorruptionError, OSError.
-    """
+    """Return which missing offsets a log has, unless retention would remove them. Raises CorruptionError, OSError."""
     return _subtract(missing, _subtract(missing, _present(log, due_start(log)))) if missing else []
 
 
@@ -135,10 +132,7 @@ def _subtract(spans: list[Span], others: list[Span]) -> list[Span]:
 
 
 def mend_epochs(logs: Iterable[Log], warn: ReportLine) -> None:
-    """Correct logs whose file of leader epochs contradicts their batches.
-
-    Raises CorruptionError, StorageError, OSError.
-    """
+    """Correct logs whose leader epochs contradict their batches. Raises CorruptionError, StorageError, OSError."""
     damaged: CorruptionError | None = None
     different = list(logs)
     if len(different) > 1 and len({log.epochs.entries or log for log in different}) == 1:

@@ -138,10 +138,7 @@ def ended_move(state: ReplicaState) -> ReplicaState:
 
 
 def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:
-    """Return the lowest log end in sync, but not below `present`.
-
-    It rises only if at least min.insync.replicas are in sync.
-    """
+    """Return the lowest log end in sync, at least `present`. It rises only with min.insync.replicas in sync."""
     if len(ends) < min(min_in_sync, assigned):
         return present
     return max(present, min(ends))
