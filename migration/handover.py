@@ -113,10 +113,7 @@ class Handover:
     # While the broker runs.
 
     def prepare(self, cluster: Cluster) -> None:
-        """Let the cluster create the topics.
-
-        Raises ClusterError, OSError, and StorageError if a topic has records in the cluster.
-        """
+        """Let the cluster create the topics. Raises ClusterError, OSError; StorageError if one has records there."""
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(
@@ -143,10 +140,7 @@ class Handover:
     def _find_topic(
         self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
     ) -> TopicDescription | None:
-        """Return the cluster's topic of that name, or None.
-
-        Raises StorageError if that topic does not fit, or has records.
-        """
+        """Return the cluster's topic of that name, or None. Raises StorageError if it does not fit, or has records."""
         found = cluster.find_topic(topic.name)
         if found is None:
             return None
@@ -283,10 +277,7 @@ class Handover:
         data_dirs: Mapping[TopicPartition, Path],
         partition: TopicPartition,
     ) -> PartitionCopy:
-        """Return the copy to make.
-
-        Raises StorageError if the source or the target lacks the partition, or has it for another topic.
-        """
+        """Return the copy to make. Raises StorageError if one side lacks the partition, or has another topic's."""
         topic = topics.get(partition.topic)
         if topic is None or partition.partition not in topic.offsets:
             raise StorageError(

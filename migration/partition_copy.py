@@ -83,10 +83,7 @@ class PartitionCopy:
 
 
 def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the partition is in place.
-
-    Raises StorageError if the target has other records, CorruptionError, OSError.
-    """
+    """Return whether the partition is in place. Raises OSError, CorruptionError; StorageError for other records."""
     if not files.exists(copy.target):
         return False
     if same_logs(files, copy):
@@ -100,7 +97,7 @@ def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Put the partition in place, on disk (blocking). Return False if it was in place. Raises as `is_in_place`."""
+    """Put the partition in place, on disk (blocking). Return False if it was in place. Raises like `is_in_place`."""
     if is_in_place(files, copy):
         return False
     staged = copy.target.with_name(names.marked_directory(copy.partition, names.DirectoryMark.DELETE))

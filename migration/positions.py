@@ -86,10 +86,7 @@ class _Replay:
 def read_positions(
     files: FileSystem, directories: Iterable[Path]
 ) -> dict[GroupPartition, group_records.CommittedOffset]:
-    """Read positions from directories of `__consumer_offsets`, ignoring torn ends (blocking).
-
-    Raises CorruptionError, OSError.
-    """
+    """Read positions from `__consumer_offsets`, ignoring torn ends (blocking). Raises CorruptionError, OSError."""
     found: dict[GroupPartition, group_records.CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()
@@ -101,7 +98,7 @@ def read_positions(
 
 
 def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], None]) -> None:
-    """Pass a partition's records, including markers, to `take` (blocking). Raises as `read_positions`."""
+    """Pass a partition's records, including markers, to `take` (blocking). Raises like `read_positions`."""
     for path, last in _logs(files, directory):
         _replay_file(files, path, take, last=last)
 
@@ -189,7 +186,7 @@ class GroupStateRecord(NamedTuple):
 
 
 def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[str, GroupStateRecord]:
-    """Read groups' state records from directories of `__consumer_offsets` (blocking). Raises as `read_positions`."""
+    """Read groups' state records from directories of `__consumer_offsets` (blocking). Raises like `read_positions`."""
     found: dict[str, GroupStateRecord] = {}
 
     def take(columns: Columns) -> None:

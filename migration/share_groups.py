@@ -62,10 +62,7 @@ def put_share_groups(
     topics: Mapping[UUID, str],
     topic_ids: Mapping[str, str],
 ) -> Iterator[str]:
-    """Store the positions of groups in the cluster; yield a line for each group.
-
-    Raises ClusterError if a group has members.
-    """
+    """Store groups' positions in the cluster; yield a line for each. Raises ClusterError if one has members."""
     by_group: dict[str, dict[TopicPartition, ShareState]] = {}
     for key, state in sorted(found.states.items()):
         if key.topic_id in topics and state.start_offset >= 0:

@@ -58,10 +58,7 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """Return a record as text. If the content cannot be read, the key is an error text.
-
-    Raises InvalidRecordError if the record has no key.
-    """
+    """Return a record as text; unreadable content gives an error as key. Raises InvalidRecordError without a key."""
     if record.key is None:
         raise InvalidRecordError(
             f"Failed to decode message at offset {record.offset} using the specified decoder "

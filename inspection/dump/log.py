@@ -67,10 +67,7 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
 
 
 def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
-    """Yield the headers of whole batches, up to a torn tail.
-
-    Raises CorruptionError if the next batch cannot be found.
-    """
+    """Yield headers of whole batches, up to a torn tail. Raises CorruptionError if the next batch is not found."""
     while True:
         found = scan(data, start, max_batches=BATCHES_AT_A_TIME)
         yield from found
