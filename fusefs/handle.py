@@ -72,10 +72,7 @@ class Handle:
     """True if a read at the end waits for more records. Such a wait does not count as latency of the mount."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
-        """Return at most `size` bytes from `position`; fewer only at the end of the file.
-
-        Raises FileError and the engine's errors.
-        """
+        """Return `size` bytes from `position`, fewer only at the end. Raises FileError and the engine's errors."""
         raise FileError(Refusal.NOT_OPEN)
 
     async def write(self, position: int, data: bytes) -> int:

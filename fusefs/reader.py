@@ -104,10 +104,7 @@ class MountReader:
             raise PathError(path, error) from error
 
     async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:
-        """Yield the content of a file in pieces of limited size.
-
-        Raises PathError. At a damaged batch, everything before the batch is yielded first.
-        """
+        """Yield a file's content in pieces; at a damaged batch, first everything before it. Raises PathError."""
         try:
             opened = await self._filesystem.open(file.node_id, os.O_RDONLY, os.getpid())
             # There is no page cache that would pad a short read.

@@ -53,10 +53,7 @@ class LogNode(FileNode):
         return None
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return a function that flushes records to disk, for handles that are open only for reading.
-
-        Return None for a read-only file.
-        """
+        """Return a function that flushes records to disk for read-only handles; None if the file is read-only."""
         return None
 
 

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 class MetricsFile(FreshTextFile):
-    """`@metrics` in the text format of Prometheus, collected when the file is opened.
-
-    stat(2) shows the size of the last collection, and does not collect.
-    """
+    """`@metrics` in Prometheus's text format, collected at open; stat(2) shows the last collection's size."""
 
     __slots__ = ()
 

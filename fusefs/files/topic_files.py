@@ -94,10 +94,7 @@ class TopicFiles(TopicState["TopicTarget"]):
         self._news.signal()
 
     def remember(self) -> None:
-        """Save the measured positions of all partitions that were used (blocking).
-
-        Positions that cannot be saved are measured again later.
-        """
+        """Save all used partitions' measured positions (blocking); those that cannot be saved are measured again."""
         for files in self._partitions.values():
             try:
                 files.views.remember()

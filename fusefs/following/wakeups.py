@@ -34,10 +34,7 @@ class Waker:
         """True while waiters are queued: a caller with similar work queues behind them with `turn`."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
-        """Return a function that runs a callback soon in the event loop, from any thread.
-
-        The function raises RunFinishedError after the loop's end.
-        """
+        """Return a function that runs a callback in the event loop, from any thread; later, RunFinishedError."""
         return trio.lowlevel.current_trio_token().run_sync_soon
 
     async def turn(self) -> None:

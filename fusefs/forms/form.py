@@ -20,10 +20,7 @@ class FormError(ValueError):
 
 
 class Form(Protocol):
-    """Renders records as lines, and parses lines into records.
-
-    `parse` restores everything that `render` shows of a record.
-    """
+    """Renders records as lines, and parses lines into records. `parse` restores all that `render` shows of a record."""
 
     @property
     def suffix(self) -> str:

@@ -269,10 +269,7 @@ def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Itera
 def _ends_of_values(
     data: memoryview, text: bytearray, start_offset: Offset, end_offset: Offset
 ) -> RecordEnds:
-    """Return the ends of the values between two offsets in batches that were copied whole to `text`.
-
-    Usually each offset has one line, so nothing has to be decoded.
-    """
+    """Return the ends of the values between two offsets in batches copied whole to `text`, usually undecoded."""
     if text.count(b"\n") == end_offset - start_offset and _has_each_offset(data, start_offset, end_offset):
         return LineEnds(text, start_offset, range(start_offset, end_offset))
     lengths: list[int] = []

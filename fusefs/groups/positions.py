@@ -40,10 +40,7 @@ def check_position(text: str) -> None:
 def find_position(
     text: str, partition: Partition, present: CommittedPosition | None, isolation: Isolation
 ) -> Offset:
-    """Return the offset that `text` names, clamped to the log as Kafka's reset tool does.
-
-    Raises InvalidPositionError, PartitionOfflineError.
-    """
+    """Return the offset of `text`, clamped as Kafka's tool does. Raises InvalidPositionError, PartitionOfflineError."""
     check_position(text)
     partition.find_bounds()
     start_offset, end_offset = partition.log_start_offset, partition.visible_end(isolation)
@@ -67,10 +64,7 @@ def find_position(
 
 
 def lag_of(partition: Partition, position: CommittedPosition | None) -> int | None:
-    """Return the number of offsets from the position, or from the log start, to the last stable offset.
-
-    None: the end of the partition is unknown.
-    """
+    """Return the number of offsets from the position (None: the log start) to the last stable one; None: unknown."""
     if partition.unknown is not None:
         return None
     bounds = partition.offsets()

@@ -494,10 +494,7 @@ def _nothing() -> None:
 
 
 def ends_of(what: GroupRead) -> dict[tuple[str, int], Offset]:
-    """Return the end of each subscribed partition, by topic ID and number.
-
-    Raises ThreadNeededError for many partitions.
-    """
+    """Return subscribed partitions' ends, by topic ID and number. Raises ThreadNeededError for many partitions."""
     wanted = wanted_partitions(what.engine, what.subscription)
     if len(wanted) > INLINE_PARTITIONS:
         leave_event_loop()

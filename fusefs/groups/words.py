@@ -25,10 +25,7 @@ class CommitWord(NamedTuple):
 
 
 def whole_lines(begun: bytes, data: bytes) -> tuple[list[bytes], bytes]:
-    """Split `begun`, an incomplete line, and `data` into whole lines and a new incomplete line.
-
-    Raises InvalidConfigError.
-    """
+    """Split `begun` (an incomplete line) and `data` into whole lines and a remainder. Raises InvalidConfigError."""
     *lines, rest = (begun + data).split(b"\n")
     if len(rest) > MAX_COMMAND_LINE_BYTES:
         raise InvalidConfigError(f"a line of more than {MAX_COMMAND_LINE_BYTES} bytes is not a command")

@@ -230,10 +230,7 @@ def _process(pid: str) -> int:
 
 
 def _last_words(path: str) -> int:
-    """Open the daemon's memory file. Raises OSError, or ValueError if `path` names another kind of file.
-
-    A file of another kind is not opened.
-    """
+    """Open the daemon's memory file. Raises OSError; ValueError for another kind of file, which is not opened."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         itself = Path(f"/proc/self/fd/{found}")

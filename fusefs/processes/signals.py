@@ -33,10 +33,7 @@ class Look(NamedTuple):
 
 
 def parse_status(status: bytes) -> Look | None:
-    """Parse /proc/PID/status; None for a zombie, which no longer reads.
-
-    Missing fields count as zero.
-    """
+    """Parse /proc/PID/status; None for a zombie, which no longer reads. Missing fields count as zero."""
     fields = dict.fromkeys(_FIELDS, b"0")
     for line in status.split(b"\n"):
         name, _, value = line.partition(b"\t")

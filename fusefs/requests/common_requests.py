@@ -73,10 +73,7 @@ class CommonRequests:
         owner: Ownership,
         counts: RequestCounts,
     ) -> None:
-        """Answer by `handlers` (a `fusefs.filesystem`, which raises only FileError); `owner` owns all files.
-
-        Uncommon requests are passed to `relay` as a whole.
-        """
+        """Answer by `handlers`, which raise only FileError, or else by `relay`; `owner` owns all files."""
         self._device = device
         self._handlers = handlers
         self._relay = relay

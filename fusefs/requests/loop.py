@@ -75,10 +75,7 @@ class RequestLoop:
         return f"/dev/fd/{self._theirs.detach()}"
 
     async def run(self, library: Callable[[], Awaitable[None]], at_end: Callable[[], None]) -> None:
-        """Serve until the filesystem is unmounted, or `end` is called.
-
-        `library` is pyfuse3's main loop. `at_end` ends it and the waiting requests.
-        """
+        """Serve until unmounted or `end`. `library`: pyfuse3's main loop, which `at_end` ends with waiting requests."""
         self._at_end = at_end
         with self._ours:
             async with trio.open_nursery() as nursery:

@@ -114,10 +114,7 @@ class RemoteCalls(BlockingCalls):
             self._start(self._queued.popleft())
 
     def _start(self, under_way: _UnderWay[Any]) -> None:
-        """Start a call in a thread. The call runs on if its request is abandoned.
-
-        Does not use `trio.to_thread`, which takes three more turns of the event loop.
-        """
+        """Start a call in a thread, which outlives an abandoned request. trio.to_thread takes three more loop turns."""
         token = trio.lowlevel.current_trio_token()
 
         def deliver(outcome: Outcome[object]) -> None:

@@ -207,10 +207,7 @@ class Measure:
         return (error.file, error.position) in self._damaged
 
     def catch_up(self) -> None:
-        """Measure new records if they are few and no other thread is measuring. Never waits.
-
-        Raises SegmentDeletedError if the records at the frontier were removed.
-        """
+        """Measure a few new records unless another thread measures. Never waits. Raises SegmentDeletedError."""
         frontier = self._index.frontier.offset
         if self.limit is not None and frontier >= self.limit:
             return

@@ -190,10 +190,7 @@ def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> b
 def _columns_from(
     partition: Partition, offset: Offset, isolation: Isolation
 ) -> Iterator[tuple[Columns, DecodedFetch]]:
-    """Yield the records from `offset` on: each run, and the fetch that the run came from. Fetches grow.
-
-    Raises CorruptionError at a damaged batch.
-    """
+    """Yield the records from `offset`: runs with their fetches, which grow. Raises CorruptionError if damaged."""
     end_offset, max_bytes = partition.visible_end(isolation), 1
     while offset < end_offset:
         fetched = read_decoded(partition, offset, max_bytes=max_bytes, isolation=isolation)

@@ -136,10 +136,7 @@ class View:
         return Entry(start.position - origin, start.offset)
 
     def place_at(self, position: int) -> Entry:
-        """Return the nearest known place at or below a view position (blocking if it must be measured).
-
-        Raises SegmentDeletedError for removed bytes.
-        """
+        """Return the nearest place at or below a position (blocking to measure). Raises SegmentDeletedError."""
         measure, origin, end = self._frame
         if end is not None and self.limit is not None and position + origin >= end:
             return Entry(end - origin, self.limit)
@@ -204,10 +201,7 @@ in the measure of the whole partition.
 
 
 class PartitionViews:
-    """The views of a partition. Thread-safe.
-
-    Only `remember` blocks, because views are measured on request.
-    """
+    """The views of a partition. Thread-safe. Only `remember` blocks, because views are measured on request."""
 
     def __init__(
         self,
