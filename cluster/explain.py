@@ -80,10 +80,7 @@ class TracedConnection(Connection):
 
 
 class ClusterExplainer:
-    """Looks up records as readers do, through an engine with traced connections.
-
-    Each lookup shows the requests that were made since the previous lookup.
-    """
+    """Looks up records as readers do. Each lookup shows the traced requests made since the previous lookup."""
 
     def __init__(self, engine: ClusterEngine, trace: Trace) -> None:
         self._engine, self._trace = engine, trace
@@ -94,7 +91,7 @@ class ClusterExplainer:
         return self._lookup(partition, found)
 
     def timestamp(self, partition: ClusterPartition, timestamp: Timestamp, isolation: Isolation) -> Lookup:
-        """Look up the first record at or after a timestamp (blocking). Raises as `Partition.offset_for_timestamp`."""
+        """Look up the first record at or after a timestamp (blocking). Raises like `Partition.offset_for_timestamp`."""
         answer = partition.offset_for_timestamp(timestamp, isolation=isolation)
         found = None if answer is None else record_at(partition, answer.offset)
         return self._lookup(partition, found)

@@ -69,10 +69,7 @@ class AskedBounds(NamedTuple):
 
 
 def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id: str) -> PartitionBounds:
-    """Return the bounds of one partition (blocking).
-
-    Raises the errors of `Leaders.ask`, and an error for an error code in the answer.
-    """
+    """Return a partition's bounds (blocking). Raises like `Leaders.ask`, or an error for the answer's error code."""
 
     def attempt(leader: Leader) -> AskedBounds:
         found = ask_bounds(leaders.brokers, leader.node, {partition: leader.epoch}, seconds=ATTEMPT_SECONDS)

@@ -203,10 +203,7 @@ class Brokers:
     def topic_ids(
         self, node: int, topics: Iterable[str], *, seconds: float, coordinator: bool = False
     ) -> dict[str, str]:
-        """Return the ids of topics by name, as one broker knows them, leaving out unknown topics (blocking).
-
-        Raises the errors of `ask`.
-        """
+        """Return topic ids by name, as one broker knows them, without unknown topics (blocking). Raises like `ask`."""
         asked = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
         answer = self.ask(node, METADATA, asked, seconds=seconds, coordinator=coordinator)
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}

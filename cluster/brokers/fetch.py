@@ -102,10 +102,7 @@ def fetch(
     isolation: Isolation = Isolation.READ_COMMITTED,
     seconds: float = ANSWER_TIMEOUT_SECONDS,
 ) -> FetchAnswer:
-    """Fetch the available records from one broker (blocking).
-
-    Raises ClusterError and the errors of `Connection.call`.
-    """
+    """Fetch available records from one broker (blocking). Raises ClusterError and the errors of `Connection.call`."""
     wanted = list(wanted)
     request = {**_terms(max_bytes, 0, isolation), "sessionEpoch": NO_SESSION, "topics": _by_topic(wanted)}
     server, answer = _ask(brokers, node, request, seconds)

@@ -73,10 +73,7 @@ class Leaders:
         self._asking: dict[object, PendingRequest] = {}
 
     def look(self, seen: Metadata | None = None) -> Metadata:
-        """Return metadata newer than `seen`; without `seen`, newer than the present metadata (blocking).
-
-        Raises the errors of `Brokers.metadata`.
-        """
+        """Return metadata newer than `seen`, or else than the present (blocking). Raises like `Brokers.metadata`."""
         with self._looking:
             if seen is None or seen is self.metadata:
                 self.metadata = self.brokers.metadata(seconds=METADATA_TIMEOUT_SECONDS)
@@ -173,10 +170,7 @@ class Leaders:
             self.look_again(seen)
 
     def _check_exists(self, partition: TopicPartition, topic_id: str) -> None:
-        """Raise the reason why the metadata omits a topic; return if the topic exists after all (blocking).
-
-        Also raises the errors of `ask_any`.
-        """
+        """Raise why metadata omits a topic; return if it exists after all (blocking). Also raises like `ask_any`."""
         codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_TIMEOUT_SECONDS)
         code = codes.get(partition.topic)
         if code == errors.TOPIC_AUTHORIZATION_FAILED:

@@ -41,10 +41,7 @@ class TopicSettings(NamedTuple):
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:
-    """Return each topic's settings that differ from Kafka's defaults, or the error that a broker returned (blocking).
-
-    Raises the errors of `Brokers.ask_any`.
-    """
+    """Return each topic's changed settings, or the broker's error (blocking). Raises like `Brokers.ask_any`."""
     return {
         name: found
         if isinstance(found, StorageError)

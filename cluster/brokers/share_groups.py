@@ -46,10 +46,7 @@ class ShareGroupAdmin:
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Store, from `states`, the start offsets of an empty group and the records to deliver again.
-
-        Raises ClusterError if the group has members in the cluster.
-        """
+        """Store an empty group's start offsets and records to deliver again. Raises ClusterError if it has members."""
         topics = [
             {
                 "topicName": name,

@@ -242,10 +242,7 @@ class GroupClient:
         )
 
     def described(self, api: Api, names: str) -> Values | None:
-        """Call `api` for the group; return its description, or None if the group does not exist.
-
-        `names` is the field of the request that has the group's name.
-        """
+        """Call `api` for the group, named in the request's field `names`; return its description, None if missing."""
         request = {names: [self.group], "includeAuthorizedOperations": False}
         try:
             answer = self._ask(api, request, lambda found: (one["errorCode"] for one in found["groups"]))
@@ -351,10 +348,7 @@ class TopicPositions(NamedTuple):
 def fetch_positions(
     brokers: Brokers, node: int, groups: Sequence[str], topic: str, numbers: Collection[int]
 ) -> Iterator[TopicPositions]:
-    """Yield the positions in a topic of groups that a broker coordinates (blocking).
-
-    Raises the errors of `Brokers.ask`.
-    """
+    """Yield positions in a topic of groups that a broker coordinates (blocking). Raises the errors of `Brokers.ask`."""
     topics = [{"name": topic, "partitionIndexes": sorted(numbers)}]
     for first in range(0, len(groups), MAX_GROUPS_PER_REQUEST):
         some = groups[first : first + MAX_GROUPS_PER_REQUEST]

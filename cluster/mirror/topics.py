@@ -86,10 +86,7 @@ class TopicCopies:
         self.journal.write(self._directory, self._files)
 
     def follow(self, metadata: Metadata) -> None:
-        """Create, extend, replace and reconfigure copies to match the source (blocking).
-
-        Raises OSError, StorageError.
-        """
+        """Create, extend, replace and configure copies like the source (blocking). Raises OSError, StorageError."""
         found = {
             name: topic
             for name, topic in metadata.topics.items()

@@ -244,10 +244,7 @@ class ClusterPartition:
         return self._reader.read(offset, max_bytes, isolation)
 
     def _at_hand(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched | None:
-        """Return batches that were fetched before; None if there are none.
-
-        Raises OffsetOutOfRangeError, PartitionGoneError.
-        """
+        """Return batches fetched before; None if there are none. Raises OffsetOutOfRangeError, PartitionGoneError."""
         self._check_exists()
         bounds = self.bounds
         if offset < bounds.log_start_offset:

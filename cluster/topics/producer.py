@@ -330,10 +330,7 @@ class PartitionProducer:
             self._identity = None
 
     def _produce(self, data: memoryview, records: int, *, durable: bool, doubtful: bool) -> Produced:
-        """Return the leader's answer to a batch, which may be a permanent error.
-
-        If the answer leaves open whether the batch is in the log, the producer id is given up.
-        """
+        """Return the leader's answer to a batch, perhaps a permanent error. If unclear, give up the producer id."""
 
         def attempt(leader: Leader) -> Produced:
             nonlocal doubtful

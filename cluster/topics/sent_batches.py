@@ -107,10 +107,7 @@ class SentBatches:
         return connection is not None and connection.ready
 
     def send(self, one: SentBatch, request: Callable[[bool], Values]) -> bool:
-        """Send a batch (blocking); return whether it was sent.
-
-        `request` is called with whether to name topics by id, and returns the request.
-        """
+        """Send a batch (blocking); return whether it was sent. `request` gets whether to name topics by id."""
         try:
             connection = self._connection or self._connect()
             if (
