@@ -29,10 +29,7 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("topicfs")` in a session, with filter pushdown.
-
-    Raises SparkMissingError if pyspark is not installed.
-    """
+    """Register `format("topicfs")` in a session, with filter pushdown. Raises SparkMissingError without pyspark."""
     with needing(SparkMissingError, "pyspark", "pyarrow"):
         from topicfs.pipeline import data_source
     data_source.register(spark)

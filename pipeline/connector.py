@@ -179,10 +179,7 @@ def spark_defaults(spark_home: Path, environment: Mapping[str, str]) -> dict[str
 
 
 def submit_arguments(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in `PYSPARK_SUBMIT_ARGS` for spark-submit. If a name occurs twice, the last value counts.
-
-    Raises PipelineError.
-    """
+    """Return spark-submit's settings in `PYSPARK_SUBMIT_ARGS`; a name's last value counts. Raises PipelineError."""
     try:
         words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     except ValueError as error:

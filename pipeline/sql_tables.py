@@ -56,10 +56,7 @@ def without_options(schema: StructType) -> StructType:
 
 
 def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read: the given options, and the options with which its table was created.
-
-    Raises InvalidOptionError.
-    """
+    """Return a read's options: the given ones, and those of its table's creation. Raises InvalidOptionError."""
     kept = _kept(given, schema.fields)
     if kept is None and not given:
         raise InvalidOptionError(
@@ -73,10 +70,7 @@ def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write: the given options, and the options of its table.
-
-    Raises InvalidOptionError if the write's target is uncertain.
-    """
+    """Return a write's options: the given ones and its table's. Raises InvalidOptionError if the target is unclear."""
     kept = _kept(
         given, [one for one in schema.fields if one.name == _COLUMN and _VARCHAR not in one.metadata]
     )

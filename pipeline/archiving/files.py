@@ -65,10 +65,7 @@ class _File:
 
 
 def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topic: bool) -> Iterator[Path]:
-    """Write Arrow batches of one partition; yield the path of each file when the file is complete.
-
-    Raises OSError.
-    """
+    """Write Arrow batches of one partition; yield the path of each file once it is complete. Raises OSError."""
     files: dict[int, _File] = {}
     for batch in batches:
         for day, part in _by_day(batch if has_topic else batch.drop_columns(["topic"])):

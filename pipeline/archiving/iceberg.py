@@ -96,10 +96,7 @@ class IcebergCommits:
 
 
 def table_files(archive: Path) -> list[str]:
-    """Return the URIs of the table's files; none if a run was killed before it created the table.
-
-    Raises IcebergMissingError.
-    """
+    """Return the URIs of the table's files; none if a killed run did not create it. Raises IcebergMissingError."""
     catalog = _open_catalog(archive)
     from pyiceberg.exceptions import NoSuchTableError
 
@@ -113,10 +110,7 @@ def table_files(archive: Path) -> list[str]:
 
 
 def _open_catalog(archive: Path, *, make: bool = False) -> Any:
-    """Open the catalog of an archive; with `make`, first create the archive's directory.
-
-    Raises IcebergMissingError.
-    """
+    """Open an archive's catalog; with `make`, first create the archive's directory. Raises IcebergMissingError."""
     with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
         from pyiceberg.catalog.sql import SqlCatalog
     if make:  # A run that is killed before its first record then also leaves an archive.

@@ -52,10 +52,7 @@ class ParquetCommits:
             folder.mkdir(parents=True, exist_ok=True)
 
     def last(self) -> tuple[int, StreamState | None]:
-        """Return the last commit's number and end offsets; -1 and None if there is no commit.
-
-        Raises PipelineError, OSError.
-        """
+        """Return the last commit's number and end offsets; -1, None if there is none. Raises PipelineError, OSError."""
         number = max(committed_lists(self._lists), default=-1)
         names = (one.name for one in self._commits.iterdir())
         noted = max((int(name) for name in names if name.isdecimal()), default=-1)

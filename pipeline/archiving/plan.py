@@ -53,10 +53,7 @@ def source_options(place: SparkPlace, topics: str, isolation: Isolation) -> Sour
 def plan(
     place: SparkPlace, options: SourceOptions, known: StreamState | None, planned: StreamState | None
 ) -> ArchiveRound:
-    """Plan the round after `known`, up to the offsets `planned` or, if that is None, the current ends (blocking).
-
-    Raises DataLossError.
-    """
+    """Plan the round after `known` up to `planned` (None: the current ends) (blocking). Raises DataLossError."""
     if place.is_kafka:
         return _of_cluster(place, options, known or StreamState({}, {}), planned)
     with closing(StreamProgress(TopicSource(options))) as progress:
@@ -66,10 +63,7 @@ def plan(
 
 
 def batches(place: SparkPlace, options: SourceOptions, piece: Task, schema: Any) -> Iterator[Any]:
-    """Yield the records of the task `piece` as Arrow batches (blocking).
-
-    Raises DataLossError, CorruptionError, OSError.
-    """
+    """Yield the task's records as Arrow batches (blocking). Raises DataLossError, CorruptionError, OSError."""
     if not place.is_kafka:
         yield from read_task(piece, options=options, schema=schema)
         return

@@ -82,10 +82,7 @@ class AggregateOptions(queries.QueryOptions):
 
 
 def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
-    """Aggregate; return one row with the number of results written.
-
-    Raises InvalidOptionError, and Spark's errors for invalid SQL.
-    """
+    """Aggregate; return a row with the number of results. Raises InvalidOptionError, and Spark's for invalid SQL."""
     _check(options)
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -293,10 +293,7 @@ def average_bytes(files: list[Path]) -> int:
 
 
 def read_notes(archive: Path) -> dict[str, TopicNote]:
-    """Return the notes by topic; none if there is no archive, or if an old archive has no notes.
-
-    Raises PipelineError for a damaged file.
-    """
+    """Return the notes by topic; none without an archive or for an old one. Raises PipelineError for a damaged file."""
     path = archive / TOPICS
     if not path.is_file():
         return {}
@@ -313,10 +310,7 @@ def read_notes(archive: Path) -> dict[str, TopicNote]:
 
 
 def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
-    """Merge `notes` into the file of notes atomically; concurrent jobs wait for each other.
-
-    Raises OSError, PipelineError.
-    """
+    """Merge `notes` into the file atomically; concurrent jobs wait for each other. Raises OSError, PipelineError."""
     with (archive / LOCK).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         content = {

@@ -40,10 +40,7 @@ def topic_of(engine: ClusterEngine, name: str) -> ClusterTopic | None:
 
 
 def partition_of(engine: ClusterEngine, partition: TopicPartition, topic_id: str | None) -> ClusterPartition:
-    """Return a partition of the topic with this id.
-
-    Raises DataLossError if the partition is gone, or if another topic has the name.
-    """
+    """Return a partition of the topic with this id. Raises DataLossError if it is gone or the name has another id."""
     topic = engine.topics().get(partition.topic)
     found = topic.partitions().get(partition.partition) if topic and topic.topic_id == topic_id else None
     if found is None:

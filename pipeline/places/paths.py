@@ -102,10 +102,7 @@ def _check_is_not_mounted(path: Path) -> None:
 
 
 def contents_of(path: Path, files: FileSystem) -> Contents:
-    """Return the contents of a data directory.
-
-    Raises PipelineError if the path is not a data directory, NotALogDirectoryError, OSError.
-    """
+    """Return a data directory's contents. Raises OSError, NotALogDirectoryError; PipelineError for another path."""
     entries = files.list_directory(path)
     contents = read_contents(entries, path)
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:

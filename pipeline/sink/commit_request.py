@@ -65,10 +65,7 @@ def stage(
     task: int,
     batches: Iterable[tuple[TopicPartition, bytearray]],
 ) -> StagedFile | None:
-    """Write a task's batches to a separate file, which is on disk on return; return None if there are no batches.
-
-    Raises StorageError, OSError.
-    """
+    """Stage a task's batches, on disk on return, in a new file; None without batches. Raises StorageError, OSError."""
     area, writer = staging_area(directories), None
     try:
         for partition, batch in batches:
@@ -216,10 +213,7 @@ class CommitRequest:
             )
 
     def _compare(self) -> None:
-        """Raise CommittedBeforeError if a write with this name was committed with other rows.
-
-        If the write was committed with the same rows, log a warning.
-        """
+        """Raise CommittedBeforeError if the write was committed with other rows; log a warning if with the same."""
         committed = self._area.committed(self._write)
         is_last = committed is not None and committed.batch == self._write.batch
         if committed is None or (self._is_ours and not is_last):

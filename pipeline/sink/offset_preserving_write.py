@@ -63,10 +63,7 @@ class OffsetPreservingEncoder:
         self._last: tuple[TopicPartition, int] | None = None
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[KeptBatch]:
-        """Yield batches at the rows' own offsets.
-
-        Raises RecordTooLargeError; InvalidRecordError if offsets do not ascend.
-        """
+        """Yield batches at the rows' offsets. Raises RecordTooLargeError; InvalidRecordError unless offsets ascend."""
         read = _read(rows)
         first, count = 0, rows.num_rows
         while first < count:

@@ -131,10 +131,7 @@ class RowEncoder:
 
 
 def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None:
-    """Raise InvalidRecordError unless a broker would accept these times.
-
-    A record that was read without a timestamp has -1 ms, and keeps it.
-    """
+    """Raise InvalidRecordError unless a broker would accept these times. Records without a timestamp keep -1 ms."""
     if timestamps is None:
         return
     earliest = pc.min(timestamps.cast(pa.int64())).as_py()

@@ -89,10 +89,7 @@ class SourceDirectories:
     """Data directories that each `refresh` reads again. Logs that have not changed stay open."""
 
     def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
-        """Read the directories; `left_out` are lost replicas' directories.
-
-        Raises StorageError, PipelineError, OSError.
-        """
+        """Read directories; `left_out` are lost replicas' ones. Raises StorageError, PipelineError, OSError."""
         self._paths = tuple(paths)
         self._readable = _readable_replicas(paths, left_out)
         self._files = NativeFileSystem(read_only=True)
@@ -261,10 +258,7 @@ def _readable(partition: ReplicatedPartition) -> Sequence[Path] | str:
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
-    """Return the log with its new records; the old records are not read again. If that fails, close the log.
-
-    Returns None if it fails.
-    """
+    """Return the log with its new records, without reading the old ones again. If that fails, close it; return None."""
     before, _, followed = known
     if before == stamp:
         return known

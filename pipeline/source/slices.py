@@ -120,10 +120,7 @@ class SliceReader:
         self.next_offset = self._task.range.end_offset
 
     def _check_identity(self, one: Slice, files: FileSystem) -> None:
-        """Raise an error unless the open file is the planned file, by inode and topic ID.
-
-        Raises FileNotFoundError, SegmentChangedError.
-        """
+        """Check inode and topic ID of a file against the plan. Raises FileNotFoundError, SegmentChangedError."""
         path = Path(one.file)
         if path.stat().st_ino != one.inode:
             raise SegmentChangedError(f"{path}: replaced since it was planned")
@@ -189,10 +186,7 @@ class SliceReader:
             self._aborted = still_aborted(self._aborted, [batch])
 
     def _skip(self, one: Slice, position: int, cause: str) -> None:
-        """Count and log a corrupt batch, or raise CorruptionError.
-
-        Nothing is read from a segment after a batch whose size cannot be trusted.
-        """
+        """Count and log a corrupt batch, or raise CorruptionError. Without a valid size, skip the segment's rest."""
         if not self._skip_corrupt:
             raise _corrupt(one, position, cause)
         self.skipped_batches += 1

@@ -114,10 +114,7 @@ _NOTHING = Span(0, 0)
 
 
 def known_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Return the existing topics; none if the directories are empty and not yet data directories.
-
-    Raises PipelineError.
-    """
+    """Return existing topics; none if the directories are empty and not data directories yet. Raises PipelineError."""
     if not any(any(directory.iterdir()) for directory in directories):
         return {}
     return read_topics(directories)

@@ -136,10 +136,7 @@ def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
 
 
 def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
-    """Return the range if it lies within [earliest, latest].
-
-    Raises DataLossError if it does not; `clamp` cuts the range down instead.
-    """
+    """Return the range, cut to [earliest, latest] if `clamp`. Otherwise raises DataLossError if it exceeds them."""
     if start < earliest or start > latest:
         raise _lost(partition, f"starting offset {start} is outside [{earliest}, {latest}]")
     if end > latest:

@@ -116,10 +116,7 @@ class SourceOptions:
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Parse the options of a batch or streaming read, with names in any case.
-
-    Raises InvalidOptionError, PipelineError.
-    """
+    """Parse options of a batch or streaming read, names in any case. Raises InvalidOptionError, PipelineError."""
     options = {name.lower(): value for name, value in given.items()}
     _check_names(options)
     most = _positive(options, "maxOffsetsPerTrigger")
