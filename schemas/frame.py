@@ -58,10 +58,7 @@ def framed(number: int, message: bytes) -> bytes:
 
 
 def read_path(data: bytes, most: int) -> tuple[tuple[int, ...], int]:
-    """Parse the path to a Protobuf type; return the path and its end.
-
-    Raises ValueError if the path is torn or has more than `most` steps.
-    """
+    """Parse the path to a Protobuf type; return it and its end. Raises ValueError if torn or above `most` steps."""
     size, at = _zigzag(data, 0)
     if not 0 <= size <= most:
         raise ValueError(f"the path to the type has {size} steps")

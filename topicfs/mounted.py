@@ -195,10 +195,7 @@ def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
 
 
 def end_offsets(topic: Path, topic_id: str, partition: int | None) -> int:
-    """Return the end offset of a mounted topic's partition, or the sum over all partitions.
-
-    Raises OSError, also if a new topic has replaced the topic.
-    """
+    """Return a mounted partition's end offset, or all partitions' sum. Raises OSError, also for a replaced topic."""
     if status_of(topic)["topic_id"] != topic_id:
         raise FileNotFoundError(errno.ENOENT, "the topic was deleted", topic.name)
     return sum(int(status_of(one)["log_end_offset"]) for one in _partitions(topic, partition))

@@ -56,10 +56,7 @@ def parse_place(text: str) -> Place:
 def option_of_data(
     name: str, parse: Callable[[str], object], *, metavar: str, text: str
 ) -> Callable[[Command], Command]:
-    """Return the option `--data` for the parameter `name`; `text` is the option's help.
-
-    The option's default comes from the environment, otherwise it is `./data`.
-    """
+    """Return the option `--data`, with help `text`; the default is from the environment, or else `./data`."""
     return click.option(
         "--data",
         "-d",

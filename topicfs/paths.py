@@ -35,10 +35,7 @@ def check_group_name(group: str) -> None:
 
 
 def parse_path(text: str) -> TopicPath:
-    """Parse a path such as `orders/0/log`, `orders/0` or `orders/log.kv`. The file need not exist.
-
-    Raises InvalidNameError if the path is malformed.
-    """
+    """Parse a path such as `orders/0/log`, `orders/0` or `orders/log.kv`, existing or not. Raises InvalidNameError."""
     parts = text.strip("/").split("/")
     match parts:
         case [topic] if topic:

@@ -59,10 +59,7 @@ def open_cluster(
     cache: tuple[Path, int] | None = None,
     compression: str | None = None,
 ) -> Engine:
-    """Open a cluster. `cache` is a directory for fetched records and the largest size of the cache.
-
-    `compression` is the name of a codec. Raises ClusterError, OSError.
-    """
+    """Open a cluster; `cache` is a directory and size, `compression` a codec's name. Raises ClusterError, OSError."""
     from topicfs.cluster.engine import CacheSettings, open_engine
     from topicfs.storage.codec.headers import Codec
 

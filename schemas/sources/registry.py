@@ -145,10 +145,7 @@ class RegistrySource:
         raise RegistryUnavailableError(f"{self.url}{reason}")
 
     def _in_time(self, path: str, seconds: float) -> tuple[int, bytes]:
-        """Call `_get` in a thread and return its answer.
-
-        Raises TimeoutError after `seconds`, and the exceptions of `_get`.
-        """
+        """Call `_get` in a thread; return its answer or raise its error. Raises TimeoutError after `seconds`."""
         asking: Future[tuple[int, bytes]] = Future()
 
         def run() -> None:

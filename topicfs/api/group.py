@@ -291,10 +291,7 @@ class Group:
         return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record in each partition where the group has a position.
-
-        Raises UnknownGroupError.
-        """
+        """Return the next record's offset in each partition with a position of the group. Raises UnknownGroupError."""
         with self._opened() as groups:
             return {**groups.describe(self.name).positions}
 

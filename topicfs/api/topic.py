@@ -55,10 +55,7 @@ class Readable:
         return follow(self._partitions, start, level_of(isolation), timeout=timeout, polls=self.polls)
 
     def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
-        """Return a `pyarrow.RecordBatchReader` of the records that `records` yields, one partition after the other.
-
-        Raises ArrowMissingError.
-        """
+        """Return a `pyarrow.RecordBatchReader` of `records`, one partition after another. Raises ArrowMissingError."""
         from topicfs.formats.arrow_batches import batch_reader
 
         level = level_of(isolation)

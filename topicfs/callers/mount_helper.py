@@ -50,10 +50,7 @@ def helped(arguments: Sequence[str]) -> int:
 
 
 def mount_words(arguments: Sequence[str]) -> list[str] | None:
-    """Return the arguments of `topicfs` for the call of mount(8); None if nothing is to be mounted (-f).
-
-    Raises OptionError.
-    """
+    """Return `topicfs`'s arguments for a call of mount(8); None if it mounts nothing (-f). Raises OptionError."""
     places: list[str] = []
     given: list[str] = []
     flags = ""

@@ -313,10 +313,7 @@ def _opener(
     cache_bytes: int | None,
     compression: str | None,
 ) -> Callable[[], Engine]:
-    """Return a function that opens a cluster in the daemon, whose working directory may differ from the caller's.
-
-    Raises StorageError, OSError.
-    """
+    """Return a function that opens a cluster in the daemon, in any working directory. Raises StorageError, OSError."""
     if cache_bytes is not None and cache is None:
         raise click.UsageError("--cache-bytes needs --cache DIR")
     kept = None if cache is None else (cache.absolute(), cache_bytes or CACHE_BYTES)

@@ -103,10 +103,7 @@ class FormatPrinter(Protocol):
     """Prints the records of paths, one path after the other, in one format."""
 
     def show(self, engine: Engine, path: str) -> Offset | None:
-        """Print the records of a path; return the offset from which later records follow, or None.
-
-        Raises StorageError, ClickException.
-        """
+        """Print a path's records; return the offset after them, or None. Raises StorageError, ClickException."""
 
     def flush(self) -> None:
         """Write all buffered output."""

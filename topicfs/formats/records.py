@@ -38,10 +38,7 @@ class Ranges(NamedTuple):
 
 
 def ranges_of(engine: LogEngine, path: TopicPath, isolation: Isolation) -> Ranges:
-    """Return the current records of a path.
-
-    Raises SelectorError if the path selects none, InvalidNameError for a file without records, UnknownTopicError.
-    """
+    """Return a path's records. Raises SelectorError for none, InvalidNameError for other files, UnknownTopicError."""
     if any(path.name.endswith(suffix) for suffix in SUFFIXES):
         raise InvalidNameError(f"{path}: a format replaces the suffix; write the path without it")
     if path.partition is None:

@@ -79,10 +79,7 @@ class PositionBounds(NamedTuple):
 
 
 class GroupAdmin(Protocol):
-    """Reads and changes groups, over an engine or through a mount. All calls may raise StorageError or OSError.
-
-    They raise UnknownGroupError for an unknown group.
-    """
+    """Reads and changes groups, over an engine or a mount. Calls may raise StorageError, OSError, UnknownGroupError."""
 
     def listed(self) -> Sequence[GroupSummary]: ...
 
