@@ -119,7 +119,7 @@ class ClientConnection:
         most = self._broker.limits.max_structures
         with self._broker.turn():
             if self._ended:
-                raise BadRequestError("the listener is closing")
+                raise ConnectionAbortedError("the listener is closing")
             # Like a broker, ignore further bytes, because some versions of librdkafka send a few.
             values = api.request.read(frame[at:], head.version, max_structures=most, lenient=True)
             request = Request(api, head.version, values, head.client_id, self._client, held)

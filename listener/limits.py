@@ -67,7 +67,7 @@ class Memory:
     def lent(self, size: int) -> Iterator[None]:
         """Context manager: hold `size` bytes of the budget, after waiting until they are free.
 
-        Raises BadRequestError if the bytes are not free in time, or if the listener ends.
+        Raises BadRequestError if the bytes are not free in time, ConnectionAbortedError if the listener ends.
         """
         size = 0 if size <= self._limits.small_bytes else min(size, self._limits.max_memory_bytes)
         if not size:
@@ -79,7 +79,7 @@ class Memory:
             ):
                 raise BadRequestError(f"no memory for a request of {size} bytes: other requests use it")
             if self._ended:
-                raise BadRequestError("the listener is closing")
+                raise ConnectionAbortedError("the listener is closing")
             self._free -= size
         try:
             yield

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from topicfs.listener.broker import Broker, LocalPartition, Request, check_leader_epoch
-from topicfs.listener.errors import REFUSALS, BadRequestError, RefusedError, code_of
+from topicfs.listener.errors import REFUSALS, RefusedError, code_of
 from topicfs.listener.file_piece import FilePiece, Piece
 from topicfs.listener.requests.fetch_sessions import LastShown, Session, TopicKey, Wanted, session_of
 from topicfs.protocol.error_codes import ErrorCode
@@ -139,7 +139,7 @@ class _Reading:
                 break
             with self._broker.rest():
                 if not waiting.wait(left):
-                    raise BadRequestError("the listener is closing")
+                    raise ConnectionAbortedError("the listener is closing")
         return self._read_all()
 
     def _note(self, key: Key) -> None:

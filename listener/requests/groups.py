@@ -22,7 +22,7 @@ from topicfs.coordination.groups.runtime.client_requests import ClientRequests, 
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import GroupState, Position
 from topicfs.listener.broker import Broker, Request
-from topicfs.listener.errors import BadRequestError, RefusedError, answer_or_error
+from topicfs.listener.errors import RefusedError, answer_or_error
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.errors import ReadOnlyError, UnknownTopicError
 from topicfs.storage.model import NO_LEADER_EPOCH, TopicPartition
@@ -71,7 +71,7 @@ def _requests(broker: Broker) -> ClientRequests:
 def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]], None]) -> T:
     """Call `ask` with a callback for the coordinator's answer; wait for the answer and return it.
 
-    Raises BadRequestError if the listener ends first, ConnectionResetError if the client disconnects.
+    Raises ConnectionAbortedError if the listener ends first, ConnectionResetError if the client disconnects.
     """
     answers: list[T] = []
     waiting = request.client.waiting
@@ -86,7 +86,7 @@ def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]
         with broker.rest():
             while not answers:
                 if not waiting.wait(MAX_WAIT_SECONDS):
-                    raise BadRequestError("the listener is closing")
+                    raise ConnectionAbortedError("the listener is closing")
                 if not answers and not waiting.is_connected():
                     raise ConnectionResetError("the client disconnected while it waited for its group")
     return answers[0]

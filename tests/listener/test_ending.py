@@ -12,8 +12,8 @@ from tests.doubles.producing import batch
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.listener.serving import RawClient, Served, fetching
 from topicfs.listener import listener
-from topicfs.listener.errors import BadRequestError
 from topicfs.listener.limits import ListenerLimits, Memory
+from topicfs.protocol.group_messages import JOIN_GROUP
 from topicfs.protocol.messages import FETCH, PRODUCE
 
 
@@ -61,8 +61,10 @@ def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: p
     assert [] == serving_threads()
 
 
-def test_requests_that_wait_for_their_turn_are_not_begun(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`close` waits only for the request in progress; requests that wait for a slot are not begun."""
+def test_requests_that_wait_for_their_turn_are_not_begun(
+    start: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`close` waits only for the request in progress; requests that wait for a slot end without a warning."""
     served = start(limits=ListenerLimits(max_handled=1))
     client, other = served.client(), served.client()
     client.topic("t")
@@ -77,6 +79,26 @@ def test_requests_that_wait_for_their_turn_are_not_begun(start: Any, monkeypatch
         let_go.set()
         ending.result(TIMEOUT_SECONDS)
     assert 1 == served.engine.partition("t", 0).offsets().log_end_offset
+    assert [] == [record.getMessage() for record in caplog.records]
+
+
+def test_waiting_clients_are_no_reason_for_warnings(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """`close` logs no warnings about clients that wait for records or for the other members of their group."""
+    fetcher, one, two = served.client(), served.client(), served.client()
+    fetcher.topic("t")
+    fetcher.send(FETCH, fetching("t", maxWaitMs=60_000), 12)
+    assert 0 == one.ask(JOIN_GROUP, joining("one"))["errorCode"]
+    two.send(JOIN_GROUP, joining("two"), 9)
+    wait_until(lambda: 2 == len(served.engine.groups.describe("g").members), "the second one waits")
+    served.listener.close()
+    assert [] == [record.getMessage() for record in caplog.records]
+
+
+def joining(instance: str) -> dict[str, Any]:
+    """Return the fields of a join by a new static member."""
+    asked = {"groupId": "g", "memberId": "", "groupInstanceId": instance, "protocolType": "consumer"}
+    asked |= {"sessionTimeoutMs": 1_800_000, "rebalanceTimeoutMs": 1_800_000, "reason": None}
+    return {**asked, "protocols": [{"name": "range", "metadata": b""}]}
 
 
 def test_close_disconnects_a_client_that_reads_nothing(
@@ -106,7 +128,7 @@ def test_requests_that_wait_for_memory_end() -> None:
         waiting = pool.submit(wait)
         wait_until(waiting.running, "the other request waits")
         memory.end()
-        with pytest.raises(BadRequestError, match="the listener is closing"):
+        with pytest.raises(ConnectionAbortedError, match="the listener is closing"):
             waiting.result(TIMEOUT_SECONDS)
-    with pytest.raises(BadRequestError, match="the listener is closing"):
+    with pytest.raises(ConnectionAbortedError, match="the listener is closing"):
         wait()
