@@ -13,17 +13,20 @@ __all__ = [
     "Member",
     "Partition",
     "Record",
+    "Server",
     "Topic",
     "TopicPartition",
     "Topics",
     "errors",
     "open",
+    "serve",
 ]
 
 if TYPE_CHECKING:
     from topicfs import errors
     from topicfs.api.group import Group, Member
     from topicfs.api.records import Appended, Record
+    from topicfs.api.server import Server, serve
     from topicfs.api.topic import Partition, Topic
     from topicfs.api.topics import Topics
     from topicfs.api.topics import open_topics as open  # noqa: A004 - its name for users is `topicfs.open`
@@ -37,9 +40,11 @@ else:
         "Member": "api.group",
         "Partition": "api.topic",
         "Record": "api.records",
+        "Server": "api.server",
         "Topic": "api.topic",
         "TopicPartition": "storage.model",
         "Topics": "api.topics",
+        "serve": "api.server",
     }
 
     def __getattr__(name: str) -> object:

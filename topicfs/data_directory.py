@@ -177,6 +177,13 @@ def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mo
     return StorageError(f"{given}: in use by {error.holder}; go through its mount: {through_mount}")
 
 
+def setting_text(name: str, value: object) -> str:
+    """Return the text of a setting that a program gives. Raises TypeError."""
+    if not isinstance(value, str | int):
+        raise TypeError(f"{name}: a setting must be text, an int or a bool, not {type(value).__name__}")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def mountpoint_of(pid: int | None) -> Path | None:
     """Return the mountpoint that process `pid` serves; None if no such mount is visible."""
     # Import only here, because the module needs a machine with FUSE.

@@ -107,6 +107,15 @@ def test_without_the_mount_everything_else_works(plain, tmp_path):
     assert "hello\n" == run(plain, "topicfs", "cat", "orders/0", at=tmp_path).stdout
 
 
+def test_pytest_has_the_fixtures(plain, tmp_path):
+    """pytest finds the fixtures of an installed topicfs."""
+    install(plain.parent, "pytest")
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(topicfs_server, topicfs_prefix):\n    assert topicfs_server.bootstrap_servers and topicfs_prefix\n"
+    )
+    assert "1 passed" in run(plain, "pytest", "-q", at=tmp_path).stdout
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_compressed_record_is_written_and_read(plain, tmp_path, codec):
     """The installed command writes and reads records compressed with each codec."""

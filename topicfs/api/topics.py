@@ -13,7 +13,7 @@ from topicfs import mounted
 from topicfs.api.files import READ_ONLY, FileTopics
 from topicfs.api.topic import Topic
 from topicfs.coordination.engine import Engine
-from topicfs.data_directory import NO_REPLICAS, require_directories
+from topicfs.data_directory import NO_REPLICAS, require_directories, setting_text
 from topicfs.groups.engine import EngineGroups
 from topicfs.groups.location import opened_groups, serving_mount
 from topicfs.groups.view import CONSUMER
@@ -151,7 +151,7 @@ class Topics:
         Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, StorageError, OSError.
         """
         self.check_new(name, replicas=replicas)
-        overrides = {key: _setting(key, value) for key, value in (config or {}).items()}
+        overrides = {key: setting_text(key, value) for key, value in (config or {}).items()}
         if self._mountpoint is not None:
             mounted.create_topic(
                 self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
@@ -233,12 +233,6 @@ class Topics:
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
         raise TypeError(f"{name!r}: a name must be text, as in topics['orders']")
-
-
-def _setting(name: str, value: object) -> str:
-    if not isinstance(value, str | int):
-        raise TypeError(f"{name}: a setting must be text, an int or a bool, not {type(value).__name__}")
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _holds_something(directory: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from contextlib import closing
@@ -18,16 +17,9 @@ from topicfs.lines import say
 from topicfs.options import listener_options, parse_directories, warn_of_ignored
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from topicfs.coordination.engine import Engine
     from topicfs.listener.listener import ListenerOptions
-
-MAINTENANCE_SECONDS = 0.5
-"""Time between two checks for due duties of the engine."""
-
-_LOGGER = logging.getLogger("topicfs")
 
 
 @click.command(
@@ -59,6 +51,7 @@ def serve(
     and that a real broker can take over. A missing DIR is created. `topicfs mount --listen` serves clients of a
     mount.
     """
+    from topicfs.api.server import MAINTENANCE_SECONDS, run_due_duties
     from topicfs.fusefs.mounting.settings_reload import SettingsReload
     from topicfs.fusefs.reports import Reports
     from topicfs.listener.listener import Listener
@@ -94,17 +87,9 @@ def serve(
                 if reload_asked.is_set():
                     reload_asked.clear()
                     reloading.reload()
-                _maintain(engine)
+                run_due_duties(engine)
 
 
 def _reread(config: Path) -> EngineConfig:
     """Reload the settings. Raises InvalidConfigError, OSError."""
     return read_config(config).config
-
-
-def _maintain(engine: Engine) -> None:
-    """Run due duties of the engine."""
-    try:
-        engine.maintenance(system_clock())
-    except (StorageError, OSError) as error:
-        _LOGGER.warning("maintenance: %s", error)

@@ -31,6 +31,9 @@ def main() -> None:
             for record in member:
                 member.commit()
         position: int = topics.group("billing").positions()[topicfs.TopicPartition("orders", 0)]
+        with topicfs.serve("data", settings={"num.partitions": 3}) as server:
+            address: str = server.bootstrap_servers
+            print(address)
         try:
             topics.delete("orders")
         except topicfs.errors.TopicNotEmptyError as error:
@@ -56,7 +59,7 @@ def test_importing_the_package_imports_nothing_else():
 
 def test_a_program_needs_no_terminal_and_no_event_loop():
     """The API imports no library that only the command, the mount, Spark or Arrow needs."""
-    command = "import sys, topicfs; topicfs.open; topicfs.Member; print(*sys.modules)"
+    command = "import sys, topicfs; topicfs.open; topicfs.Member; topicfs.serve; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True, text=True)
     assert set() == {"click", "rich", "trio", "pyfuse3", "pyspark", "pyarrow"} & set(ran.stdout.split())
 
