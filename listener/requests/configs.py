@@ -8,9 +8,11 @@ from functools import partial
 from topicfs.listener.broker import Broker, Request
 from topicfs.listener.errors import RefusedError, answer_or_error
 from topicfs.protocol.error_codes import ErrorCode
-from topicfs.storage.config.broker import broker_settings
+from topicfs.storage.config import kinds
+from topicfs.storage.config.broker import EngineConfig, broker_settings
 from topicfs.storage.config.kinds import split_list
 from topicfs.storage.config.listing import ConfigSource, ShownSetting, engine_settings
+from topicfs.storage.config.setting import Setting
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import InvalidConfigError
@@ -20,10 +22,16 @@ TOPIC, BROKER = 2, 4
 """The types of resources that have settings."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
-_SOURCES = {ConfigSource.TOPIC: 1, ConfigSource.FILE: 4, ConfigSource.BROKER: 4, ConfigSource.DEFAULT: 5}
-_BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
+_TOPIC_SOURCE, _FILE_SOURCE, _DEFAULT_SOURCE = 1, 4, 5
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
 """Kafka's numbers for the types of values, and for the sources of settings."""
-_LISTS = ("cleanup.policy",)
+_TYPES: Mapping[type, int] = {
+    kinds.Boolean: _BOOLEAN,
+    kinds.Ratio: _DOUBLE,
+    kinds.WordList: _LIST,
+    kinds.ThrottledReplicas: _LIST,
+}
+"""The types by the kind of value, except numbers and text."""
 
 
 def describe_configs(broker: Broker, request: Request) -> Values:
@@ -41,14 +49,17 @@ def _resource(one: Values) -> Values:
 
 def _describe(broker: Broker, one: Values, values: Values) -> Values:
     keys = one["configurationKeys"]
+    of_topic = one["resourceType"] == TOPIC
     wanted = (each for each in _settings(broker, one) if keys is None or each.name in keys)
-    return {"configs": [_described(each, values) for each in wanted]}
+    return {"configs": [_described(broker.config, each, values, of_topic=of_topic) for each in wanted]}
 
 
 def _settings(broker: Broker, one: Values) -> Iterable[ShownSetting]:
     if one["resourceType"] == TOPIC:
         return broker.engine.topic(one["resourceName"]).settings()
     _check_broker(broker, one)
+    if not one["resourceName"]:
+        return ()  # The settings that a client made the default of all brokers: here a client cannot do that.
     return engine_settings(broker.config, given={})
 
 
@@ -65,36 +76,60 @@ def _check_broker(broker: Broker, one: Values) -> None:
         )
 
 
-def _described(setting: ShownSetting, values: Values) -> Values:
-    source = _SOURCES[setting.source]
-    default = {"name": setting.name, "value": setting.default, "source": _SOURCES[ConfigSource.DEFAULT]}
-    own = {"name": setting.name, "value": setting.value, "source": source}
+def _described(config: EngineConfig, setting: ShownSetting, values: Values, *, of_topic: bool) -> Values:
+    found = _values(config, setting, of_topic=of_topic)
     return {
         "name": setting.name,
         "value": setting.value,
-        "readOnly": setting.source is ConfigSource.FILE,
-        "configSource": source,
+        "readOnly": not of_topic,
+        "configSource": found[0]["source"] if found else _DEFAULT_SOURCE,
         "isSensitive": False,
-        "synonyms": ([default] if own == default else [own, default]) if values["includeSynonyms"] else [],
+        "synonyms": found if values["includeSynonyms"] else [],
         "configType": _type_of(setting.name),
         "documentation": setting.meaning if values.get("includeDocumentation") else None,
     }
 
 
+def _values(config: EngineConfig, setting: ShownSetting, *, of_topic: bool) -> list[Values]:
+    """Return the values of a setting by their precedence: of the topic, of the file, and the default.
+
+    The last two have the name of the broker's setting. Like a broker, leave out the default of a setting that the
+    broker's settings name in several units.
+    """
+    found: list[Values] = []
+    if setting.source is ConfigSource.TOPIC:
+        found.append({"name": setting.name, "value": setting.value, "source": _TOPIC_SOURCE})
+    one = _setting_of(setting.name)
+    if one is None or not one.row.synonyms:
+        return found
+    name = one.row.synonyms[0].name if of_topic else setting.name
+    value = one.text_in(config.topic_defaults if of_topic else config)
+    if value != one.default_text:
+        found.append({"name": name, "value": value, "source": _FILE_SOURCE})
+    if not of_topic or len(one.row.synonyms) == 1:
+        found.append({"name": name, "value": one.default_text, "source": _DEFAULT_SOURCE})
+    return found
+
+
+def _setting_of(name: str) -> Setting | None:
+    return SETTINGS.get(name) or broker_settings().get(name)
+
+
 def _type_of(name: str) -> int:
-    if name in _LISTS:
-        return _LIST
-    one = SETTINGS.get(name) or broker_settings().get(name)
-    if one is None or not isinstance(one.default, int):
-        return _STRING
-    if isinstance(one.default, bool):
-        return _BOOLEAN
-    return _LONG if name.endswith((".ms", ".messages")) else _INT
+    one = _setting_of(name)
+    kind = None if one is None else one.row.kind
+    if isinstance(kind, kinds.WholeNumberOr | kinds.OptionalWholeNumber):
+        kind = kind.number
+    if isinstance(kind, kinds.WholeNumber):
+        return _INT if kind.maximum <= kinds.INT_MAX else _LONG
+    return _TYPES.get(type(kind), _STRING)
 
 
-def created_settings(topic: Topic) -> list[Values]:
+def created_settings(config: EngineConfig, topic: Topic) -> list[Values]:
     """Return a new topic's settings, for the answer to CreateTopics."""
-    return [_described(setting, {"includeSynonyms": False}) for setting in topic.settings()]
+    return [
+        _described(config, setting, {"includeSynonyms": False}, of_topic=True) for setting in topic.settings()
+    ]
 
 
 def incremental_alter_configs(broker: Broker, request: Request) -> Values:
@@ -140,7 +175,7 @@ def _changes(topic: Topic, configs: Iterable[Values]) -> Mapping[str, str | None
         if operation == SET:
             changes[name] = value
             continue
-        if operation not in (APPEND, SUBTRACT) or name not in _LISTS:
+        if operation not in (APPEND, SUBTRACT) or _type_of(name) != _LIST:
             raise InvalidConfigError(f"{name}: only a list can be appended to or subtracted from")
         present = {each.name: each.value for each in topic.settings()}[name]
         items, further = [each for each in split_list(present) if each], split_list(value)

@@ -67,7 +67,7 @@ def _create(broker: Broker, one: Values, names: Sequence[str], *, only_check: bo
         "topicId": decode_id(topic.topic_id),
         "numPartitions": count,
         "replicationFactor": 1,
-        "configs": created_settings(topic),
+        "configs": created_settings(broker.config, topic),
     }
 
 

@@ -60,9 +60,9 @@ class EngineConfig(NamedTuple):
         "never looks by default, so that a topic's flush.ms has no effect there.",
         long_of_at_least(1), "ms", "log.flush.scheduler.interval.ms")] = 1_000
     recovery_point_interval_ms: Annotated[int, row("How often recovery points are written.",
-        long_of_at_least(0), "ms", "log.flush.offset.checkpoint.interval.ms")] = 60_000
+        int_of_at_least(0), "ms", "log.flush.offset.checkpoint.interval.ms")] = 60_000
     log_start_offset_interval_ms: Annotated[int, row("How often log start offsets are written.",
-        long_of_at_least(0), "ms", "log.flush.start.offset.checkpoint.interval.ms")] = 60_000
+        int_of_at_least(0), "ms", "log.flush.start.offset.checkpoint.interval.ms")] = 60_000
     high_watermark_interval_ms: Annotated[int, row("How often high watermarks are written.",
         long_of_at_least(0), "ms", "replica.high.watermark.checkpoint.interval.ms")] = 5_000
     retention_check_interval_ms: Annotated[int, row("How often to look for segments to delete.",

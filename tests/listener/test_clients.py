@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from tests.doubles.producing import batch
 from tests.listener.serving import Served, fetching
 from topicfs.listener.limits import ListenerLimits
-from topicfs.protocol.messages import FETCH, METADATA, PRODUCE
+from topicfs.protocol.messages import DESCRIBE_CONFIGS, FETCH, INCREMENTAL_ALTER_CONFIGS, METADATA, PRODUCE
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.model import Isolation
 
 TIMEOUT_SECONDS = 60
@@ -113,6 +114,45 @@ def test_an_admin_client(served: Served) -> None:
     assert 1 == next(iter(deleted.values())).result(TIMEOUT_SECONDS).low_watermark
     assert admin.delete_topics(["t"])["t"].result(TIMEOUT_SECONDS) is None
     assert {} == dict(served.engine.topics())
+
+
+def test_sources_of_settings(start: Callable[..., Served]) -> None:
+    """A setting of the file has the broker's source and name, and only the topic's settings can be changed."""
+    served = start(topic_defaults=TopicConfig(retention_bytes=5_000), num_partitions=3)
+    served.engine.create_topic("t", partitions=1, overrides={"retention.bytes": "1000"})
+    served.engine.create_topic("u", partitions=1)
+
+    def described(kind: int, name: str, setting: str) -> Any:
+        asked = {"resources": [{"resourceType": kind, "resourceName": name, "configurationKeys": [setting]}]}
+        asked |= {"includeSynonyms": True, "includeDocumentation": False}
+        [result] = served.client().ask(DESCRIBE_CONFIGS, asked)["results"]
+        return [
+            (
+                one["readOnly"],
+                one["configSource"],
+                [(each["name"], each["value"], each["source"]) for each in one["synonyms"]],
+            )
+            for one in result["configs"]
+        ]
+
+    ours = ("retention.bytes", "1000", 1)
+    inherited = [("log.retention.bytes", "5000", 4), ("log.retention.bytes", "-1", 5)]
+    assert [(False, 1, [ours, *inherited])] == described(2, "t", "retention.bytes")
+    assert [(False, 4, inherited)] == described(2, "u", "retention.bytes")
+    assert [(True, 4, [("num.partitions", "3", 4), ("num.partitions", "1", 5)])] == described(
+        4, "1", "num.partitions"
+    )
+    assert [] == described(4, "", "num.partitions")
+
+
+def test_a_list_of_throttled_replicas_is_extended(served: Served) -> None:
+    """Each setting that is a list can be appended to."""
+    served.engine.create_topic("t", partitions=1)
+    change = {"name": "leader.replication.throttled.replicas", "configOperation": 2, "value": "0:1"}
+    asked = {"resources": [{"resourceType": 2, "resourceName": "t", "configs": [change]}]}
+    [answer] = served.client().ask(INCREMENTAL_ALTER_CONFIGS, {**asked, "validateOnly": False})["responses"]
+    assert 0 == answer["errorCode"]
+    assert "0:1" == served.engine.topic("t").overrides["leader.replication.throttled.replicas"]
 
 
 def test_topics_are_created_only_if_the_settings_say_so(start: Any) -> None:

@@ -19,6 +19,7 @@ from topicfs.protocol.messages import (
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS,
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
     INCREMENTAL_ALTER_CONFIGS,
@@ -505,3 +506,52 @@ def test_versions(both: Any) -> None:
         asked = {"clientSoftwareName": name, "clientSoftwareVersion": "1"}
         theirs_code, ours_code = (client.ask(messages.API_VERSIONS, asked, 3)["errorCode"] for client in both)
         assert theirs_code == ours_code
+
+
+LATER = {"errors.deadletterqueue.group.enable", "remote.copy.lag.bytes", "remote.copy.lag.ms"}
+"""Settings of topics that brokers newer than 4.3.1 have."""
+SET_FOR_THE_BROKER = {"segment.index.bytes", "min.insync.replicas"}
+"""Settings of topics whose default is set for the test's broker, or by its controller."""
+OWN_OF_BROKERS = {
+    "follower.replication.throttled.rate",
+    "log.scrub.interval.hours",
+    "producer.id.expiration.check.interval.ms",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
+"""Settings of the broker that a broker does not describe."""
+
+
+def described(client: RawClient, kind: int, name: str) -> dict[str, Any]:
+    """Return the descriptions of a resource's settings by their names."""
+    asked = {"resources": [{"resourceType": kind, "resourceName": name, "configurationKeys": None}]}
+    asked |= {"includeSynonyms": True, "includeDocumentation": True}
+    [result] = client.ask(DESCRIBE_CONFIGS, asked)["results"]
+    assert 0 == result["errorCode"]
+    for one in result["configs"]:
+        one["documentation"] = bool(one["documentation"])  # The texts are free.
+    return {one["name"]: one for one in result["configs"]}
+
+
+def test_descriptions_of_a_topics_settings(both: Any) -> None:
+    """DescribeConfigs agrees on each setting of a topic: value, type, source, synonyms, sensitivity, documentation."""
+    names = ("retention.ms", "cleanup.policy", "segment.ms", "leader.replication.throttled.replicas")
+    values = ("1000000", "compact,delete", "5000", "0:1")
+    configs = [{"name": name, "value": value} for name, value in zip(names, values, strict=True)]
+    create(both, "described", configs=configs)
+    theirs, ours = (described(client, 2, "described") for client in both)
+    assert ours.keys() - theirs.keys() == LATER
+    for settings in (theirs, ours):
+        for name in SET_FOR_THE_BROKER:
+            settings[name] = settings[name]["configType"]
+    assert [] == list(differences(theirs, {name: one for name, one in ours.items() if name not in LATER}))
+
+
+def test_descriptions_of_a_brokers_settings(both: Any) -> None:
+    """DescribeConfigs agrees on the type and the sensitivity of each setting of the broker."""
+    theirs, ours = (described(client, 4, "1") for client in both)
+    assert ours.keys() - theirs.keys() == OWN_OF_BROKERS
+    fields = ("configType", "isSensitive", "documentation")
+    shared = sorted(ours.keys() & theirs.keys())
+    assert [[theirs[name][field] for field in fields] for name in shared] == [
+        [ours[name][field] for field in fields] for name in shared
+    ]
