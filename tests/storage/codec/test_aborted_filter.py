@@ -35,7 +35,7 @@ def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
     assert [0, 2, 4] == shown(log)
 
 
-def test_others_between_are_shown():
+def test_other_records_within_an_aborted_transaction_are_shown():
     """Records within an aborted transaction are shown if they are plain, not transactional or of another producer."""
     log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + abort(4, pid=1)
     assert [1, 2, 3] == shown(log, (1, 0))
@@ -71,7 +71,7 @@ def test_headers_tell_what_is_hidden():
     assert [True, False, False] == [batch.is_hidden for batch in batches]
 
 
-def test_what_goes_on_behind_a_part():
+def test_transactions_that_continue_after_a_part():
     """`still_aborted` returns only the aborted transactions that continue after the first part of the data."""
     first = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=2))
     left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)

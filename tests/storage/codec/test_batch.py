@@ -143,7 +143,7 @@ OWN = encode([Record(77, 1000, None, b"one"), Record(78, 900, b"k", b"two")])
 LIMITS = {"max_batch_bytes": len(OWN), "latest_timestamp": 1000}
 
 
-def test_plain_batches_get_their_places_at_once():
+def test_plain_batches_get_their_offsets_together():
     """`assign_plain` writes the same as `assign_offsets` for each batch, and returns size, end and time of each."""
     batches, alone = OWN + OWN, [bytearray(OWN), bytearray(OWN)]
     placed = assign_plain(batches, base_offset=2**40, leader_epoch=7, **LIMITS)
@@ -153,7 +153,7 @@ def test_plain_batches_get_their_places_at_once():
     assert [(len(OWN), 2**40 + 1, 1000), (len(OWN), 2**40 + 3, 1000)] == placed
 
 
-def test_one_plain_batch_gets_its_place():
+def test_one_plain_batch_gets_its_offset():
     """`assign_one` writes the same as `assign_plain` and counts the append. It leaves two batches unchanged."""
     batch, among, counts = bytearray(OWN), bytearray(OWN), TopicCounts(None)
     (placed,) = assign_plain(among, base_offset=2**40, leader_epoch=7, **LIMITS)
@@ -189,7 +189,7 @@ def test_one_plain_batch_gets_its_place():
         "short",
     ],
 )
-def test_what_is_not_plain_is_left_as_it_is(other: bytearray):
+def test_an_append_that_is_not_plain_is_left_unchanged(other: bytearray):
     """If any batch of the append is not plain, no batch is changed."""
     batches = OWN + other
     before = bytes(batches)
@@ -347,7 +347,7 @@ def test_headers_index_like_a_sequence():
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
-def test_any_buffer_does(kind):
+def test_any_buffer_is_accepted(kind):
     """A header is read from bytes, bytearrays, and views of signed or unsigned bytes."""
     assert 100 == read_header(kind(GOLDEN)).base_offset
 
@@ -493,7 +493,7 @@ def test_batches_are_counted_as_long_as_their_offsets_ascend(last_offsets, lowes
     assert expected == found.count_ascending(lowest, limit)
 
 
-def test_the_largest_of_a_field_is_that_of_the_batches_asked_for():
+def test_the_largest_value_of_a_field():
     """`largest` returns a field's largest value in the first `count` batches, even if all values are negative."""
     found = headers({"leader_epoch": epoch, "producer_id": -1} for epoch in (-3, -7, 5, 4))
     assert [-3, -3, 5, 5] == [found.largest("leader_epoch", count) for count in (1, 2, 3, 4)]

@@ -40,7 +40,7 @@ def test_content_is_inflated_up_to_a_bound(codec):
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_the_bound_of_a_batch_holds_without_a_word(codec):
+def test_decode_has_a_default_limit(codec):
     """`decode` inflates at most MAX_CONTENT_BYTES unless it is given another limit."""
     batch = sealed(bytes(MAX_CONTENT_BYTES + 1), codec=codec)
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_CONTENT_BYTES} bytes inflated"):
@@ -132,7 +132,7 @@ def test_a_wrapper_of_an_old_format_has_a_bounded_number_of_messages():
         (TRANSACTIONAL_MASK | CONTROL_MASK, ()),
     ],
 )
-def test_what_shows_no_record_is_not_inflated(attributes, aborted):
+def test_hidden_batches_are_not_inflated(attributes, aborted):
     """Batches of markers and of aborted transactions are listed without being inflated."""
     batch = sealed(bytes(1000), codec=Codec.GZIP, attributes=attributes, producer=(3, 0, 0))
     (columns,) = decode(batch, aborted=aborted, max_content_bytes=1)
@@ -141,7 +141,7 @@ def test_what_shows_no_record_is_not_inflated(attributes, aborted):
         decode(batch, control=True, max_content_bytes=1)
 
 
-def test_one_by_one_gives_what_stands_before_the_fault():
+def test_decode_each_returns_the_batches_before_a_fault():
     """`decode_each` returns the valid batches before a fault, and then raises the same error as `decode`."""
     sound = sealed(record(b"a")) + sealed(record(b"b"), codec=Codec.GZIP) + sealed(record(b"c"))
     assert [len(columns) for columns in decode(sound)] == [len(columns) for columns in decode_each(sound)]
@@ -152,7 +152,7 @@ def test_one_by_one_gives_what_stands_before_the_fault():
         assert ([b"a", b"b", b"c"], len(sound)) == (found, caught.value.position)
 
 
-def test_the_size_of_columns_is_that_of_what_they_hold():
+def test_the_size_of_columns():
     """The size counts eight numbers per record, and the plain batches or the inflated content."""
     content = record(b"a" * 100) + record(b"b", delta=1)
     plain, packed = sealed(content, count=2), sealed(content, count=2, codec=Codec.ZSTD)
@@ -160,7 +160,7 @@ def test_the_size_of_columns_is_that_of_what_they_hold():
     assert [128 + len(plain), 128 + len(content), 256 + 2 * len(plain)] == sizes
 
 
-def test_records_are_counted_off_by_the_bytes_of_their_parts():
+def test_within_limits_the_bytes_of_records():
     """`within` returns records until their keys, values and headers exceed the limit, but at least one record."""
     content = b"".join(
         record(b"v" * size, key=b"k", headers=b"\2\2n\2x", delta=delta)
@@ -183,7 +183,7 @@ def test_blocks_of_a_zstd_frame_are_counted_up_to_a_bound():
         inflate(Codec.ZSTD, head + bytes(3) * MAX_PARTS + b"\x01\x00\x00")
 
 
-def test_bytes_behind_a_gzip_member_cost_one_look():
+def test_bytes_after_a_gzip_member_are_not_parsed():
     """Bytes after the last gzip member are skipped without being parsed, whatever their first bytes are."""
     content = gzip.compress(b"value") + b"\x1f\x8b\x08\x18" + b"x" * (32 * 2**20)
     assert b"value" == inflate(Codec.GZIP, content)

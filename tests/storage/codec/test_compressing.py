@@ -47,7 +47,7 @@ def test_the_level_is_taken(codec):
     ],
     ids=["compressed", "empty", "torn", "large"],
 )
-def test_others_are_left_alone(other):
+def test_batches_that_cannot_be_compressed(other):
     """`compress_batches` returns None if any batch is compressed, empty, torn or too large."""
     plain = encode([Record(0, 0, None, b"v")])
 

@@ -64,7 +64,7 @@ def test_types_of_control_records(key, expected):
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
-def test_keys_that_are_none(key):
+def test_invalid_keys_of_control_records(key):
     """A key that is null, too short or of a negative version is refused."""
     with pytest.raises(InvalidRecordError, match="key"):
         control.control_type(key)

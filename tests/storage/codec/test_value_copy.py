@@ -51,7 +51,7 @@ def plain_batches(draw):
 
 
 @given(plain_batches(), st.data())
-def test_plain_batches_always_have_an_answer(batches, data):
+def test_plain_batches_always_have_a_result(batches, data):
     """Plain batches always have a result, with any keys, values, offsets, bounds, begun text and buffer size."""
     content, end = batches
     bounds = data.draw(st.tuples(st.integers(0, end), st.integers(0, end)))
@@ -61,7 +61,7 @@ def test_plain_batches_always_have_an_answer(batches, data):
 
 
 @given(record_lists(), st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]), st.integers(0, 1))
-def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
+def test_a_result_equals_that_of_decoding(records, codec, timestamp_type):
     """With any headers, times, compression and timestamp type, a result equals the text of decoded records."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
 
@@ -69,7 +69,7 @@ def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
 
 
 @given(plain_batches(), st.data())
-def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
+def test_damage_gives_no_result_or_that_of_decoding(batches, data):
     """With random damage and a valid checksum the result is None or equals the text of decoded records."""
     content = bytearray(batches[0])
     size = 12 + int.from_bytes(content[8:12], "big")
@@ -91,14 +91,14 @@ def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
     ],
     ids=["headers", "compressed", "a time far from the first"],
 )
-def test_what_is_not_plain_has_no_answer(other):
+def test_a_batch_that_is_not_plain_has_no_result(other):
     """If one batch among plain batches is not plain, there is no result."""
     plain = encode([Record(0, 1, None, b"v")])
 
     assert joined(plain + other + plain) is None
 
 
-def test_a_wrong_checksum_has_no_answer():
+def test_a_wrong_checksum_has_no_result():
     """If a checksum is wrong, there is no result, and `decode` reports the position."""
     batch = encode([Record(0, 1, None, b"value")])
     data = bytearray(batch * 4)
@@ -118,7 +118,7 @@ def test_markers_show_nothing():
     assert b"v\nv\n" == joined(record + emptied + marker() + record)
 
 
-def test_what_is_begun_may_be_larger_than_the_room_asked_for():
+def test_the_buffer_holds_the_given_text():
     """`begin_text` makes the buffer at least as large as the given text."""
     assert b"abc" == begin_text(b"abc", 0)
     assert b"bc" == begin_text(memoryview(b"abc")[1:], 10)[:2]
@@ -152,7 +152,7 @@ def test_compressed_values_are_joined_as_they_are_inflated(codec):
 
 
 @given(record_lists(), st.sampled_from(Codec), st.integers(0, 1))
-def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
+def test_an_inflated_result_equals_that_of_decoding(records, codec, timestamp_type):
     """A result from inflated content equals that of decoding, whatever the records and the timestamp type are."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
 
@@ -160,7 +160,7 @@ def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timesta
 
 
 @given(st.sampled_from(Codec), st.data())
-def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data):
+def test_damage_in_a_compressed_batch_gives_no_result_or_that_of_decoding(codec, data):
     """With random damage in a compressed batch the result is None or equals the text of decoded records."""
     batch = encode([Record(n, 5, b"key", b"value %d" % n) for n in range(9)], BatchStamp(codec=codec))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -173,7 +173,7 @@ def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data)
         assert answer == by_records(bytes(batch))
 
 
-def test_no_more_is_inflated_than_may_be():
+def test_inflated_content_has_a_limit():
     """Content larger than the limit gives no result. Content of exactly the limit gives a result."""
     batch = encode([Record(0, 1, None, bytes(1000))], BatchStamp(codec=Codec.ZSTD))
     size = len(encode([Record(0, 1, None, bytes(1000))])) - 61
@@ -182,7 +182,7 @@ def test_no_more_is_inflated_than_may_be():
     assert (bytes(1000) + b"\n", size) == inflated(batch, limit=size)
 
 
-def test_an_inflated_batch_with_headers_has_no_answer():
+def test_an_inflated_batch_with_headers_has_no_result():
     """An inflated batch whose records have headers gives no result."""
     record = Record(0, 1, None, b"v", (Header(b"h", b"x"),))
 
@@ -190,7 +190,7 @@ def test_an_inflated_batch_with_headers_has_no_answer():
 
 
 @given(record_lists(), st.sampled_from(Codec), st.integers(0, 1), st.data())
-def test_a_value_found_alone_is_the_one_by_way_of_records(records, codec, timestamp_type, data):
+def test_a_found_value_equals_that_of_decoding(records, codec, timestamp_type, data):
     """`find_value` returns the same value and timestamp as decoding, or None. Compressed batches always give None."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
     for record in [*read_back(batch), Record(data.draw(st.integers(-5, 400)), 0, None, None)]:
@@ -230,7 +230,7 @@ def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
 
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
-def test_a_compressed_content_of_any_form_has_the_values_of_its_records_or_no_answer(codec, name):
+def test_compressed_content_of_any_form_gives_its_values_or_no_result(codec, name):
     """Readers that release the GIL refuse the same bytes as other readers, and copy the same values or none."""
     batch = bytes(batch_of(codec, VARIANTS[codec, name]))
     if name in REFUSED[codec]:

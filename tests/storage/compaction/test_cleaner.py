@@ -312,7 +312,7 @@ def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, 
     assert [r.offset for r in log.records()] == left
 
 
-def test_where_readers_stood_is_forgotten_with_the_old_files():
+def test_cached_read_positions_end_with_the_old_files():
     """A read after a pass finds its record, although the record's position in the file has changed."""
     log = CompactedLog()
     log.put((b"a", b"1"))
@@ -326,7 +326,7 @@ def test_where_readers_stood_is_forgotten_with_the_old_files():
     assert 4 == log.log.read(Offset(3), max_bytes=1).next_offset
 
 
-def test_a_read_that_began_before_leaves_no_place_in_a_file_that_goes():
+def test_a_read_that_began_before_a_pass_leaves_no_cached_position():
     """A read that began before a pass leaves no cached positions for later readers."""
     log = CompactedLog()
     for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):

@@ -89,7 +89,7 @@ def outcome() -> list[int]:
     [(End.KILL, 0), (End.POWER_LOSS_KEEPING_NOTHING, 0), (End.POWER_LOSS, 0), (End.POWER_LOSS, 1000)],
     ids=str,
 )
-def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
+def test_a_pass_that_ends_at_any_step(end: End, seed: int) -> None:
     """At whatever step a pass ends, newest records, offsets, indexes and aborts are kept; the next pass finishes."""
     left = outcome()
     for steps in range(MAX_STEPS):
@@ -118,7 +118,7 @@ def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_indexes_of_what_a_pass_made_are_whole_after_a_power_loss(seed: int) -> None:
+def test_indexes_of_cleaned_segments_survive_a_power_loss(seed: int) -> None:
     """A pass flushes its indexes before it renames them, as recovery checks none below the recovery point."""
     log = CompactedLog(
         disk=MortalDisk(seed=seed),

@@ -194,7 +194,7 @@ def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
 
 
 @pytest.mark.parametrize("step", [".log.cleaned", ".timeindex.cleaned"])
-def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
+def test_a_rename_that_fails_before_the_old_files_are_removed(step):
     """If a rename fails before the old files are removed, the pass deletes its files. The next pass succeeds."""
     log = CompactedLog()
     log.fill(keys=2, rounds=5)
@@ -209,7 +209,7 @@ def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
 
 
 @pytest.mark.parametrize("step", [".log", "00000000000000000005.index", ".log.swap", ".timeindex.swap"])
-def test_a_name_that_cannot_be_changed_after_that_loses_nothing(step):
+def test_a_rename_that_fails_after_the_old_files_are_removed(step):
     """If a rename fails after the old files are removed, the new files stay; loading completes the replacement."""
     log = CompactedLog()
     log.fill(keys=2, rounds=5)

@@ -29,7 +29,7 @@ def test_what_is_read_at_the_start_stays():
     )
 
 
-def test_a_follower_stays_one():
+def test_a_reload_keeps_follows():
     """A reload keeps `follows`, which no file can set."""
     assert reloaded_config(BEFORE._replace(follows=True), BEFORE).follows
 

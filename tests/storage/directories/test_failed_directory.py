@@ -91,7 +91,9 @@ def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: Manual
     assert {"t-0": ["0"], "t-1": ["1", "more"]} == contents(engine)
 
 
-def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, clock: ManualClock) -> None:
+def test_a_file_that_cannot_be_flushed_takes_one_partition_offline(
+    disks: SeveralDisks, clock: ManualClock
+) -> None:
     """If one file cannot be flushed, only its partition is offline."""
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)

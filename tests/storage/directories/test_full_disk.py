@@ -136,7 +136,7 @@ def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
     assert end == opened(disk, clock).partition("t", 0).offsets().log_start_offset
 
 
-def test_compaction_works_where_what_it_keeps_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
+def test_compaction_works_if_the_result_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
     """Compaction shrinks a log with one key to one record on a full disk."""
     engine = opened(disk, clock)
     compacts = {

@@ -71,7 +71,7 @@ def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
         opened(disks)
 
 
-def test_a_partition_that_nobody_has_is_told(disks: SeveralDisks) -> None:
+def test_a_partition_in_no_directory_is_reported(disks: SeveralDisks) -> None:
     """A warning names partitions that no opened directory has, and they are not created again."""
     filled(disks).close()
     alone = opened(disks, None, A)

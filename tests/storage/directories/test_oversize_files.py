@@ -61,7 +61,7 @@ def test_a_partition_with_one_is_offline_and_the_others_are_served(data: Path, n
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_checkpoint_is_taken_for_empty(data: Path, name: str) -> None:
+def test_an_oversize_checkpoint_counts_as_empty(data: Path, name: str) -> None:
     """An oversize checkpoint counts as empty, with a warning, like a damaged one."""
     grow(data / name)
     engine = open_engine(data)
@@ -72,7 +72,7 @@ def test_a_checkpoint_is_taken_for_empty(data: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_THE_DIRECTORY)
-def test_a_directory_whose_own_file_is_one_is_refused(data: Path, name: str) -> None:
+def test_a_directory_with_an_oversize_file_of_its_own_is_refused(data: Path, name: str) -> None:
     """If a file of the directory itself is oversize, opening is refused, because its topics are unknown."""
     grow(data / name)
     with pytest.raises(CorruptionError, match=f"{name}: position 0: {CAUSE}"):
@@ -88,7 +88,7 @@ def test_a_check_names_it_and_goes_on(data: Path, name: str) -> None:
     assert 2 == examination.summary.partitions
 
 
-def test_what_is_made_again_when_damaged_is_made_again(data: Path) -> None:
+def test_an_oversize_file_that_can_be_made_again_is_ignored(data: Path) -> None:
     """An oversize file with a scrub's position or with view positions is ignored, like a damaged one."""
     files = NativeFileSystem()
     grow(data / SCRUB)

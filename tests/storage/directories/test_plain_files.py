@@ -86,7 +86,7 @@ def test_a_partition_with_one_is_offline_and_the_others_are_served(
 
 @pytest.mark.parametrize("name", OF_THE_DIRECTORY)
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_directory_with_one_is_refused(data: Path, kind: str, name: str) -> None:
+def test_a_directory_with_a_special_file_is_refused(data: Path, kind: str, name: str) -> None:
     """Opening is refused by an error that names the file, before anything is changed."""
     put(kind, data / name)
     with pytest.raises(StorageError, match=f"{data / name}: .*a {kind} where a plain file belongs"):
@@ -109,7 +109,7 @@ def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str,
 
 @pytest.mark.parametrize("name", [*OF_A_PARTITION, f"{1:020d}.snapshot", "partition.metadata"])
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_check_names_it(data: Path, kind: str, name: str) -> None:
+def test_a_check_reports_a_special_file(data: Path, kind: str, name: str) -> None:
     """`check` reports the file and checks all other files."""
     path = data / "damaged-0" / name
     put(kind, path)
@@ -126,7 +126,7 @@ def test_a_device_is_no_file(create: bool) -> None:
         NativeFileSystem().open(Path("/dev/null"), create=create)
 
 
-def test_a_small_file_is_not_written_into_one(tmp_path: Path) -> None:
+def test_a_small_file_is_not_written_into_a_fifo(tmp_path: Path) -> None:
     """Writing to a FIFO is refused, because without a reader the write would block forever."""
     os.mkfifo(tmp_path / "file")
     with pytest.raises(NotAPlainFileError, match="a FIFO where a plain file belongs"):

@@ -201,7 +201,7 @@ def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
         file.map(11)
 
 
-def test_what_somebody_else_cuts_stays_readable(disk, tmp_path):
+def test_a_mapping_of_a_truncated_file_stays_readable(disk, tmp_path):
     """If the owner truncates a mapped file, a reader sees zeros, and SIGBUS does not kill the reader."""
     owners = disk.open(tmp_path / "index", create=True)
     owners.truncate(1 << 20)
@@ -280,7 +280,7 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
     assert errno.EIO == failed.value.errno
 
 
-def test_where_no_single_disk_can_be_flushed_all_are(disk, tmp_path, monkeypatch):
+def test_all_disks_are_flushed_without_syncfs(disk, tmp_path, monkeypatch):
     """If syncfs(2) is missing, as on macOS, `sync_all` flushes all disks."""
     flushed = []
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: SimpleNamespace())

@@ -313,7 +313,7 @@ def test_a_log_that_lost_what_was_on_disk_is_told():
     assert there == setup.values()
 
 
-def test_names_do_not_meet():
+def test_producer_names_have_different_ids():
     """Two producer names have different IDs, so both append the same file."""
     setup = Setup()
     assert setup.run(TEXT).producer_id != setup.run(TEXT, name="q").producer_id

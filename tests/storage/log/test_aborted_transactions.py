@@ -100,7 +100,7 @@ def test_the_aborted_transactions_come_back(lost, recovery_point, recovered):
     assert recovered == {int(path.stem) for path in written if path.suffix == ".txnindex"}
 
 
-def test_a_transaction_index_that_is_none_is_made_anew():
+def test_a_damaged_transaction_index_is_rebuilt():
     """A damaged transaction index is rebuilt, even after a clean stop."""
     log = _with_aborts()
     before = log.aborted()

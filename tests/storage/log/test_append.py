@@ -38,7 +38,7 @@ def test_many_batches_are_one_append():
     assert [(0, b"a"), (1, b"b"), (2, b"c")] == records_of(on_disk.log)
 
 
-def test_batches_made_here_go_the_short_way_to_the_same_end():
+def test_batches_encoded_here_give_the_same_files():
     """Batches encoded by this process give the same files, results and rolls as a client's batches."""
     believed, checked = (LogOnDisk(internal_segment_bytes=8192) for _ in range(2))
     for number in range(60):
@@ -51,7 +51,7 @@ def test_batches_made_here_go_the_short_way_to_the_same_end():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
+def test_small_appends_give_the_same_files(seed: int):
     """Small appends that skip checks give the same files and results as full appends, whatever becomes due.
 
     Times go back and far ahead, settings change, logs are truncated, and some batches come from clients.
@@ -88,7 +88,7 @@ def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
     ]
 
 
-def test_the_shortest_way_ends_with_the_offsets_of_a_segment():
+def test_small_appends_roll_after_the_last_offset_of_a_segment():
     """Small appends roll when an offset would be 2^31 or more above the segment's base."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))

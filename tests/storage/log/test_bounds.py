@@ -158,7 +158,7 @@ def test_a_segment_whose_records_are_of_1970_is_that_old():
     assert on_disk.disk.time == on_disk.log.segments()[1].largest_timestamp
 
 
-def test_readers_places_are_bounded(monkeypatch):
+def test_cached_read_positions_are_limited(monkeypatch):
     """The number of cached read positions is limited, but all readers find their records."""
     monkeypatch.setattr("topicfs.storage.log.reading.fetch._MAX_PLACES", 8)
     log = LogOnDisk().log
@@ -169,7 +169,7 @@ def test_readers_places_are_bounded(monkeypatch):
         assert len(log.parts.state.places) <= 8
 
 
-def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begins():
+def test_a_roll_trims_indexes_before_the_next_segment_exists():
     """At no step of a roll is there a next segment while an index has unused slots, which are read as entries."""
     for steps in range(50):
         disk = MortalDisk()
@@ -219,7 +219,7 @@ def test_a_replacement_is_on_disk_step_by_step():
 
 
 @pytest.mark.parametrize("encoded_here", [True, False])
-def test_no_append_takes_the_room_that_is_reserved(encoded_here: bool):
+def test_no_append_uses_the_reserve(encoded_here: bool):
     """While the reserve is in use, an append is refused, even a small append that skips checks."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), encoded_here=True)

@@ -37,7 +37,7 @@ def cleaned(on_disk: LogOnDisk) -> None:
     clean(on_disk.log, plan(cleaning_params(on_disk.log, Offset(0), NOW)), now=NOW)
 
 
-def test_a_record_never_goes_for_one_that_a_crash_can_take():
+def test_cleaning_flushes_the_newer_record_first():
     """Cleaning flushes the newer record before it removes the older one, so that no crash loses both records."""
     on_disk = compacted()
     on_disk.log.append(batch(b"old", key=b"key", timestamp=NOW), durable=True)
@@ -49,7 +49,7 @@ def test_a_record_never_goes_for_one_that_a_crash_can_take():
     assert [b"new"] == committed(on_disk)
 
 
-def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
+def test_cleaning_flushes_an_abort_marker_first():
     """Cleaning flushes an abort marker, even of the active segment, before it removes the aborted records."""
     on_disk = compacted()
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True), durable=True)
@@ -138,7 +138,7 @@ def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
     assert expected == records_of(on_disk.log)
 
 
-def test_a_batch_whose_index_entry_nobody_expected_to_fail_is_not_kept(monkeypatch):
+def test_an_unexpected_error_after_the_write_undoes_the_append(monkeypatch):
     """An unexpected error after the write, such as MemoryError, undoes the append."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
@@ -156,7 +156,7 @@ def test_a_batch_whose_index_entry_nobody_expected_to_fail_is_not_kept(monkeypat
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_an_index_that_was_made_without_room_gets_it(suffix):
+def test_an_index_that_was_partly_created_is_created_again(suffix):
     """An index that was only partly created is created again, and later rolls work."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"a", timestamp=5))

@@ -75,7 +75,7 @@ def test_nothing_is_opened_again():
 
 
 @pytest.mark.parametrize(("event", "life"), list(product(Event, Life)))
-def test_a_real_log_goes_the_ways_of_the_table(event, life):
+def test_a_real_log_follows_the_table(event, life):
     """Each event either brings a real log to the state in the table, or is refused and changes nothing."""
     log = log_in(life).log
     expected = TABLE[event][list(Life).index(life)]

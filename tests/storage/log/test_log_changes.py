@@ -200,7 +200,7 @@ def test_deleting_the_oldest_segments():
 
 
 @pytest.mark.parametrize(("file", "left"), [("2.log", [2, 4, 6]), ("2.index", [4, 6])])
-def test_a_deletion_that_fails_half_way_is_gone_on_with(file, left):
+def test_a_deletion_that_fails_is_continued(file, left):
     """A segment whose deletion fails stays below the log start, and the next deletion removes it."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(8):
@@ -323,7 +323,7 @@ def test_a_close_leaves_what_a_clean_start_needs():
     } == {name: len(on_disk.content(name)) for name in on_disk.names()}
 
 
-def test_a_log_to_which_nothing_came_is_closed_without_the_disk():
+def test_an_idle_log_is_closed_without_writes():
     """Opening, reading and closing an idle log writes and syncs nothing, because most of thousands of logs are idle."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for timestamp in (10, 20, 30):

@@ -166,7 +166,7 @@ def test_a_reader_at_the_end_goes_on_after_a_roll():
     assert (1, 0) == (fetched.segment_base_offset, fetched.position)
 
 
-def test_what_was_remembered_ends_with_truncation():
+def test_truncation_ends_cached_positions():
     """A truncation invalidates cached positions, so that no read starts inside a batch."""
     on_disk = LogOnDisk()
     for _ in range(4):

@@ -84,7 +84,7 @@ class RenamingDisk(NativeFileSystem):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_file_that_is_gone_without_the_logs_doing_is_told(look):
+def test_a_file_that_another_program_removed_is_reported(look):
     """A file that another program removed raises SegmentDeletedError, and no file is created."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(6):
@@ -139,11 +139,11 @@ def test_looking_while_segments_are_renamed(look, change, tmp_path):
     assert {name[:20] for name in names if name.endswith("index")} <= bases
 
 
-def test_what_an_append_looks_up_of_a_log_is_no_lookup_in_a_dictionary():
+def test_log_parts_have_few_attributes():
     """Log parts have at most 30 attributes. With more, Python no longer shares their names, and lookups are slower."""
     assert 30 >= len(vars(LogOnDisk().log.parts))
 
 
-def test_a_state_is_made_of_fields_of_its_own_types():
+def test_state_fields_have_their_declared_types():
     """The fields of a LogState that the type checker knows are its real fields."""
     assert get_args(StateFields) == tuple(get_type_hints(LogState).values())

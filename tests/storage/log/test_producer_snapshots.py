@@ -132,7 +132,7 @@ def test_a_close_takes_no_snapshot_at_a_log_start_that_was_raised_to_the_end():
     assert [] == on_disk.snapshots()
 
 
-def test_what_is_read_for_a_recoverys_producers_leaves_a_snapshot_at_the_last_base_but_one():
+def test_recovery_writes_a_snapshot_at_the_second_last_base():
     """Recovery from the last segment also writes a snapshot at the base before it, for later truncations."""
     on_disk = rolled(3)
     on_disk.log.append(produced(pid=3))
@@ -257,7 +257,7 @@ def test_silent_producers_are_forgotten_by_duty():
     assert not on_disk.log.append(produced()).duplicate
 
 
-def test_what_stands_behind_a_segment_without_an_index_stays():
+def test_records_after_a_damaged_segment_without_an_index_stay():
     """A damaged segment without an index loses only its own records, as in a broker, which makes the index first."""
     on_disk = LogOnDisk()
     for sequence in range(0, 6, 2):

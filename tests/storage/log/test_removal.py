@@ -123,7 +123,7 @@ def test_files_that_go_are_closed(go, tmp_path):
     on_machine.log.close()
 
 
-def test_a_reader_in_the_middle_reads_on_right(tmp_path):
+def test_a_running_read_continues(tmp_path):
     """A read that began before works until the files are unlinked, and keeps only mappings that it still holds."""
     on_machine = LogOnMachine(tmp_path)
     state = on_machine.log.parts.state
@@ -142,7 +142,7 @@ def test_a_reader_in_the_middle_reads_on_right(tmp_path):
     assert [] == deleted_but_open(tmp_path)
 
 
-def test_what_a_reader_opened_in_the_last_moment_is_closed_a_pass_later(tmp_path, monkeypatch):
+def test_a_file_opened_after_its_unlink_is_closed_a_round_later(tmp_path, monkeypatch):
     """A file that a reader opened between unlink and close is closed in the next round."""
     on_machine = LogOnMachine(tmp_path)
     segment = on_machine.log.chain.segments[0]
@@ -176,7 +176,7 @@ def test_a_second_segment_of_the_same_name_has_its_own_delay(tmp_path):
 
 
 @pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
-def test_what_is_remembered_of_renderings_goes_too(go, tmp_path):
+def test_view_files_of_removed_segments_are_deleted(go, tmp_path):
     """View files of removed segments are deleted as well, even those that a reader wrote late."""
     on_machine = LogOnMachine(tmp_path)
     for segment in on_machine.log.chain.segments:

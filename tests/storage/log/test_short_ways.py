@@ -84,7 +84,7 @@ def test_an_own_append_is_no_larger_than_a_segment():
     assert [0, 1, 2] == offsets_of(on_disk.log)
 
 
-def test_the_jitter_of_a_segment_holds_on_the_short_way():
+def test_jitter_applies_to_small_appends():
     """Jitter makes even a small append roll earlier than after segment.ms."""
     on_disk = LogOnDisk(segment_ms=10_000, segment_jitter_ms=9_000)
     waits = 10_000 - on_disk.log.chain.active.settings.jitter_ms

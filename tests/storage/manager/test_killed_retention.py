@@ -104,7 +104,7 @@ def by_log_start_at_a_segment(topic: Topic) -> None:
     topic.reopen()
 
 
-def up_to_a_start_that_was_told(topic: Topic) -> None:
+def up_to_a_promised_start(topic: Topic) -> None:
     """Move the log start to an offset among the records that retention by age will delete."""
     topic.delete_records(2)
 
@@ -137,7 +137,7 @@ CASES = {
     "by log start": Case({}, by_log_start, 5),
     "by log start at a segment": Case({}, by_log_start_at_a_segment, 6),
     "all by log start": Case({}, all_by_log_start, RECORDS),
-    "by time beyond a log start": Case(AGE, up_to_a_start_that_was_told, 6),
+    "by time beyond a log start": Case(AGE, up_to_a_promised_start, 6),
 }
 
 

@@ -101,7 +101,7 @@ def check(topic: Topic) -> None:
 
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("start", ["after a checkpoint", "after a clean start", "without a flush"])
-def test_whatever_step_of_a_roll_is_the_last(start: str, end: End) -> None:
+def test_a_roll_that_ends_at_any_step(start: str, end: End) -> None:
     """After a kill at any step of a roll, flushed records are found by time and kept, and appends continue."""
     for steps in range(MAX_STEPS):
         topic = Topic(seed=steps)

@@ -103,7 +103,7 @@ def test_overrides_that_need_each_other_stay():
     assert () == engine.warnings
 
 
-def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: pytest.MonkeyPatch):
+def test_a_failing_directory_keeps_new_settings_from_no_other(monkeypatch: pytest.MonkeyPatch):
     """If a directory fails during the change, others get the settings at once, and it gets them when it returns."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
@@ -121,7 +121,7 @@ def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: 
     assert 300 == second.engine.topic("orders").config.retention_bytes
 
 
-def test_replicas_go_by_them_everywhere():
+def test_all_replicas_get_new_settings():
     """All replicas get the settings: the leader, the followers, and a replica that returns later."""
     two = Replicated()
     two.engine.create_topic("orders")
@@ -135,7 +135,7 @@ def test_replicas_go_by_them_everywhere():
     assert 2 == two.partition().config.min_insync_replicas
 
 
-def test_what_is_read_at_the_start_alone_waits(engine: LogManager, disk: SimulatedDisk):
+def test_settings_that_are_read_only_at_the_start_wait(engine: LogManager, disk: SimulatedDisk):
     """The node ID and the expiration of producers change only at the next start."""
     engine.reconfigure(QUIET._replace(node_id=9, producer_id_expiration_ms=1))
     assert (1, 86_400_000) == (
@@ -144,7 +144,7 @@ def test_what_is_read_at_the_start_alone_waits(engine: LogManager, disk: Simulat
     )
 
 
-def test_a_read_only_engine_shows_them(engine: LogManager, disk: SimulatedDisk):
+def test_a_read_only_engine_shows_new_settings(engine: LogManager, disk: SimulatedDisk):
     """A read-only engine shows the new settings and writes nothing."""
     engine.close()
     looking = engine_on(disk.read_only_view())

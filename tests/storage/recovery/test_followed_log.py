@@ -211,7 +211,7 @@ def test_transactions_are_decided_while_following():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_happens_it_shows_what_loading_anew_shows(seed):
+def test_following_equals_loading_again(seed):
     """Following any series of appends, rolls, deletions, truncations and restarts equals a new load."""
     chance = Random(seed)
     beside = Beside()
@@ -261,7 +261,7 @@ FIRST, SECOND, THIRD = (f"{offset:020}.log" for offset in (0, 10, 20))
         ([stamp(FIRST), stamp(SECOND), stamp(f"{FIRST}.deleted"), stamp(f"{FIRST}.cleaned")], True),
     ],
 )
-def test_what_files_tell(now, expected):
+def test_grew_only(now, expected):
     """`grew_only` accepts growth, rolls and removals of the first segments, and no other change."""
     before = [stamp("00000000000000000000.index"), stamp(FIRST), stamp(SECOND)]
     assert expected == grew_only(before, now)

@@ -77,7 +77,7 @@ def test_an_index_that_cannot_be_the_logs_is_made_anew(kind, damage, base_offset
     assert (damage(before[name]) if reading else before[name]) == on_disk.content(name)
 
 
-def test_what_is_made_anew_below_the_recovery_point_is_on_disk():
+def test_indexes_rebuilt_below_the_recovery_point_are_synced():
     """Indexes that are rebuilt below the recovery point are synced, because no later recovery checks them."""
     on_disk = filled()
     on_disk.log.close()
@@ -108,7 +108,7 @@ def test_a_record_of_1970_has_an_entry_that_reads_as_unused():
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_an_unused_slot_is_no_entry_where_later_records_follow_one_of_1970(clean):
+def test_an_entry_of_zeros_is_rebuilt_if_later_records_have_times(clean):
     """An index with an entry of zeros is rebuilt if later records have times, so that retention does not see 1970."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (0, 5, 7, 9):
@@ -124,7 +124,7 @@ def test_an_unused_slot_is_no_entry_where_later_records_follow_one_of_1970(clean
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_an_empty_time_index_is_none_where_records_with_times_follow_one_without(clean):
+def test_an_empty_time_index_is_rebuilt_if_later_records_have_times(clean):
     """An empty time index is rebuilt if later records have times, because retention would use the file's time."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (-1, 5, 7, 9):

@@ -71,7 +71,7 @@ def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
         assert whole == logs(on_disk), f"bit {bit}"
 
 
-def test_nothing_is_made_of_a_neighbor_that_may_be_wrong_itself() -> None:
+def test_a_neighbor_that_may_be_wrong_repairs_nothing() -> None:
     """The last base offset is not repaired if the previous batch may be wrong."""
     on_disk = gapped(3, 5, 17, 90)
     name = f"{0:020d}.log"
@@ -218,7 +218,7 @@ def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ] == caplog.messages
 
 
-def test_several_bits_are_no_obstacle() -> None:
+def test_several_flipped_bits_are_repaired() -> None:
     """In a dense log several flipped bits are repaired, unless two adjacent batches are damaged."""
     on_disk = filled()
     for record in (1, 3, 6, 9):
@@ -253,7 +253,7 @@ def test_a_gap_leaves_what_is_one_bit_away() -> None:
     assert whole == on_disk.content(name)
 
 
-def test_what_is_not_certain_is_not_written() -> None:
+def test_an_uncertain_base_offset_is_not_repaired() -> None:
     """If several values that are one bit away fit the gap, the log ends before the batch."""
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
@@ -263,7 +263,7 @@ def test_what_is_not_certain_is_not_written() -> None:
     assert [3, 5] == offsets_of(on_disk.load(clean=False))
 
 
-def test_nothing_is_written_where_nothing_may_be() -> None:
+def test_a_read_only_load_repairs_nothing() -> None:
     """A read-only load repairs no byte on disk."""
     on_disk = filled()
     flip(on_disk, 4, 60)

@@ -50,7 +50,7 @@ def test_each_reason_at_its_limit(changes, expected):
 @pytest.mark.parametrize("timestamp", [0, 70_000, 70_001])
 @pytest.mark.parametrize("offset", [99, 100, 100 + 2**31 - 1, 100 + 2**31])
 @pytest.mark.parametrize("index_full", [False, True])
-def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: int, index_full: bool):
+def test_the_quick_check_agrees_with_the_full_check(size: int, timestamp: int, offset: int, index_full: bool):
     """If the quick check says that no roll is due, that is true; it is unsure only for an empty segment."""
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full

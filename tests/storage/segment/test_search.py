@@ -122,7 +122,7 @@ def test_a_search_among_batches_that_claim_too_much_ends(monkeypatch):
         on_disk.log.offset_for_timestamp(5)
 
 
-def test_windows_in_which_all_is_earlier_are_passed(monkeypatch):
+def test_windows_with_only_earlier_records_are_skipped(monkeypatch):
     """A search by time skips many earlier batches even if no index entry lies between them."""
     monkeypatch.setattr(times, "LOOKUP_WINDOW_BYTES", 500)
     on_disk = LogOnDisk(index_interval_bytes=10**6)

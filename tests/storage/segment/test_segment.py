@@ -337,7 +337,7 @@ def test_timestamps_of_log_append_time_are_found():
     assert 40 == one.find_time(50)
 
 
-def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch):
+def test_a_listing_includes_files_created_meanwhile(monkeypatch: pytest.MonkeyPatch):
     """If a reader creates indexes while files are listed, the list includes them, so a removal misses none."""
     one = OneSegment()
     segment, exists = one.segment, one.disk.exists

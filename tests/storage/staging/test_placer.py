@@ -62,7 +62,7 @@ def offsets_in(engine: LogManager, name: TopicPartition) -> list[int]:
     ]
 
 
-def test_batches_stand_where_they_say():
+def test_batches_are_stored_at_their_offsets():
     """Gaps stay, an empty log begins at its first record, and missing topics are created."""
     disk = SimulatedDisk()
     engine = populated(disk)
@@ -79,7 +79,7 @@ def test_batches_stand_where_they_say():
     assert 41 == offsets_in(engine, CLICKS)[-1]
 
 
-def test_they_are_as_the_log_s_leader_would_write_them():
+def test_batches_get_the_leader_epoch():
     """The batches get the leader epoch of the log, so that epochs do not go back."""
     disk = SimulatedDisk()
     engine = populated(disk)
@@ -90,7 +90,7 @@ def test_they_are_as_the_log_s_leader_would_write_them():
 
 
 @pytest.mark.parametrize("end", End, ids=str)
-def test_each_stands_there_once_wherever_it_died(end):
+def test_each_batch_is_stored_once_after_a_kill(end):
     """If the owner is killed at any step, the next owner completes the write."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
@@ -332,7 +332,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
     assert (["old"], []) == (read_lines(engine.partition(*ORDERS)), read_lines(engine.partition(*CLICKS)))
 
 
-def test_writes_without_a_placement_are_what_they_were():
+def test_writes_without_a_placement_are_unchanged():
     """A write without a placement has a manifest of version 1, and is appended as in earlier versions."""
     disk = SimulatedDisk()
     engine = populated(disk)

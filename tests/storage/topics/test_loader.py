@@ -50,14 +50,14 @@ def loaded_here(monkeypatch, data) -> Callable[[], list[int]]:
     return opening
 
 
-def test_logs_that_no_disk_is_asked_for_are_loaded_one_after_the_other(monkeypatch, loaded_here):
+def test_cached_logs_are_loaded_by_one_thread(monkeypatch, loaded_here):
     """Logs in the page cache are loaded by one thread, because several threads would only wait for each other."""
     monkeypatch.setattr(loader, "_blocks_read", lambda: 7)
     assert NUMBERS == loaded_here()
 
 
 @pytest.mark.parametrize("near", [1, 3, 6])
-def test_behind_the_first_that_a_disk_was_asked_for_threads_load(monkeypatch, loaded_here, near):
+def test_threads_load_after_the_first_disk_read(monkeypatch, loaded_here, near):
     """After the first log that had to be read from the disk, a pool of threads loads the others."""
     blocks = itertools.chain([0] * near, itertools.repeat(8))
     monkeypatch.setattr(loader, "_blocks_read", lambda: next(blocks))
@@ -71,7 +71,7 @@ def test_logs_to_be_recovered_are_loaded_by_threads(data, loaded_here):
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_garbage_is_looked_for_afterwards_as_it_was_before(loaded_here, collects):
+def test_loading_keeps_the_state_of_the_garbage_collector(loaded_here, collects):
     """Loading leaves the garbage collector on or off as it was before."""
     assert gc.isenabled()
     try:
@@ -83,7 +83,7 @@ def test_garbage_is_looked_for_afterwards_as_it_was_before(loaded_here, collects
         gc.enable()
 
 
-def test_garbage_is_looked_for_again_after_a_failure(monkeypatch, data):
+def test_the_garbage_collector_is_on_after_a_failure(monkeypatch, data):
     """If loading fails, the garbage collector is on again."""
 
     def failing(*_):

@@ -57,7 +57,7 @@ def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
     assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{COUNT - 1}" / "partition.metadata")
 
 
-def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
+def test_very_many_partitions_need_two_syncs_of_the_disk() -> None:
     """More than SYNC_DISK_ABOVE new partitions need two syncs of the whole disk: for contents and for names."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
@@ -101,7 +101,7 @@ def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
     assert SYNC_DISK_ABOVE + 1 == len(engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1).partitions())
 
 
-def test_very_many_just_made_are_closed_without_the_disk() -> None:
+def test_new_partitions_are_closed_without_writes() -> None:
     """Closing new partitions writes nothing, because they are stored as a close would leave an empty log."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
@@ -166,7 +166,7 @@ def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
     )
 
 
-def test_many_are_done_by_several_and_given_in_order() -> None:
+def test_for_each_uses_threads_and_keeps_the_order() -> None:
     """For more than MAX_SEQUENTIAL_ITEMS items `for_each` uses threads, and returns the results in order."""
     here = threading.get_ident()
     assert {here} == set(for_each(range(MAX_SEQUENTIAL_ITEMS), lambda _: threading.get_ident()))

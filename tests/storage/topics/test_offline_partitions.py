@@ -93,7 +93,7 @@ def test_a_partition_that_is_opened_again_keeps_its_log_start(disk: SimulatedDis
     assert (2, ["z"]) == (again.log_start_offset, read_lines(again))
 
 
-def test_a_log_in_whose_place_another_one_serves_writes_no_file(disk: SimulatedDisk) -> None:
+def test_a_replaced_log_writes_no_file(disk: SimulatedDisk) -> None:
     """A replaced log's waiting background work writes nothing, because its files may belong to a new topic."""
     engine = engine_on(disk)
     engine.create_topic("t")
@@ -112,7 +112,7 @@ def test_a_log_in_whose_place_another_one_serves_writes_no_file(disk: SimulatedD
     assert before == disk.read_bytes(epochs)
 
 
-def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: SimulatedDisk) -> None:
+def test_a_replaced_log_cannot_be_read(disk: SimulatedDisk) -> None:
     """A replaced log cannot be read, as its files may be another log's. If the replacement failed, it can."""
     engine = engine_on(disk)
     engine.create_topic("t")

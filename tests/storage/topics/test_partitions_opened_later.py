@@ -109,7 +109,7 @@ def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: 
     assert list(WHOLE) == open_now(engine)
 
 
-def test_what_holds_names_and_numbers_opens_nothing(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_names_and_numbers_open_no_partition(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Length, membership and numbers of partitions are known without opening any partition."""
     engine = opened(disk, clock)
     partitions = engine.topic("a").partitions()
@@ -132,7 +132,7 @@ def test_many_who_ask_at_once_get_the_same(disk: SimulatedDisk, clock: ManualClo
     assert {id(asked[0])} == {id(one) for one in asked}
 
 
-def test_lines_of_the_others_stay_in_the_checkpoints(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_checkpoint_lines_of_unopened_partitions_stay(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Checkpoint lines of unopened partitions stay, and recovery after a kill uses these lines."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 1)
@@ -151,7 +151,9 @@ def test_lines_of_the_others_stay_in_the_checkpoints(disk: SimulatedDisk, clock:
     assert {**WHOLE, "a-1": ["a1", "more"]} == contents(again)
 
 
-def test_what_no_checkpoint_names_is_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_a_partition_without_a_checkpoint_line_is_opened_at_the_start(
+    disk: SimulatedDisk, clock: ManualClock
+) -> None:
     """A partition without a checkpoint line is opened at the start, so that the partition gets a recovery point."""
     path = DATA / RECOVERY_POINTS
     kept = [line for line in disk.read_bytes(path).split(b"\n") if line != b"a 2 1"]
@@ -229,7 +231,7 @@ def test_settings_that_were_altered_before_hold_for_what_is_opened_later(
     assert [5000, 5000] == [first.config.max_message_bytes, engine.partition("a", 1).config.max_message_bytes]
 
 
-def test_topics_change_around_what_is_not_open(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_topics_change_without_opening_partitions(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Adding partitions and deleting topics works without opening the other partitions."""
     engine = opened(disk, clock)
     engine.add_partitions("a", total=5)
@@ -311,7 +313,7 @@ def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: Manual
     assert ["b0"] == read_lines(engine.partition("b", 0))
 
 
-def test_a_look_is_not_taken_twice(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_an_unchanged_directory_is_listed_once(disk: SimulatedDisk, clock: ManualClock) -> None:
     """An unchanged directory is listed once, and again after its topic is altered."""
     engine = opened(disk, clock)
     duties(engine, clock, HOUR_MS)
@@ -362,7 +364,7 @@ def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
 
 
 @pytest.mark.parametrize("settings", [{"cleanup.policy": "compact"}, {"retention.bytes": "500"}])
-def test_what_has_more_than_it_should_is_opened(clock: ManualClock, settings: dict[str, str]) -> None:
+def test_a_partition_with_too_much_is_opened(clock: ManualClock, settings: dict[str, str]) -> None:
     """A partition with segments to compact or too many bytes is opened, but its small neighbor is not."""
     engine = several_segments(SimulatedDisk(), clock)
     duties(engine, clock, HOUR_MS)
@@ -393,7 +395,7 @@ def test_maintenance_that_a_person_asks_for_opens_all(disk: SimulatedDisk, clock
     assert list(WHOLE) == open_now(engine)
 
 
-def test_what_is_open_has_its_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_open_partitions_have_their_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Open partitions have their duties while other partitions are unopened."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 0)

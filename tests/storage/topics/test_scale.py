@@ -59,7 +59,7 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_look_beside_the_owner_reads_no_preallocated_index(
+def test_a_read_only_opening_maps_no_preallocated_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read-only opening maps no preallocated index, because a thousand indexes of 10 MB took a minute."""
