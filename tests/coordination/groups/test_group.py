@@ -43,7 +43,7 @@ def test_the_protocol_with_the_most_votes_is_chosen():
     assert "roundrobin" == common.select_protocol()
 
 
-def test_what_all_offer_follows_who_comes_goes_and_changes():
+def test_common_protocols_follow_the_members():
     """A protocol that one member lacks counts again after this member leaves or adds it."""
     one, other = member("a", "range", "roundrobin"), member("b", "range")
     group = group_of(one, other)

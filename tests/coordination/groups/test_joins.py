@@ -39,7 +39,7 @@ def test_the_first_join_writes_the_empty_group():
     ] == all_.written()
 
 
-def test_a_group_that_cannot_be_written_is_none():
+def test_a_group_that_cannot_be_written_does_not_exist():
     """If the group cannot be written, the join fails with the mapped error, and the group does not exist."""
     all_ = Coordination()
     all_.refuse = Code.NOT_COORDINATOR

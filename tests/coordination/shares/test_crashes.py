@@ -111,7 +111,7 @@ def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End,
     assert {Offset(kept + at) for at in range(3)} <= given
 
 
-def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_good():
+def test_acknowledgements_beyond_a_lost_log_end_are_forgotten():
     """No later owner counts new records at the offsets of lost ones as done."""
     disk = prepared()
     clock = ManualClock()

@@ -77,7 +77,7 @@ def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: Simulat
 @pytest.mark.parametrize(
     "line", [b"\xff\xfe", b"[]", b"{}", b'{"group":7}', b'{"group":"g","id":"?","partition":0}']
 )
-def test_what_is_no_line_of_it_is_passed_over(disk: SimulatedDisk, line: bytes):
+def test_other_lines_are_skipped(disk: SimulatedDisk, line: bytes):
     """Lines that are not journal lines are skipped."""
     disk.write_bytes(FILE, line + b"\n")
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))

@@ -135,7 +135,7 @@ def test_a_lease_ends():
     acknowledge(slow, renewed)
 
 
-def test_those_who_wait_are_told():
+def test_waiting_sessions_are_notified():
     """Waiting sessions are notified of new records, released records and expired leases."""
     bench = Bench(lines=0)
     told: list[str] = []
@@ -368,7 +368,7 @@ def test_groups_come_and_go():
     assert "job 0" == value(bench.open().take())
 
 
-def test_what_may_not_be():
+def test_invalid_queues_are_refused():
     """A queue over a missing or internal topic, with a consumer group's name, or with too many sessions is refused."""
     bench = Bench()
     with pytest.raises(errors.UnknownTopicError):
@@ -437,7 +437,7 @@ def test_the_topic_of_states_stays_small():
     assert [taken and taken.record_name, record_name(1)] == [one and one.record_name for one in again]
 
 
-def test_where_nothing_may_be_written_there_are_no_sessions():
+def test_a_read_only_engine_opens_no_sessions():
     """A read-only engine opens no sessions, but shows the stored state."""
     bench = Bench()
     session = bench.open()

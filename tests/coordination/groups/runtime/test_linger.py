@@ -15,13 +15,13 @@ def linger(clock: ManualClock) -> Linger:
     return Linger(SECONDS, clock)
 
 
-def test_nobody_waits_before_it_begins(linger: Linger):
+def test_a_wakeup_before_begin_does_nothing(linger: Linger):
     """A wakeup before `begin` neither starts nor ends a wait."""
     linger.woken(1.0)
     assert (False, False) == (linger.is_waiting, linger.take())
 
 
-def test_it_is_over_when_nothing_has_come(linger: Linger):
+def test_a_wait_ends_without_work(linger: Linger):
     """The wait ends after `seconds` without work. Work during the wait restarts this time."""
     linger.begin()
     for quiet in (SECONDS / 2, 0.0, SECONDS / 2):
@@ -31,7 +31,7 @@ def test_it_is_over_when_nothing_has_come(linger: Linger):
     assert (True, False) == (linger.take(), linger.is_waiting)
 
 
-def test_it_is_over_when_too_much_has_come(linger: Linger):
+def test_a_wait_ends_after_too_many_wakeups(linger: Linger):
     """The wait ends after MAX_WAKEUPS wakeups. The next wait counts its wakeups from zero."""
     for _ in range(2):
         linger.begin()
@@ -42,7 +42,7 @@ def test_it_is_over_when_too_much_has_come(linger: Linger):
         assert linger.take()
 
 
-def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock):
+def test_a_wait_lasts_as_long_as_the_last_work(linger: Linger, clock: ManualClock):
     """While work arrives, a wait lasts as long as the last work took, or for a quarter of that time without work."""
     linger.goes_by(400)
     linger.begin()
@@ -59,7 +59,7 @@ def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock
     assert linger.take()
 
 
-def test_it_has_a_bound(linger: Linger, clock: ManualClock):
+def test_a_wait_is_limited(linger: Linger, clock: ManualClock):
     """The wait is limited however long the last work took, and even if the clock is set back."""
     linger.goes_by(60 * MAX_LINGER_MS)
     for passed in (MAX_LINGER_MS, -3_600_000):

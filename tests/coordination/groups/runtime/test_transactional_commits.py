@@ -75,7 +75,7 @@ def world(disk: SimulatedDisk, clock: ManualClock) -> Iterator[World]:
 
 @pytest.mark.parametrize("reopened", [False, True])
 @pytest.mark.parametrize(("kind", "expected"), [(COMMIT, {T0: 6, T1: 2}), (ABORT, {T0: 1})])
-def test_they_count_when_it_is_committed(
+def test_positions_count_when_their_transaction_is_committed(
     world: World, kind: ControlType, expected: dict[TopicPartition, int], reopened: bool
 ):
     """A commit stores each partition's later position. An abort stores none, even if the engine is restarted."""
@@ -110,7 +110,7 @@ def test_a_producer_that_was_fenced_commits_nothing(world: World):
     assert ({T0: 5}, {}) == (world.committed(), world.pending())
 
 
-def test_they_are_committed_for_a_member_while_it_is_one(world: World):
+def test_a_commit_names_a_present_member_or_none(world: World):
     """A commit may name a member by its id and generation, or name none. Wrong ids and generations are refused."""
     reader = Reader(world.engine, "g", "orders")
     wait_until_shared([reader], [T0, T1])
@@ -124,7 +124,7 @@ def test_they_are_committed_for_a_member_while_it_is_one(world: World):
     assert {T0: 5, T1: 5} == world.committed()
 
 
-def test_what_makes_no_sense_is_refused(world: World):
+def test_an_invalid_commit_is_refused(world: World):
     """An invalid commit is refused, and leaves no pending position."""
     with pytest.raises(UnknownTopicError):
         world.commit(TopicPartition("nowhere", 0), 1)
@@ -133,7 +133,7 @@ def test_what_makes_no_sense_is_refused(world: World):
     assert {} == world.pending()
 
 
-def test_a_transaction_that_ends_after_its_topic_moves_nobody_in_the_next_one(world: World):
+def test_a_transaction_commits_nothing_for_a_later_topic(world: World):
     """A position of an open transaction never reaches a new topic, even if its deletion failed at first."""
     world.commit(T0, 5)
     world.disk.fail("pwrite", suffix=".log")

@@ -467,7 +467,7 @@ def test_what_was_never_handed_out_cannot_be_acknowledged(ack, error):
     assert {5: (ACQUIRED, 2)} == bench.states()
 
 
-def test_another_member_and_a_second_word_are_refused():
+def test_another_member_and_a_second_acknowledgement_are_refused():
     """Only the holder may acknowledge a record, and only once."""
     bench = Bench((0, 4))
     bench.take()
@@ -479,7 +479,7 @@ def test_another_member_and_a_second_word_are_refused():
     assert [(ACQUIRED, 1), (ACKNOWLEDGED, 1)] + [(ACQUIRED, 1)] * 3 == bench.states()[0]
 
 
-def test_who_holds_what_is_told():
+def test_holders_are_listed():
     """Holders are listed by offset with begin and end of the lock, without records that are already done."""
     bench = Bench((0, 1), (2, 3))
     bench.now = 7
