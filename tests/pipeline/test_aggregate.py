@@ -77,7 +77,7 @@ def aggregate(spark, data, **options):
     return [tuple(row) for row in found.collect()]
 
 
-def test_at_once_every_window_comes_out(spark, data):
+def test_one_run_writes_every_window(spark, data):
     """Each window and group yields a record: its key is the group, its time the window's start, its value JSON."""
     told = aggregate(spark, data, group="key", aggregates=("sum(length(value)) AS bytes",))
     assert [("orders", "counts", 4)] == told
@@ -101,7 +101,7 @@ def test_windows_may_overlap_and_records_be_left_out(spark, data):
     assert (b"2", 2) == (key, value["group"])
 
 
-def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data, tmp_path, caplog):
+def test_with_a_checkpoint_a_window_is_written_once(spark, data, tmp_path, caplog):
     """A window is written when a later record passes its end and delay, or by `close`. Late records are dropped."""
     options = {"group": "key", "delay": "1 minute", "checkpoint": str(tmp_path / "progress")}
     over = [(0, b"a", 2), (0, b"b", 1), (5, None, 1)]
@@ -189,7 +189,7 @@ class Command:
 
 
 @pytest.mark.timeout(900)  # two sessions, on a busy machine
-def test_it_goes_on_until_it_is_interrupted_and_after_it_was_killed(data, tmp_path):
+def test_a_continuous_run_survives_kills_and_ends_at_an_interrupt(data, tmp_path):
     """A continuous run counts new records and writes each window once, even after a kill. ^C ends it cleanly."""
     first = Command(data, tmp_path / "progress")
     try:

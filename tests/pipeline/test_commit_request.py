@@ -132,7 +132,7 @@ def test_an_owner_that_works_appends(data, owner):
     assert ["a", "b"] == lines(data)
 
 
-def test_neither_waits_for_the_next_look_of_the_other(data, owner, monkeypatch):
+def test_the_owner_and_the_job_wake_each_other(data, owner, monkeypatch):
     """The owner and the job wake each other, so that neither waits for the other's far-away periodic check."""
     process = owner("looks once")
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.FIRST_CHECK_PAUSE_SECONDS", 3600.0)
@@ -236,7 +236,7 @@ def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
 
 
 @pytest.mark.parametrize("write", [ONCE, WriteId("query", 0)])
-def test_a_withdrawal_that_comes_after_the_claim_is_none(data, owner, monkeypatch, write):
+def test_a_claimed_write_cannot_be_withdrawn(data, owner, monkeypatch, write):
     """If the owner claims a write just before the job withdraws it, withdrawing fails and the job goes on waiting."""
     process = owner("sleeps")
     withdraw, asked = StagingArea.withdraw, []

@@ -100,7 +100,7 @@ def octets(text):
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CONSUMED)
-def test_what_a_consumer_got(name, level):
+def test_reads_equal_a_consumers(name, level):
     """Reads equal a broker's consumer for each codec, timestamp type, transaction, compacted and trimmed log."""
     topic, _, number = name.rpartition("-")
     given = {"assign": json.dumps({topic: [int(number)]}), "isolation.level": level}
@@ -163,7 +163,7 @@ def test_a_large_partition_makes_several_tasks(monkeypatch):
     assert 1 == len(tasks)
 
 
-def test_only_what_is_asked_for():
+def test_a_projection():
     """A projection returns the requested columns, in the requested order."""
     schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
     table, _ = read(options_of(BROKER / "log-dirs", "codecs"), schema)

@@ -73,7 +73,7 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
     assert (count, 7 * count) == tuple(map(sum, zip(*together.buckets.values(), strict=True)))
 
 
-def test_room_is_bounded_and_the_width_as_small_as_it_allows():
+def test_a_histogram_has_a_limited_number_of_buckets():
     """A histogram has buckets of one second up to a thousand buckets, then of five; each width divides the next."""
     histogram = histograms.TimeHistogram()
     times = NEW_YEAR + np.arange(histograms.MAX_HISTOGRAM_BUCKETS, dtype=np.int64) * 1000

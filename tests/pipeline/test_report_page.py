@@ -213,7 +213,7 @@ def test_damage_is_told_at_the_top():
     assert "Topics of /srv/&lt;b&gt;&amp;" in text
 
 
-def test_one_topic_more_than_asked_for_is_no_other():
+def test_a_single_further_topic_is_shown():
     """One more topic than requested is shown, because a panel "others" would take as much space."""
     numbers = [numbers_of(name, log_bytes=log_bytes) for name, log_bytes in (("a", 1), ("b", 3), ("c", 2))]
     assert (["b", "c", "a"], []) == tuple(

@@ -146,7 +146,7 @@ def interrupt_round(number, monkeypatch):
     monkeypatch.setattr(module, "write_placed", write_or_stop)
 
 
-def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
+def test_an_interrupted_run_is_continued(spark, made, target, monkeypatch):
     """The next run continues a run that was interrupted in the third of many small rounds."""
     interrupt_round(3, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
@@ -159,7 +159,7 @@ def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeyp
     assert [] == findings(target)
 
 
-def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monkeypatch):
+def test_a_run_is_continued_after_a_compaction(spark, tmp_path, target, monkeypatch):
     """Records that compaction removed from restored rounds are not a conflict, and are not restored again."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 

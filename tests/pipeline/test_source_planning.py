@@ -34,7 +34,7 @@ def sizes_of(found):
     return [one.size for one in found]
 
 
-def test_without_wishes_a_task_a_partition():
+def test_by_default_each_partition_is_one_task():
     """By default there is one task per partition, and none for an empty range."""
     assert [10, 5] == sizes_of(split_ranges(ranges(10, 0, 5), min_partitions=None, max_records=None))
 
@@ -214,7 +214,7 @@ def test_a_range_that_ends_before_it_begins():
         in_order(A, 6, 5)
 
 
-def test_a_range_at_the_end_is_there():
+def test_an_empty_range_at_the_end_is_not_lost():
     """An empty range at the end of a log does not count as lost records."""
     assert (20, 20) == within(A, 20, 20, earliest=10, latest=20)
     assert (10, 20) == within(A, 10, 20, earliest=10, latest=20)

@@ -85,7 +85,7 @@ ASKED = [
 
 @pytest.mark.parametrize("read", [batch, stream])
 @pytest.mark.parametrize(("changed", "condition", "line"), ASKED)
-def test_a_read_that_cannot_be(spark, folder, read, changed, condition, line):
+def test_an_invalid_read_is_an_error(spark, folder, read, changed, condition, line):
     """An invalid read gives an error with thing, cause and remedy. For a corrupt batch it has file and position."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
@@ -140,7 +140,7 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
         ),
     ],
 )
-def test_a_write_that_cannot_be(spark, folder, changed, condition, line):
+def test_an_invalid_write_is_an_error(spark, folder, changed, condition, line):
     """An invalid write fails before any task runs."""
     given = {"path": "data", "topic": "orders"} | changed
     given["path"] = str(folder / given["path"])

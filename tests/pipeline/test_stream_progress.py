@@ -107,7 +107,7 @@ def test_one_step_after_the_other(data, follow):
     assert {FIRST: 3, SECOND: 1} == stream.latest
 
 
-def test_it_waits_for_enough(follow):
+def test_a_batch_waits_for_enough_records(follow):
     """A later batch waits for minOffsetsPerTrigger, up to maxTriggerDelay; none waits after `stop_at_latest`."""
     stream = follow(minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     start = stream.begin()
@@ -118,7 +118,7 @@ def test_it_waits_for_enough(follow):
     assert {FIRST: 3, SECOND: 0} == ending.advance(start, most=None, now_ms=0).offsets
 
 
-def test_told_to_stop_it_stops_there(data, follow):
+def test_a_query_ends_where_it_was_told_to_stop(data, follow):
     """After `stop_at_latest`, later records and partitions are left to the next run."""
     stream = follow()
     stream.stop_at_latest()
