@@ -91,7 +91,7 @@ def test_a_schema_of_another_language_is_refused():
     assert b"{}" == catalog.codec(Kind.PROTOBUF, 8).decode(b"\x00", None)
 
 
-def test_needed_schemas_come_before_who_needs_them():
+def test_referenced_schemas_come_first():
     """Referenced schemas come before the schemas that need them, each once."""
     source = Kept()
     source.by_subject = {"b": needing("b", "c"), "c": needing("c")}
@@ -119,7 +119,7 @@ def test_compiled_schemas_have_a_bound(monkeypatch):
     assert catalog.codec(Kind.AVRO, 0) is not None
 
 
-def test_a_reading_keeps_what_was_unknown_to_it():
+def test_a_reader_keeps_a_schema_as_unknown():
     """A reader never learns a schema that it met as unknown, but becomes outdated; a stream uses the schema at once."""
     source = Kept()
     catalog = SchemaCatalog((source,))
@@ -148,7 +148,7 @@ def test_ids_that_nobody_knows_are_asked_for_a_bounded_number_of_times():
     assert Decoded(b'{"id":1,"note":null}', 7) == reader.decode(FramedMessage(7, ORDER_1))
 
 
-def test_what_was_known_stays_known_however_many_are_not():
+def test_a_known_schema_stays_known():
     """A schema that a reader has used stays known to that reader, however many other ids are unknown."""
     reader = PayloadReader(Kind.AVRO, SchemaCatalog((Kept(of_avro(ORDER, 7), of_avro("int", 8)),)))
     shown = reader.decode(FramedMessage(7, ORDER_1))
@@ -158,7 +158,7 @@ def test_what_was_known_stays_known_however_many_are_not():
     assert Decoded(None, 8) == reader.decode(FramedMessage(8, b"\x02"))
 
 
-def test_a_reading_to_which_nothing_was_unknown_is_not_outdated():
+def test_a_reader_without_unknown_schemas_is_not_outdated():
     """A reader that met no unknown schema does not become outdated when schemas are added."""
     source = Kept(of_avro(ORDER, 7))
     reading = PayloadReader(Kind.AVRO, SchemaCatalog((source,)))
@@ -216,7 +216,7 @@ def test_a_schema_that_lacks_what_it_needs_is_tried_again():
     assert b'"X"' == catalog.codec(Kind.AVRO, 7).decode(b"\x00", None)
 
 
-def test_what_is_not_kept_does_not_count(monkeypatch):
+def test_only_kept_schemas_count(monkeypatch):
     """Only schemas that are kept count for the limit; a schema that is looked up repeatedly does not."""
     text = '"int"'
     monkeypatch.setattr(module, "MAX_COMPILED_BYTES", 2 * len(text))

@@ -26,7 +26,7 @@ def test_anything_else_has_no_frame(payload):
     assert frame_of(payload, None) is None
 
 
-def test_a_header_says_it_in_place_of_the_payload():
+def test_a_header_can_have_the_frame():
     """A header can have the id or the GUID. The payload is then the message alone, even if it begins with a zero."""
     message = b"\x00\x00\x00\x00\x09 as it is"
     assert FramedMessage(7, message, b"") == frame_of(message, b"\x00\x00\x00\x00\x07")
@@ -34,7 +34,7 @@ def test_a_header_says_it_in_place_of_the_payload():
 
 
 @pytest.mark.parametrize("header", [b"", b"\x00", b"\x01" + GUID.bytes[:15], b"\x02" + GUID.bytes])
-def test_a_header_that_says_nothing_is_passed(header):
+def test_a_header_without_a_frame_is_ignored(header):
     """A header without a frame is ignored, and the payload is parsed instead."""
     assert FramedMessage(7, b"x") == frame_of(b"\x00\x00\x00\x00\x07x", header)
     assert frame_of(b"x", header) is None
@@ -66,7 +66,7 @@ def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
         b"\x02" + b"\x80" * 9 + b"\x01",
     ],
 )
-def test_a_path_that_is_torn_or_too_long_is_none(data):
+def test_a_path_that_is_torn_or_too_long_is_refused(data):
     """A truncated or long path is refused, before a read beyond the end and before a list of a billion steps."""
     with pytest.raises(ValueError):
         read_path(data, 64)

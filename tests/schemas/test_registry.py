@@ -123,7 +123,7 @@ def test_payloads_are_decoded_by_a_registry():
         assert ["/schemas/ids/7"] == asked
 
 
-def test_who_asks_names_itself():
+def test_requests_have_authentication():
     """Requests have basic authentication. Redirects are not followed, so that no other server gets the password."""
     seen = []
 
@@ -193,7 +193,7 @@ def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
         ended.set()
 
 
-def test_a_registry_that_is_not_there_is_none():
+def test_a_refused_connection_is_a_failure():
     """A refused connection counts as a failure of the registry."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
