@@ -105,7 +105,7 @@ def test_options_without_meaning_are_a_misuse(topicfs, words, reason):
     assert (2, True) == (refused.status, reason in refused.errors)
 
 
-def test_nothing_in_is_nothing_out(topicfs):
+def test_an_empty_input_appends_nothing(topicfs):
     """`append` of an empty input appends nothing, and `cat` of an empty partition prints nothing."""
     topicfs("topics", "create", "orders")
     assert (0, b"", b"") == topicfs("append", "orders/0")
@@ -384,7 +384,7 @@ def test_whole_batches_before_a_damaged_one_are_printed(damaged, directory):
     assert (directory / "orders-0" / "00000000000000000000.log").read_bytes()[:93] == ran.output
 
 
-def test_what_stands_behind_a_damaged_batch_has_its_names(damaged):
+def test_records_after_a_damaged_batch_can_be_selected(damaged):
     """Records and ranges outside the damaged batch are printed with status 0; a record inside the batch is an error."""
     for name, expected in (
         ("4-", b"five\n"),

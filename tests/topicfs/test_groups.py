@@ -52,7 +52,7 @@ def test_a_reset_makes_a_group(orders: Topicfs):
         (("--by-duration", "P1D"), 0),
     ],
 )
-def test_where_to(orders: Topicfs, words: tuple[str, ...], expected: int):
+def test_each_option_sets_a_position(orders: Topicfs, words: tuple[str, ...], expected: int):
     """Each option of Kafka for a position works. A position outside the log is moved to the nearest end of the log."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
 

@@ -229,7 +229,7 @@ def forked_in_segments() -> list[Path]:
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", [lambda log: os.truncate(log, 200), Path.unlink], ids=["cut", "removed"])
-def test_damage_in_front_of_where_they_part_is_passed_over(topicfs, damage, which):
+def test_damage_before_the_fork_is_ignored(topicfs, damage, which):
     """Damage before the fork does not matter, because equal batches prove equal earlier batches. A start repairs it."""
     log = forked_in_segments()[which]
     before = files(A / "orders-0")
@@ -264,7 +264,7 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
         assert (1, 2) == engine.replicated(TopicPartition("orders", 0)).state.in_sync
 
 
-def test_two_directories_that_are_damaged_where_they_part_are_resolved(topicfs):
+def test_directories_damaged_at_the_fork_are_resolved(topicfs):
     """If both directories are damaged at the fork, in different partitions, --save and --yes are required."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", partitions=2)
