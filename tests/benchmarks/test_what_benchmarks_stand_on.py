@@ -97,7 +97,7 @@ def test_missing_bytes_are_an_error(tmp_path):
 
 
 @pytest.mark.fuse
-def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
+def test_empty_file_systems_return_as_many_bytes(tmp_path):
     """topicfs and the empty file systems return logs and records of equal sizes, which the benchmarks compare."""
     size = whole_batches(3_200_000, SIXTEEN_KIB)
     data = data_directory(tmp_path / "data", {"bench": (size, SIXTEEN_KIB)})
