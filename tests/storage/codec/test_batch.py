@@ -202,7 +202,7 @@ def test_an_append_that_is_not_plain_is_left_unchanged(other: bytearray):
 
 
 def test_append_time_overrides_every_record_and_is_sealed():
-    """Row 132: LogAppendTime gives each record the largest timestamp. The base timestamp stays the producer's."""
+    """Row 132: LogAppendTime gives each record the largest timestamp, and does not change the base timestamp."""
     batch = bytearray(GOLDEN)
 
     set_append_time(batch, 0, 1800000000000)

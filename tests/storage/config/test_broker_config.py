@@ -26,7 +26,7 @@ message.max.bytes=2000000
 
 
 def test_defaults_are_kafkas() -> None:
-    """The defaults are a broker's, with two exceptions.
+    """The defaults equal a broker's defaults, with two exceptions.
 
     topicfs looks for logs to flush each second, a broker never. An empty group does not wait for further members in
     topicfs, and waits three seconds in a broker.

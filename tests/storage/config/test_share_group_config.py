@@ -9,7 +9,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 def test_the_defaults():
-    """The defaults are a broker's, except for the start offset and the isolation level."""
+    """The defaults equal a broker's defaults, except for the start offset and the isolation level."""
     shown = {one.name: one.value for one in share_group_settings(ShareGroupSettings(), {})}
 
     assert {

@@ -48,7 +48,7 @@ def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
 
 
 def test_directories_are_of_one_node(disks: SeveralDisks) -> None:
-    """All directories have one cluster ID and node ID, and each has its own directory ID; a new one gets these."""
+    """All directories, even new ones, have the same cluster ID and node ID, and each has its own directory ID."""
     opened(disks, None, A, config=EngineConfig(node_id=5)).close()
     opened(disks).close()
     first, second = (read_meta_properties(disks, root) for root in (A, B))

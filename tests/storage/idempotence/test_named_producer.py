@@ -198,7 +198,7 @@ def test_a_lingering_run_is_fenced():
 
 
 def test_another_file_is_refused():
-    """A file is refused if it is shorter than the position or differs before it."""
+    """A file is refused if it ends before the stored position, or if its content before this position has changed."""
     setup = Setup()
     setup.run(TEXT)
     for other in (TEXT[:-1], TEXT.replace(b"line 39", b"LINE 39") + b"more\n"):

@@ -1,4 +1,4 @@
-"""Tests of finding a record by its time: the decoded record, and only if readers may see it."""
+"""Tests that a lookup by time returns the decoded record, if readers may see it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_the_largest_time_before_now_alone_refuses_nothing():
 
 
 def test_a_batch_marked_with_the_logs_time_may_not_be_too_far_from_now():
-    """A client's batch marked LogAppendTime is refused beyond the limits, as its stored time is the header's."""
+    """A client's batch that is marked LogAppendTime is refused if the time in its header is beyond the limits."""
     on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     now, stamp = on_disk.clock.now, BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):

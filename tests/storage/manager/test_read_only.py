@@ -168,10 +168,7 @@ def owned_directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Path) -> None:
-    """While a broker owns the directory, only records below the checkpointed high watermark are shown.
-
-    A warning says so.
-    """
+    """While a broker owns the directory, records above the checkpointed high watermark are hidden, with a warning."""
     before = listing(owned_directory)
     engine = open_engine(owned_directory, read_only=True)
     assert "is writing there" in engine.warnings[0]

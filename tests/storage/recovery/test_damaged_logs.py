@@ -38,7 +38,7 @@ def test_a_damaged_batch_ends_the_log(seed):
     victim = random.randrange(12)
     name = f"{victim - victim % 3:020d}.log"
     content = bytearray(on_disk.content(name))
-    # The checksum does not cover bytes before it. They are repaired (`test_repair.py`).
+    # Only these bytes have a checksum. Damage in the bytes before them is repaired (`test_repair.py`).
     position = (victim % 3) * 100 + random.randrange(17, 100)
     content[position] ^= 1 << random.randrange(8)
     on_disk.write(name, bytes(content))

@@ -87,7 +87,7 @@ def test_no_second_checkpoint_confirms_the_start(clean):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_without_a_record_begins_at_its_start(clean):
-    """An empty log starts at the checkpointed start, because no record is deleted by that."""
+    """An empty log starts at the checkpointed start, because this deletes no record."""
     on_disk = LogOnDisk()
     on_disk.log.close()
     log = on_disk.load(clean=clean, log_start_offset=60)

@@ -90,7 +90,7 @@ def compacted() -> tuple[LogOnDisk, list[int]]:
 
 
 def half_compacted() -> tuple[LogOnDisk, list[int]]:
-    """Return a log with a compaction of which some files were not written."""
+    """Return a log with an unfinished compaction, which loading undoes."""
     on_disk, expected = compacted()
     on_disk.write(f"{3:020d}.log.cleaned", b"")
     return synced(on_disk), list(range(len(expected) + 4))
@@ -137,7 +137,7 @@ def test_a_segment_below_the_recovery_point_is_not_trusted_half_done(seed: int) 
 def ended_and_done_again(
     made: LogOnDisk, expected: list[int], recovery_point: int, end: End, steps: int, *, seed: int
 ) -> bool:
-    """Interrupt the recovery of a copy after `steps` and check the next one. Return whether it was interrupted."""
+    """Interrupt a recovery after `steps`, and check the next recovery; return whether the first one was interrupted."""
     on_disk = copy(made)
     on_disk.disk = deepcopy(made.disk)
     on_disk.disk._random.seed(seed)
