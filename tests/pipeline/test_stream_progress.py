@@ -217,7 +217,7 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
 
 
 def test_a_topic_made_anew_while_a_query_ends(data, follow):
-    """A query fails if its topic is created again after `stop_at_latest`. failOnDataLoss=false reads the new one."""
+    """A query fails if its topic is created again after `stop_at_latest`, but reads it with failOnDataLoss=false."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     for one in (stream, lenient):
         one.stop_at_latest()
