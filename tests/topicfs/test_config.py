@@ -106,7 +106,7 @@ def test_every_setting_of_a_topic_is_shown(orders):
 
 
 def test_values_of_the_file_stand_between_topic_and_default(orders, properties):
-    """A topic's value takes precedence over the file's, and the file's over Kafka's default; the file is named."""
+    """A topic's own value overrides the value in the file, which overrides Kafka's default; the source is shown."""
     orders("topics", "create", "clicks", "--config", "retention.ms=5")
     orders("config", "clicks", "retention.ms=")
     settings = shown(orders("config", "clicks", "--config", str(properties), "--json"))

@@ -166,7 +166,7 @@ def test_a_config_that_cannot_be_used_is_one_line(topicfs, asked, content, messa
 
 
 def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
-    """The command's exit status is the daemon's."""
+    """The command returns the daemon's exit status."""
     monkeypatch.setattr(daemon, "run", lambda _: 1)
     assert 1 == topicfs("mount", "data", "mnt").status
 

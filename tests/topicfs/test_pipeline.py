@@ -35,7 +35,7 @@ main()
     ],
 )
 def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
-    """If Spark is not installed, a job fails and says how to install it; a process without Spark's modules runs it."""
+    """If Spark's modules are missing, a job prints one line that says how to install them."""
     assert 0 == orders("cat", "orders/0").status
     assert 0 == orders("topics", "create", "copy").status
     ran = subprocess.run(
@@ -141,5 +141,5 @@ def test_help_names_the_jobs(topicfs):
     ],
 )
 def test_an_error_of_spark_is_reduced_to_one_line(text, cause):
-    """Of an error of Spark one line is printed: topicfs's line if there is one, else the first line with a cause."""
+    """One line of a Spark error is printed: topicfs's own line if there is one, else the first line with a cause."""
     assert cause == cause_of(Exception(text))

@@ -65,7 +65,7 @@ def three_without_the_leader() -> tuple[Path, Path, Path]:
 
 @pytest.fixture
 def forked(topicfs):
-    """A fork: since it, directory a has 2 new lines; b has 3 new lines, a new topic and a new setting."""
+    """Make a fork: directory a got 2 lines alone, and directory b got 3 lines, a topic and a setting alone."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
         engine.create_topic("compacted", overrides={"cleanup.policy": "compact"})
