@@ -247,7 +247,7 @@ def test_somebody_else_settles_a_record_in_flight():
 
 
 def test_records_are_taken_some_at_a_time():
-    """At most as many records come as requested. One invalid acknowledgement leaves the partition unchanged."""
+    """A session gets at most the requested number of records. An invalid acknowledgement changes nothing."""
     bench = Bench()
     session = bench.open()
     taken = session.take_some(3)
@@ -392,7 +392,7 @@ def test_invalid_queues_are_refused():
 
 @pytest.mark.parametrize("name", ["", "\udcff", "g" * 32_768])
 def test_a_name_that_no_record_can_have_is_refused(name: str):
-    """A queue's name is UTF-8 text of 1 to 32,767 bytes, like every group's."""
+    """A queue's name is UTF-8 text of 1 to 32,767 bytes, like the name of every group."""
     with pytest.raises(errors.InvalidGroupError):
         Bench().engine.share_groups.create(name)
 

@@ -101,7 +101,7 @@ def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
 
 
 def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngine):
-    """Aborted positions are dropped, undecided ones are pending, and a newer position overrides a transaction's."""
+    """Aborted positions are dropped, undecided ones are pending, and later positions override earlier ones."""
     transaction(engine, position(5))
     end(engine, ControlType.COMMIT)
     transaction(engine, position(6))

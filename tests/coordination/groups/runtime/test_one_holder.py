@@ -62,7 +62,7 @@ class Watched:
 
 
 class WatchedReader:
-    """A reader that reports its partitions at each change of them."""
+    """A reader that reports its partitions whenever they change."""
 
     def __init__(self, group: Watched, name: str) -> None:
         self.group = group

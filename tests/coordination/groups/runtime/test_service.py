@@ -309,7 +309,7 @@ def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
 
 
 def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngine):
-    """Setting positions is refused while there are members, as by Kafka's tool. An invalid one changes nothing."""
+    """Setting positions is refused while there are members, as by Kafka's tool. An invalid position changes nothing."""
     groups = engine.groups
     groups.set_positions("g", {orders(0)[0]: Position(7), orders(1)[0]: Position(10**12, "far")})
     assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
@@ -361,7 +361,7 @@ def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk
 
 
 def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """A group's settings are stored with those of topics. An invalid one changes nothing; an unknown group has none."""
+    """A group's settings are stored next to those of topics. An invalid setting changes nothing."""
     groups = engine.groups
     groups.create("g")
     groups.alter_config("g", {"commit": "manual", "auto.offset.reset": "latest"})
@@ -402,7 +402,7 @@ def test_members_of_a_process_that_ended_are_gone(
 def test_who_closes_an_engine_ends_its_members(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """Members are told of the end, their commits count, and a broker that takes over finds the group Empty."""
+    """When an engine is closed, its members learn of it, their commits count, and a broker finds the group Empty."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     last = reader.member.commit({orders(0)[0]: Position(7)})
