@@ -335,7 +335,7 @@ def test_the_broker_appends_behind_ours(placed: Everything, client: Client) -> N
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_compacted_table_is_the_brokers(placed: Everything, client: Client, way: str) -> None:
-    """A cleaned log has all that cleaning may leave, and a consumer builds our engine's table from it."""
+    """A cleaned log has emptied batches and tombstones, and a consumer builds the same table from it as our engine."""
     one = placed[way, "compacted"]
     batches = [batch for log in one.ours.glob("*.log") for batch in scan(log.read_bytes())]
     assert any(not batch.record_count for batch in batches), "an emptied batch of a live producer"
