@@ -261,7 +261,7 @@ def test_after_its_end_a_catalog_asks_nobody():
 
 
 def test_the_end_comes_between_two_schemas_that_one_needs():
-    """`end` stops a catalog even between two referenced schemas, each of which may take a registry seconds."""
+    """`end` stops a catalog even between two referenced schemas, because a registry may take seconds for each."""
     source = Kept(needing("a", "b", "c"))
     source.by_subject = {"b": needing("b"), "c": needing("c")}
     catalog, asked = SchemaCatalog((source,)), []

@@ -187,7 +187,7 @@ def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
 
 
 def test_of_two_contexts_that_have_one_id_the_subject_says_which(engine):
-    """If contexts share an id, the subject's is chosen, then the default, then the only one, even in memory."""
+    """If contexts share an id, the schema of the subject's context is used, else the default's, else the only one."""
     grow(
         engine,
         registered(
