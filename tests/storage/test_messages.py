@@ -38,7 +38,7 @@ def test_a_line_of_the_log_is_one_line() -> None:
     assert all(line.isprintable() for line in traceback)
 
 
-def test_the_same_line_is_told_less_and_less_often() -> None:
+def test_the_same_line_is_reported_less_and_less_often() -> None:
     """A repeated line is reported immediately, after a minute, and then after pauses that double each time."""
     repeats = Repeats(kept=10)
     told = [

@@ -192,7 +192,7 @@ def test_a_follower_begins_no_segment_of_its_own() -> None:
     assert [] == log.asked
 
 
-def test_nothing_due_asks_nothing_of_the_log() -> None:
+def test_retention_without_due_segments_does_not_call_the_log() -> None:
     """If no segment is due, retention does not call the log."""
     log = RecordingLog(segments_of(100, 100), FOREVER)
     assert NOTHING == retention.apply_retention(log, NOW)

@@ -62,7 +62,7 @@ def test_the_record_has_the_time_at_which_the_group_began_to_complete():
     assert all_.clock.now == all_.group.state_since
 
 
-def test_an_assignment_that_cannot_be_written_is_told_to_all():
+def test_an_assignment_that_cannot_be_written_is_reported_to_all():
     """Row 190: All members get the mapped error. The group rebalances, and no member has an assignment."""
     all_ = Coordination()
     leader, follower = completing(all_, 2)
@@ -135,7 +135,7 @@ def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
     assert (GroupState.PREPARING_REBALANCE, 2) == (after.group.state, len(after.group.members))
 
 
-def test_waiting_syncs_are_told_when_the_group_is_no_longer_served():
+def test_waiting_syncs_are_answered_when_the_group_is_no_longer_served():
     """Row 196: When the group is unloaded, waiting joins and syncs get NOT_COORDINATOR, and the group is Dead."""
     all_ = Coordination()
     _, follower = completing(all_, 2)

@@ -51,7 +51,7 @@ def test_records_of_types_that_are_not_known_stay_as_they_are(topic: str, key: s
     ],
 )
 @pytest.mark.parametrize("value", ["0007", "0000", "ff"])
-def test_a_record_that_cannot_be_read_is_told_with_its_file(topic: str, key: str, value: str):
+def test_a_record_that_cannot_be_read_is_reported_with_its_file(topic: str, key: str, value: str):
     """A truncated record, or one of another version, raises an error that names the file, and prevents writes."""
     engine = prepared(SimulatedDisk(), topic, TopicRecord(bytes.fromhex(key), bytes.fromhex(value)))
     before = engine.partition(topic, 0).offsets().log_end_offset

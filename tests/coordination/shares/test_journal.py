@@ -206,7 +206,7 @@ def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
     assert {key(1), key(2)} == set(journal.rejected)
 
 
-def test_one_directory_that_gets_a_second_one_is_copied(disk: SimulatedDisk, two: Two):
+def test_a_journal_is_copied_to_an_added_directory(disk: SimulatedDisk, two: Two):
     """A journal from before there were revisions is copied to an added directory."""
     kept(disk, "/b").reject({key(1): record()})
     QueueJournal(disk, two).update_copies()

@@ -88,7 +88,7 @@ def test_no_bit_of_a_file_hides_a_record():
         assert [b"v"] == [record.value for columns in decode(batch) for record in columns]
 
 
-def test_a_transaction_is_over_at_its_markers_offset():
+def test_a_marker_ends_only_earlier_transactions_of_its_producer():
     """A marker ends only transactions of its own producer that began at or below the marker's offset."""
     batches = scan(data(3, pid=1) + abort(4, pid=1) + abort(5, pid=2))
     open_ones = aborted((1, 3), (1, 4), (1, 5), (2, 5), (2, 6), (3, 0))

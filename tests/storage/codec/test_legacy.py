@@ -144,7 +144,7 @@ def test_a_flipped_bit_is_found_by_the_checksum(data):
 
 
 @given(st.sampled_from([0, 1]), st.binary(max_size=120))
-def test_any_bytes_stay_inside(magic, data):
+def test_random_content_stays_inside_the_buffer(magic, data):
     """Random bytes as the content of an entry or wrapper never make a reader leave the buffer."""
     body = bytes([magic, 0]) + data
     plain = struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body

@@ -339,7 +339,7 @@ def test_every_flipped_bit_is_detected_or_harmless():
             read_what_can_be_read(damaged)
 
 
-def test_every_flipped_bit_under_a_good_checksum_stays_inside():
+def test_flipped_bits_under_a_valid_checksum_stay_inside_the_buffer():
     """A batch with wrong bytes and a valid checksum is refused, or is decoded within the buffer."""
     for bit in range(8 * 21, 8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
@@ -349,7 +349,7 @@ def test_every_flipped_bit_under_a_good_checksum_stays_inside():
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_for_records_stay_inside(records):
+def test_random_bytes_of_records_stay_inside_the_buffer(records):
     """Random bytes after a valid header never make a reader leave the buffer."""
     count = len(records) // 7 or 1
     data = bytearray(SAMPLE[:61] + records)
@@ -360,7 +360,7 @@ def test_any_bytes_for_records_stay_inside(records):
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_at_all_stay_inside(data):
+def test_random_bytes_stay_inside_the_buffer(data):
     """Random bytes, even with a valid magic, never make a reader leave the buffer."""
     mutable = bytearray(data)
     if len(mutable) > 16:

@@ -87,7 +87,7 @@ def test_a_small_map_makes_progress_pass_by_pass():
     assert log.table() == before
 
 
-def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
+def test_the_next_pass_continues_inside_a_segment():
     """Row 113: the next pass continues inside the segment where a pass ended; the records after that are dirty."""
     log = CompactedLog()
     log.fill(keys=4, rounds=5, per_segment=10)
@@ -98,7 +98,7 @@ def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
     assert [16, 17, 18, 19] == [record.offset for record in log.records()]
 
 
-def test_a_pass_that_is_told_to_stop_leaves_no_trace():
+def test_a_pass_that_is_stopped_leaves_no_file():
     """A pass that is stopped deletes the files that it has begun."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)

@@ -52,7 +52,7 @@ def test_only_the_newest_records_of_known_keys_stay():
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**40)), max_size=80))
-def test_it_is_a_dictionary_of_maxima(puts):
+def test_the_map_is_a_dictionary_of_maxima(puts):
     """The map behaves like a dictionary of each key's largest offset."""
     offsets = OffsetMap(24 * 100)
     model: dict[bytes, int] = {}

@@ -64,7 +64,7 @@ def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
     assert [(0, 1), (2, 1)] == log.batches()
 
 
-def test_what_is_too_young_is_left_as_it_is():
+def test_young_segments_are_not_cleaned():
     """Row 113: the first segment with a young record and all later segments are not cleaned."""
     log = CompactedLog(min_compaction_lag_ms=1000)
     log.clock.advance(NOW - log.clock.now)

@@ -127,7 +127,7 @@ def test_a_batch_that_is_empty_already_is_judged_alike():
     assert b"" == rewritten(empty)
 
 
-def test_only_the_batches_that_lose_something_are_made_anew():
+def test_only_batches_that_lose_records_are_rewritten():
     """Row 136: of three batches one is dropped, one shrinks, and one is copied byte for byte."""
     gone, shrinks, stays = (
         encode([record(0, b"gone")]),

@@ -79,7 +79,7 @@ def test_changes_are_merged_and_none_removes_one():
         merge_group_overrides({}, {"retention.ms": None})
 
 
-def test_the_list_tells_where_a_value_comes_from():
+def test_the_list_has_the_source_of_each_value():
     """The list has the source of each value: the group itself or the defaults."""
     shown = group_settings(GroupConfig(commit="manual"), {"commit": "manual"})
 

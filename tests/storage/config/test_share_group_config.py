@@ -35,7 +35,7 @@ def test_the_defaults():
         ("assignor", "sticky"),
     ],
 )
-def test_what_is_refused(name: str, value: str):
+def test_values_that_are_refused(name: str, value: str):
     """Values out of bounds, unknown words and unknown names are refused."""
     with pytest.raises(InvalidConfigError):
         ShareGroupSettings.from_overrides({name: value})

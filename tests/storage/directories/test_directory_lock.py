@@ -47,7 +47,9 @@ def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
         assert [] == list(tmp_path.iterdir())
 
 
-def test_second_process_is_told_the_holder(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
+def test_the_error_for_a_second_process_names_the_holder(
+    tmp_path: Path, other_holder: subprocess.Popen[bytes]
+) -> None:
     """The error for a second process has the directory and the holder's process ID. The holder keeps its lock."""
     for _ in range(2):
         with pytest.raises(DirectoryLockedError, match=f"process {other_holder.pid}; ") as caught:

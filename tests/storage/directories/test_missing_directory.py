@@ -94,7 +94,7 @@ def test_one_locked_directory_refuses_all(tmp_path: Path) -> None:
     assert [False, False] == [(tmp_path / name / ".lock").exists() for name in ("a", "b")]
 
 
-def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> None:
+def test_a_directory_that_went_and_came_back_is_locked_again(tmp_path: Path) -> None:
     """A directory that returns without its lock file is locked again, so that no second owner can take it."""
     clock = ManualClock()
     engine = open_engine((tmp_path / "a", tmp_path / "b"), config=QUIET, machine=Machine(clock=clock))

@@ -95,7 +95,7 @@ def test_a_directory_with_a_special_file_is_refused(data: Path, kind: str, name:
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str, name: str) -> None:
+def test_a_checkpoint_counts_as_empty_and_is_written_again(data: Path, kind: str, name: str) -> None:
     """A checkpoint that is not a regular file counts as empty, like a damaged one, and is written again."""
     path = data / name
     put(kind, path)

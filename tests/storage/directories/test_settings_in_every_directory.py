@@ -12,7 +12,7 @@ from topicfs.storage.topics.registry import PendingChange, RegistryCopy, TopicEn
 pytestmark = pytest.mark.slow
 
 
-def test_settings_stand_in_every_directory(disks: SeveralDisks) -> None:
+def test_settings_are_stored_in_every_directory(disks: SeveralDisks) -> None:
     """Either directory has all settings when it is opened alone."""
     filled(disks).close()
     first, second = topic_files(disks)

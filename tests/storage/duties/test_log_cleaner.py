@@ -203,7 +203,7 @@ def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog
     ]
 
 
-def test_a_damaged_log_is_told_once_and_the_others_go_on(disk, clock):
+def test_a_damaged_log_is_reported_once_and_the_others_go_on(disk, clock):
     """A damaged log causes one warning, and is not cleaned until it is loaded again. Other logs are cleaned."""
     engine = engine_on(disk, clock=clock)
     bad, good = topic(engine, "bad", 9), topic(engine, "good", 9)
@@ -225,7 +225,7 @@ def names(disk: SimulatedDisk, log: Log) -> list[str]:
     return [entry.name for entry in disk.list_directory(log.directory)]
 
 
-def test_a_failing_disk_is_told_once_and_tried_again(disk, clock):
+def test_a_failing_disk_is_reported_once_and_tried_again(disk, clock):
     """A failing disk causes one warning per reason. The log is cleaned when the disk works again."""
     engine = engine_on(disk, clock=clock)
     log, other = topic(engine, "a", 9), topic(engine, "b", 9)
@@ -290,7 +290,7 @@ def test_undecided_transactions_wait(disk, clock):
     assert 2 == log.parts.first_dirty_offset
 
 
-def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
+def test_a_batch_with_more_keys_than_the_buffer_is_reported(disk, clock):
     """If a batch has more keys than the buffer can store, the pass stops with a warning."""
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 3))
     log = topic(engine, "t", 1, min_cleanable_dirty_ratio="0.01")

@@ -222,7 +222,7 @@ def test_records_that_were_deleted_are_not_appended_again():
     assert VALUES[2 : 2 + len(there)] == there
 
 
-def test_records_deleted_of_a_producer_that_has_expired_are_told():
+def test_deleted_records_of_an_expired_producer_are_reported():
     """If both the producer and its records are gone, the run stops and appends nothing."""
     setup = Setup()
     with pytest.raises(KilledError):
@@ -275,7 +275,7 @@ def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired,
     assert appended + outcome.appended == log.log.log_end_offset
 
 
-def test_another_input_of_the_name_does_not_count():
+def test_each_input_has_its_own_producer_id():
     """Each input has its own producer ID, so that records of one input never count for another input."""
     setup = Setup()
     setup.run(TEXT[: TEXT.index(b"line 20\n")])
@@ -302,7 +302,7 @@ def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
     raise AssertionError("not complete after 200 steps")
 
 
-def test_a_log_that_lost_what_was_on_disk_is_told():
+def test_a_log_that_lost_what_was_on_disk_is_reported():
     """If a log ends before the offset recorded by an earlier run, it has lost records, and the run stops."""
     setup = Setup()
     setup.run(TEXT)
@@ -335,7 +335,7 @@ def test_epochs_that_are_used_up_bring_a_new_id():
     "content",
     [b"", b"{}", b"[]", b'{"version": 1, "producers": {}}', b'{"version": 2, "producers": {"p": 1}}'],
 )
-def test_a_damaged_registry_is_told(content):
+def test_a_damaged_registry_is_reported(content):
     """A damaged registry raises an error with its name, and nothing is appended."""
     setup = Setup()
     setup.on_disk.disk.write_bytes(DATA / "topicfs.producers", content)

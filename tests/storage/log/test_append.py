@@ -141,7 +141,7 @@ def broken(position: int, octet: int) -> bytearray:
         ),
     ],
 )
-def test_what_no_client_may_append(data, message):
+def test_batches_that_no_client_may_append(data, message):
     """Torn, damaged, control, miscounted and old batches are refused, and the disk does not change."""
     on_disk = LogOnDisk()
     before = on_disk.disk.tree()

@@ -85,7 +85,7 @@ def test_several_rolls_are_one_flush():
     assert 9 == on_disk.log.recovery_point
 
 
-def test_what_was_flushed_already_is_trimmed_on_disk_too():
+def test_a_flushed_segment_is_synced_again_after_its_trim():
     """A segment that was flushed before its roll is synced again with trimmed indexes."""
     on_disk, flusher = flushing()
     fill(on_disk, 3)

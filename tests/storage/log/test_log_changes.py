@@ -393,7 +393,7 @@ def test_what_a_clean_start_completed_is_on_disk_after_the_close():
     ]
 
 
-def test_a_close_that_fails_is_told_and_still_closes():
+def test_a_close_that_fails_is_reported_and_still_closes():
     """A close that fails raises the error, so that no clean marker is written. The log is closed nevertheless."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))

@@ -40,7 +40,7 @@ def directories(*names: str) -> list[DirectoryEntry]:
     return [DirectoryEntry(name, is_directory=True) for name in names]
 
 
-def test_contents_are_told_from_names() -> None:
+def test_names_show_the_contents_of_a_directory() -> None:
     """Names show partitions, marked directories and Kafka's own two directories. Regular files are skipped."""
     contents = read_contents(
         [

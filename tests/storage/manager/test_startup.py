@@ -146,7 +146,7 @@ def test_topics_made_by_a_broker_are_adopted(disk: SimulatedDisk) -> None:
     assert {"t", "__consumer_offsets"} == set(json.loads(disk.read_bytes(DATA / "topicfs.topics"))["topics"])
 
 
-def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: SimulatedDisk) -> None:
+def test_settings_of_a_topic_created_again_by_someone_else_are_dropped(disk: SimulatedDisk) -> None:
     """Stored settings are dropped if the directory has another topic ID."""
     engine = engine_on(disk)
     engine.create_topic("t", overrides={"max.message.bytes": "77"})
@@ -205,7 +205,7 @@ def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) ->
     assert before == disk.tree()
 
 
-def test_kept_settings_that_are_not_valid_are_told(disk: SimulatedDisk) -> None:
+def test_kept_settings_that_are_not_valid_are_reported(disk: SimulatedDisk) -> None:
     """An invalid setting in the file is kept there and causes a warning, and the topic is opened."""
     engine = engine_on(disk)
     engine.create_topic("t")

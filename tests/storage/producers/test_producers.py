@@ -304,7 +304,7 @@ def test_the_high_half_of_a_hash_counts_too():
         (SNAPSHOT[:20] + b"\xff" + SNAPSHOT[21:], "checksum"),
     ],
 )
-def test_a_bad_snapshot_is_told(data, cause):
+def test_a_bad_snapshot_is_reported(data, cause):
     """Row 100: an empty, truncated or damaged snapshot is refused."""
     with pytest.raises(CorruptBatchError, match=cause):
         snapshot.decode(data)

@@ -55,7 +55,7 @@ def test_a_first_sequence_other_than_0_is_refused_under_version_2():
             append(state, 3, epoch=5)
 
 
-def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
+def test_a_batch_above_the_lowest_sequence_is_refused(state):
     """A batch above the lowest sequence being verified is refused, because the earlier batch may still arrive."""
     append(state, 0, txn=False)
     ask(state, 2)
@@ -65,7 +65,7 @@ def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
     append(state, 1)
 
 
-def test_a_newer_epoch_starts_the_lowest_sequence_anew():
+def test_a_newer_epoch_replaces_the_lowest_sequence():
     """A newer epoch replaces the lowest sequence. An older epoch changes nothing."""
     asked = Verification(3, 5, bumps_epoch=False, guard=VerificationGuard())
     assert (3, 4) == (

@@ -147,7 +147,7 @@ def test_deletion_at_the_front_moves_the_start():
     assert 35 == beside.followed.log.log_start_offset
 
 
-def test_a_log_that_was_cut_is_loaded_anew():
+def test_a_log_that_was_cut_is_loaded_again():
     """A truncated log is loaded again, even if it has grown since."""
     beside = Beside(internal_segment_bytes=1_000_000)
     for more in (0, 5, 9):
@@ -161,7 +161,7 @@ def test_a_log_that_was_cut_is_loaded_anew():
         assert end_offset - 5 + more == beside.followed.log.log_end_offset
 
 
-def test_a_log_that_was_compacted_is_loaded_anew():
+def test_a_log_that_was_compacted_is_loaded_again():
     """A compacted log is loaded again, because a known name refers to another file."""
     beside = Beside()
     beside.append(25)
@@ -173,7 +173,7 @@ def test_a_log_that_was_compacted_is_loaded_anew():
     assert not beside.look()
 
 
-def test_a_log_that_was_made_anew_is_loaded_anew():
+def test_a_log_that_was_created_again_is_loaded_again():
     """A log whose topic was deleted and created again is loaded again."""
     beside = Beside()
     beside.append(5)

@@ -37,7 +37,7 @@ def test_there_are_vectors():
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_indexes_and_epochs_from_the_log_alone(name, tmp_path):
+def test_indexes_are_rebuilt_from_the_log_alone(name, tmp_path):
     """Rebuilt `.index` and `.timeindex` files equal the broker's files, and the log does not change."""
     directory = tmp_path / name
     shutil.copytree(LOG_DIRS / name, directory)

@@ -89,7 +89,7 @@ def test_truncation_after_a_restart():
     assert (3, [0, 1, 2]) == (on_disk.log.log_end_offset, offsets_of(on_disk.log))
 
 
-def test_what_lies_below_the_recovery_point_is_not_looked_at():
+def test_segments_below_the_recovery_point_are_not_read():
     """Recovery begins at the segment with the recovery point, so that damage before it is not noticed."""
     on_disk = filled()
     on_disk.log.close()

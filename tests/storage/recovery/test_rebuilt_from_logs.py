@@ -60,7 +60,7 @@ def test_there_are_partitions_of_two_brokers():
 
 
 @pytest.mark.parametrize("folder", PARTITIONS, ids=str)
-def test_everything_beside_the_log_comes_out_of_it(folder, tmp_path):
+def test_all_other_files_are_rebuilt_from_the_log(folder, tmp_path):
     """The rebuilt files equal the broker's files, and no other files are made.
 
     The snapshot at the log start is left out, because neither topicfs nor a broker has one after recovery.

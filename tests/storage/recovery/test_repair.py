@@ -110,7 +110,7 @@ def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
 
 
 @pytest.mark.parametrize("record", range(RECORDS))
-def test_a_magic_is_told_by_the_checksum(record: int) -> None:
+def test_a_magic_is_found_by_the_checksum(record: int) -> None:
     """A magic is repaired if the checksum of format v2 is valid, even in the last batch."""
     on_disk = filled()
     whole = logs(on_disk)
@@ -205,7 +205,7 @@ def test_batches_of_many_records_may_overlap(number: int) -> None:
         assert whole == on_disk.content(f"{0:020d}.log")
 
 
-def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repair_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A repair logs the file, the position and both values."""
     on_disk = filled()
     flip(on_disk, 4, 63)

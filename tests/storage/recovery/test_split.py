@@ -55,7 +55,7 @@ def sync_all(on_disk: LogOnDisk) -> None:
         ((BEYOND + 7, BEYOND + 8), [0, BEYOND + 7]),
     ],
 )
-def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
+def test_a_segment_is_split_where_the_indexes_end(indexed, offsets, bases):
     """Row 40: a segment is split without loss, even if its first batch is already out of range."""
     on_disk = with_segment(*offsets)
     if indexed:
@@ -71,7 +71,7 @@ def test_it_is_split_where_the_indexes_end(indexed, offsets, bases):
     assert offsets[-1] + 1 == on_disk.log.append(batch(b"next")).base_offset
 
 
-def test_it_is_split_below_the_recovery_point_too():
+def test_a_segment_is_split_below_the_recovery_point_too():
     """A segment below the recovery point is split when its missing index is rebuilt."""
     offsets = (0, 5, BEYOND + 1)
     on_disk = with_segment(*offsets, index_interval_bytes=0)
@@ -86,7 +86,7 @@ def test_it_is_split_below_the_recovery_point_too():
     ]
 
 
-def test_after_a_clean_stop_nobody_looks():
+def test_after_a_clean_stop_no_segment_is_split():
     """After a clean stop a segment with indexes is not split, and the next append rolls."""
     on_disk = with_segment(0, BEYOND + 1)
     on_disk.write(FIRST.replace(".log", ".index"), b"")
@@ -147,7 +147,7 @@ def test_a_dense_log_has_no_offsets_far_apart():
     assert [0] == offsets_of(on_disk.load(clean=False, dense=True))
 
 
-def test_looking_shows_what_comes_before():
+def test_a_read_only_load_shows_records_below_the_split():
     """A read-only load shows the records up to the end of the indexes, and keeps the segment."""
     on_disk = with_segment(0, 5, BEYOND + 1)
     names = on_disk.names()

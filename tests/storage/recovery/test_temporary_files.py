@@ -137,7 +137,7 @@ def test_sorting_by_names():
     assert {*names[1:], "00000000000000000001.log.deleted", "notes.deleted"} == set(found.remove)
 
 
-def test_what_new_segments_replace():
+def test_files_that_new_segments_replace():
     """`replaced` returns the segment files within the range of offsets, except temporary files."""
     names = [f"{offset:020d}.{kind}" for offset in (0, 5, 9) for kind in ("log", "snapshot", "txnindex")]
     assert [names[3], names[4], names[5]] == replaced(

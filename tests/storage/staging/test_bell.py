@@ -61,7 +61,7 @@ def test_without_an_owner_a_job_waits_as_long_as_it_says(tmp_path: Path) -> None
         assert time.monotonic() - begun >= LOOK_PAUSE_SECONDS
 
 
-def test_a_name_that_is_taken_is_an_error_for_the_owner_alone(tmp_path: Path) -> None:
+def test_a_second_bell_of_a_directory_is_an_error(tmp_path: Path) -> None:
     """A second bell for a directory raises OSError. Closing the first bell frees the name."""
     first = Bell(tmp_path, lambda: None)
     with pytest.raises(OSError, match="in use"):

@@ -137,7 +137,7 @@ def test_a_query_id_that_makes_no_file_name_is_refused(query):
         "topicfs.write.q.1.requested.tmp",
     ],
 )
-def test_other_names_are_none_of_ours(name):
+def test_names_of_other_files_are_not_parsed(name):
     """Names of temporary or malformed files are not parsed as names of writes."""
     assert parse_write_file(name) is None
 

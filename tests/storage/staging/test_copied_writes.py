@@ -112,7 +112,7 @@ def test_the_owner_that_goes_on_completes_the_micro_batch() -> None:
     assert {(), tuple("abcde")} == found
 
 
-def test_a_directory_that_takes_no_copy_fails_alone() -> None:
+def test_a_directory_that_cannot_store_a_copy_fails_alone() -> None:
     """If one directory cannot store a copy, the micro-batch is committed in the other directories."""
     two = Replicated()
     two.engine.create_topic("orders", partitions=1)

@@ -134,7 +134,7 @@ def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
     assert [] == files_of_writes(disk)
 
 
-def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
+def test_another_batch_at_the_same_offset_ends_the_write():
     """Another record at the next offset does not count as the write's record, and ends the write."""
     disk, engine = half_done()
     area = StagingArea(DATA, disk)
@@ -301,7 +301,7 @@ def test_a_log_from_which_all_was_removed_does_not_begin_again():
         {"placement": {"topics": {}, "partitions": {"orders": 1}}},
     ],
 )
-def test_a_damaged_placement_is_told_and_stays(damage):
+def test_a_damaged_placement_is_reported_and_stays(damage):
     """A write with a damaged placement stays claimed, and no record of it is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)

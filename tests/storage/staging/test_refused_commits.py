@@ -154,7 +154,7 @@ def test_a_disk_that_fails_once_costs_nothing(operation):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2}', b'{"version": 1, "queries": {"q": 1}}'])
-def test_a_damaged_record_is_told(content):
+def test_a_damaged_record_is_reported(content):
     """A damaged record raises an error with the record's path, and nothing is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
@@ -168,7 +168,7 @@ def test_a_damaged_record_is_told(content):
     "content",
     [b"{", b'{"version": 2}', b'{"version": 1, "files": [{"name": "../x", "size": 1, "checksum": 1}]}'],
 )
-def test_a_damaged_manifest_is_told_and_stays(content):
+def test_a_damaged_manifest_is_reported_and_stays(content):
     """A damaged manifest stays, with a warning, and other writes continue."""
     disk = SimulatedDisk()
     engine = populated(disk)

@@ -29,7 +29,7 @@ class WatchedDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
 
 
-def test_all_are_written_before_the_first_waits_for_the_disk() -> None:
+def test_all_files_are_written_before_the_first_sync() -> None:
     """All files are written before the first sync, so that one journal flush stores many of them."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
@@ -139,7 +139,7 @@ def test_what_is_being_done_can_be_seen() -> None:
     assert None is engine.doing
 
 
-def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
+def test_a_partition_that_cannot_be_created_leaves_none() -> None:
     """If one of many partitions cannot be created, none is left. When the disk works, all can be created."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
@@ -151,7 +151,7 @@ def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
 
 
 @pytest.mark.parametrize("failing", [0, COUNT // 2, COUNT - 1])
-def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
+def test_a_partition_that_cannot_be_closed_leaves_no_clean_mark(failing: int) -> None:
     """If one partition fails to close, all others are closed, and the directory is not marked as cleanly shut down."""
     disk = SimulatedDisk()
     engine = engine_on(disk)

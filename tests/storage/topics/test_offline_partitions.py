@@ -64,7 +64,7 @@ def test_damaged_partition_does_not_keep_others_from_opening(disk: SimulatedDisk
     assert "online" == engine.partition("t", 1).status().state
 
 
-def test_partition_whose_flush_failed_is_opened_anew(disk: SimulatedDisk) -> None:
+def test_partition_whose_flush_failed_is_opened_again(disk: SimulatedDisk) -> None:
     """A partition whose flush failed refuses writes until reopened, and then continues at its recovery point."""
     engine = engine_on(disk)
     engine.create_topic("t")

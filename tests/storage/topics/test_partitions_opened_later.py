@@ -75,7 +75,7 @@ def checkpoints(disk: SimulatedDisk) -> dict[str, bytes]:
     return {name: disk.read_bytes(DATA / name) for name in names}
 
 
-def test_one_file_a_topic_is_read_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_a_start_reads_one_file_per_topic(disk: SimulatedDisk, clock: ManualClock) -> None:
     """A start reads one ID file per topic, and a close keeps checkpoints and the clean marker."""
     before = checkpoints(disk)
     disk.calls.clear()
@@ -90,7 +90,7 @@ def test_one_file_a_topic_is_read_at_the_start(disk: SimulatedDisk, clock: Manua
     assert disk.exists(DATA / ".kafka_cleanshutdown")
 
 
-def test_few_are_all_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_few_partitions_are_all_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Up to `max_opened_at_start` partitions are all opened at the start."""
     assert list(WHOLE) == open_now(opened(disk, clock, max_opened_at_start=len(WHOLE)))
     disk.crash(keep=1.0)
@@ -124,7 +124,7 @@ def test_names_and_numbers_open_no_partition(disk: SimulatedDisk, clock: ManualC
     assert [] == open_now(engine)
 
 
-def test_many_who_ask_at_once_get_the_same(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_concurrent_requests_get_the_same_log(disk: SimulatedDisk, clock: ManualClock) -> None:
     """Concurrent requests for a partition get the same log, because two logs would overwrite each other."""
     engine = opened(disk, clock)
     with ThreadPoolExecutor(8) as threads:
@@ -178,7 +178,7 @@ def test_after_an_unclean_stop_all_are_recovered_at_the_start(
     assert WHOLE == contents(engine)
 
 
-def test_a_damaged_one_is_offline_alone(
+def test_a_damaged_unopened_partition_is_offline_alone(
     disk: SimulatedDisk, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A damaged partition is offline when it is requested, and then the close is unclean."""
@@ -209,7 +209,7 @@ def test_a_directory_of_another_topic_is_refused(disk: SimulatedDisk, clock: Man
     assert own == disk.read_bytes(DATA / "a-2" / "partition.metadata")
 
 
-def test_a_topic_that_someone_else_made_anew_is_found_at_the_start(
+def test_a_topic_that_someone_else_created_again_is_found_at_the_start(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
     """If a topic's first partition has a new ID, all its partitions are opened and the old settings are dropped."""
@@ -244,7 +244,7 @@ def test_topics_change_without_opening_partitions(disk: SimulatedDisk, clock: Ma
     assert {"a-0": ["a0"], "a-1": ["a1"], "a-2": ["a2"], "a-3": [], "a-4": []} == contents(engine)
 
 
-def test_after_the_close_none_is_opened(disk: SimulatedDisk, clock: ManualClock) -> None:
+def test_after_the_close_no_partition_is_opened(disk: SimulatedDisk, clock: ManualClock) -> None:
     """After the close no partition is opened, because the directory belongs to the next owner."""
     engine = opened(disk, clock)
     topic = engine.topic("a")

@@ -103,7 +103,7 @@ def test_another_codec_causes_recompression(source, target):
     assert NOW + 5 == header.max_timestamp
 
 
-def test_another_level_causes_none():
+def test_another_level_causes_no_recompression():
     """Row 124: a different level of the same codec does not cause recompression."""
     batch = encode(records(NOW), BatchStamp(codec=Codec.GZIP, compression_level=1))
     header, _ = appended(bytearray(batch), compression_type="gzip", compression_gzip_level=9)

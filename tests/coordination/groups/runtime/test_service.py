@@ -52,7 +52,7 @@ def positions(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, 
     return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
 
 
-def test_before_the_first_group_there_is_no_topic_for_them(engine: EmbeddedEngine):
+def test_the_first_group_creates_its_topic(engine: EmbeddedEngine):
     """Queries create no topic. The first group creates `__consumer_offsets` with Kafka's settings."""
     assert {} == engine.groups.listed()
     assert {} == positions(engine)
@@ -139,7 +139,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
     again.close()
 
 
-def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngine):
+def test_the_later_of_two_commits_for_a_partition_counts(engine: EmbeddedEngine):
     """Two commits for a partition that arrive together become one record, with the later position."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
@@ -399,9 +399,7 @@ def test_members_of_a_process_that_ended_are_gone(
     again.close()
 
 
-def test_who_closes_an_engine_ends_its_members(
-    engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
-):
+def test_closing_an_engine_ends_its_members(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
     """When an engine is closed, its members learn of it, their commits count, and a broker finds the group Empty."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
@@ -462,7 +460,7 @@ def test_a_follower_shows_groups_and_changes_none(
     assert (GroupState.STABLE, 1) == (again.groups.describe("g").state, again.groups.describe("g").generation)
 
 
-def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, disk: SimulatedDisk):
+def test_a_commit_on_a_full_disk_fails_and_changes_nothing(engine: EmbeddedEngine, disk: SimulatedDisk):
     """A commit fails with ENOSPC and leaves the old position. A new group that cannot be written does not exist."""
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
@@ -481,7 +479,7 @@ def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, 
     assert {orders(0)[0]: 200} == positions(engine)
 
 
-def test_a_rebalance_that_cannot_be_written_is_made_again(
+def test_a_rebalance_that_cannot_be_written_is_retried(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """On a full disk members keep their partitions, and the rebalance is retried after a second."""
