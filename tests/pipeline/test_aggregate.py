@@ -133,7 +133,7 @@ def test_with_a_checkpoint_a_window_is_written_once(spark, data, tmp_path, caplo
         ({"where": "nothing = 1"}, "nothing"),
     ],
 )
-def test_bad_options_are_told(spark, data, options, reason):
+def test_bad_options_are_reported(spark, data, options, reason):
     """An invalid option raises an error of the job or of Spark, and nothing is written."""
     from pyspark.errors import PySparkException
 

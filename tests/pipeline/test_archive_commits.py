@@ -161,7 +161,7 @@ def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
     assert [0, 1] == sorted(rows["offset"].to_pylist())
 
 
-def test_of_two_runs_one_has_the_snapshot(iceberg, tmp_path):
+def test_a_commit_on_another_runs_snapshot_is_refused(iceberg, tmp_path):
     """A commit on top of another run's snapshot is refused, and not retried even if the table's properties allow it."""
     other = IcebergCommits(tmp_path)
     with table_of(iceberg).transaction() as transaction:

@@ -50,7 +50,7 @@ def test_without_a_list_every_file_counts(tmp_path):
     assert [file] == archived_files(tmp_path)
 
 
-def test_no_archive_is_told(tmp_path):
+def test_a_missing_archive_is_reported(tmp_path):
     """The error for a missing archive says how to make one. An archive of topics without records is not missing."""
     with pytest.raises(PipelineError, match="no archive there; make one: topicfs pipeline archive"):
         archived_files(tmp_path)
@@ -58,7 +58,7 @@ def test_no_archive_is_told(tmp_path):
     assert [] == archived_files(tmp_path)
 
 
-def test_a_missing_file_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     """The error names a missing file before anything is restored from the other files."""
     name = "topic=orders/date=2026-01-01/part-0.parquet"
     listed(tmp_path, "0", name)
@@ -92,7 +92,7 @@ def test_notes_of_jobs_that_run_at_once_all_last(tmp_path):
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"orders": 4}', '{"orders": {"partitions": "x", "overrides": {}}}']
 )
-def test_damaged_notes_are_told(tmp_path, content):
+def test_damaged_notes_are_reported(tmp_path, content):
     """The error for damaged notes names the remedy."""
     (tmp_path / "_topics.json").write_text(content)
     with pytest.raises(PipelineError, match=r"_topics.json: .*remove the file"):

@@ -48,7 +48,7 @@ def test_before_the_first_batch_there_is_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["{", "7", '{"orders": 7}', '{"orders": {"x": 1}}'])
-def test_what_is_no_offset_is_told(tmp_path, line):
+def test_an_invalid_offset_is_reported(tmp_path, line):
     """The error for a line that is not an offset names the file."""
     with pytest.raises(PipelineError, match="offsets/0: not the offsets of a query"):
         offsets_done(checkpoint(tmp_path, offsets={"0": batch(line)}, commits=("0",)))

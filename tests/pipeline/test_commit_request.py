@@ -160,7 +160,7 @@ def test_an_owner_that_cannot_append_is_not_asked_again_and_again(data, monkeypa
     assert time.monotonic() - begun >= 0.05
 
 
-def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
+def test_an_owner_that_takes_nothing_is_reported_after_the_timeout(data, owner):
     """After the timeout the error names the owner's process, and the write is withdrawn and never appended."""
     process = owner("sleeps")
     with pytest.raises(CommitTimeoutError, match=f"owned by process {process.pid}.*nothing was written"):
@@ -323,7 +323,7 @@ def test_a_replayed_micro_batch_is_dropped(data, caplog):
     assert [said] == caplog.messages
 
 
-def test_another_target_has_micro_batches_of_its_own(data):
+def test_each_target_gets_its_own_micro_batches(data):
     """A query with a copied checkpoint writes each micro-batch to another topic, or to a newly created one, as well."""
     for _ in range(2):
         with closing(open_engine(data)) as engine:
@@ -439,7 +439,7 @@ def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
     assert [] == left(data)
 
 
-def test_nothing_staged_is_nothing_to_do(data):
+def test_a_micro_batch_without_rows_needs_no_commit(data):
     """A micro-batch without rows needs no commit."""
     CommitRequest([data], ONCE, []).commit(0)
     assert [] == left(data)

@@ -168,7 +168,7 @@ def test_a_connector_among_sparks_own_jars_is_enough(home):
     assert ({}, 0) == (home.settings(), home.asked)
 
 
-def test_settings_that_cannot_be_joined_are_told(home):
+def test_settings_that_cannot_be_joined_are_reported(home):
     """PYSPARK_SUBMIT_ARGS is refused if it names jars but no connector, or if a shell cannot parse it."""
     with pytest.raises(PipelineError, match=f"add its jars there: {home.fetched}"):
         home.settings(PYSPARK_SUBMIT_ARGS="--jars /a.jar pyspark-shell")

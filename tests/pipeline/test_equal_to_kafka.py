@@ -279,7 +279,7 @@ def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
     assert [[b"0"], [b"1"], [b"2"]] == found
 
 
-def test_both_fail_over_a_topic_made_anew(both, tmp_path):
+def test_both_fail_over_a_topic_created_again(both, tmp_path):
     """Both fail if a topic was created again and is shorter. The connector does not notice a longer new topic."""
     client, place = Client(both.server), TopicPartition("anew", 0)
 

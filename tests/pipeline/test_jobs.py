@@ -300,7 +300,7 @@ def jobs_over(spark, data, tmp_path):
     ]
 
 
-def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
+def test_jobs_over_a_topic_created_again_fail(spark, data, tmp_path):
     """Jobs over a topic that was created again fail with a remedy. They skip no records and change no files."""
     from topicfs.pipeline.errors import DataLossError
     from topicfs.pipeline.jobs.archive import read_notes

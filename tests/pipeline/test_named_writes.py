@@ -151,7 +151,7 @@ def forget(data):
     area.record.write_copy(data, entries)
 
 
-def test_a_query_that_may_have_been_forgotten_is_told(data):
+def test_a_query_that_may_have_been_forgotten_is_reported(data):
     """A query that may be forgotten fails, as its micro-batch may be in the topic. An application does not fail."""
     forget(data)
     with pytest.raises(

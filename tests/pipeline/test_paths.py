@@ -35,7 +35,7 @@ def test_a_uri_may_be_escaped(tmp_path):
 @pytest.mark.parametrize(
     "path", ["hdfs://name/topics", "s3a://bucket/topics", "file://elsewhere/topics", "dbfs:/x"]
 )
-def test_places_of_other_kinds_are_told(path):
+def test_places_of_other_kinds_are_reported(path):
     """A place of another kind gives a one-line error that says what a path may name."""
     with pytest.raises(
         PipelineError, match=f"^{path}: not a directory of this machine; path names local data directories"
@@ -54,14 +54,14 @@ def test_a_list_of_paths(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["/a", "[1]", '["/a,b"]', '[""]', "5"])
-def test_a_list_that_is_none(text):
+def test_an_invalid_list_is_refused(text):
     """The error for an invalid list says what was expected."""
     with pytest.raises(InvalidOptionError, match="paths: expected a JSON list of data directories"):
         parse_source_options({"paths": text, "subscribe": "orders"}, streaming=False)
 
 
 @pytest.mark.fuse
-def test_a_mount_is_told_for_what_it_is(tmp_path):
+def test_a_path_within_a_mount_is_reported(tmp_path):
     """The error for any path within a mount names the mount's data directory."""
     mount = Mount(tmp_path)
     try:

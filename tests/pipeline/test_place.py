@@ -46,7 +46,7 @@ def test_a_cluster_is_named_by_its_brokers(text, servers):
         ("/srv/a,kafka://host:9092", "a cluster and a directory are not one place"),
     ],
 )
-def test_what_names_no_place(text, said):
+def test_an_invalid_place_is_refused(text, said):
     """The error has the text, the cause, and the text that was expected."""
     with pytest.raises(PipelineError) as caught:
         place_of(text)

@@ -43,7 +43,7 @@ def test_records_are_counted_once_a_micro_batch():
     assert (12, 13, {"orders": 1}) == (work.done, work.total, dict(work.left))
 
 
-def test_two_runs_are_two():
+def test_a_query_that_is_started_again_counts_from_zero():
     """A query that is started again counts its micro-batches from 0."""
     tally = Tally()
     tally.add_query(progress(0, 10, {"0": 10}, {"0": 10}))

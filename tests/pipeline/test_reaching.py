@@ -28,7 +28,7 @@ def test_one_broker_of_several_is_enough(closed_ports):
         require_reachable(place_of(f"kafka://127.0.0.1:{closed_ports[0]},127.0.0.1:{open_port}"))
 
 
-def test_no_broker_is_told_with_every_reason(closed_ports):
+def test_an_unreachable_cluster_is_reported_with_every_reason(closed_ports):
     """If no broker is reachable, the error has the reason for each."""
     first, second = closed_ports
     with pytest.raises(PipelineError) as caught:
@@ -39,7 +39,7 @@ def test_no_broker_is_told_with_every_reason(closed_ports):
     ) == str(caught.value)
 
 
-def test_a_host_that_is_none_is_told():
+def test_an_unknown_host_is_reported():
     """The error for an unknown host has its name."""
     with pytest.raises(PipelineError, match=r"no broker can be reached \(no-such-host.invalid:9092: "):
         require_reachable(place_of("kafka://no-such-host.invalid:9092"))

@@ -285,7 +285,7 @@ def test_a_corrupt_batch(tmp_path, caplog):
     assert "orders-0: skipped 1 corrupt batches" in caplog.text
 
 
-def test_what_is_no_data_directory(tmp_path):
+def test_directories_that_are_not_data_directories_are_refused(tmp_path):
     """A missing, an empty, and an unrelated directory are refused, each with an error."""
     with pytest.raises(PipelineError, match="no such directory"):
         read(options_of(tmp_path / "absent"))

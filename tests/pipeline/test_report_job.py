@@ -79,7 +79,7 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
     assert ["1.html", f"{1 << 30}.html", "data"] == sorted(os.listdir(tmp_path))
 
 
-def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
+def test_groups_of_a_directory_are_reported_with_their_lag(spark, data, tmp_path):
     """The rows and the page have the groups' lags, only for topics of the report."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 

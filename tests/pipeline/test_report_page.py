@@ -202,7 +202,7 @@ def test_groups_are_a_table_of_lags():
     assert 'id="groups"' not in page([PartitionNumbers(TopicPartition("orders", 0))], heading())
 
 
-def test_damage_is_told_at_the_top():
+def test_damage_is_reported_at_the_top():
     """Damage is reported at the top of the page, and names are escaped."""
     numbers = numbers_of("orders")
     numbers.damaged_batches, numbers.changed_segments = 1, 2
@@ -275,7 +275,7 @@ def test_a_moment_is_drawn_as_one():
         (f"{2**62} ms", moment(2**62)),
     ],
 )
-def test_numbers_are_told_shortly(expected, actual):
+def test_numbers_are_formatted_briefly(expected, actual):
     """Numbers are formatted briefly, as a person would say them."""
     assert expected == actual
 

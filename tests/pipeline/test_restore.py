@@ -112,7 +112,7 @@ def findings(data):
     ]
 
 
-def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
+def test_all_columns_are_restored(spark, made, target, tmp_path):
     """All columns are restored, even from an archive that was moved. A second run finds that every record exists."""
     archive = tmp_path / "moved"
     shutil.copytree(made / "archive", archive)
@@ -185,7 +185,7 @@ def test_a_run_is_continued_after_a_compaction(spark, tmp_path, target, monkeypa
     assert [*range(there - 4, 40)] == values
 
 
-def test_under_another_name_beside_the_topic_itself(spark, made, tmp_path):
+def test_a_topic_is_restored_under_another_name(spark, made, tmp_path):
     """A topic is restored under another name next to the original topic, with more partitions if requested."""
     data = tmp_path / "data"
     shutil.copytree(made / "data", data)
@@ -236,7 +236,7 @@ def forget(engine):
         (forget, "orders: retention.ms=1000 would delete restored records as too old"),
     ],
 )
-def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, reason):
+def test_a_conflict_is_reported_and_stays(spark, made, target, prepare, reason):
     """The error names the conflict, and the run changes nothing."""
     from topicfs.pipeline.jobs.restore.plan import ConflictError
 
@@ -276,7 +276,7 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
         ({"topics": "orders", "into": "a/b"}, "a/b"),
     ],
 )
-def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch):
+def test_bad_options_are_reported(spark, made, target, options, reason, monkeypatch):
     """Invalid options raise an error before anything is created or staged."""
     from topicfs.pipeline.jobs.restore import restore as module
     from topicfs.storage.errors import StorageError

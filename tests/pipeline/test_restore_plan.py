@@ -39,7 +39,7 @@ def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, 
     ],
     ids=["offsets given", "nothing in front"],
 )
-def test_what_cannot_stand_together_is_told(bounds, reason):
+def test_a_conflict_is_reported_with_a_remedy(bounds, reason):
     """A conflict raises an error with a remedy before anything is changed."""
     with pytest.raises(plan.ConflictError, match=reason) as caught:
         plan.plan_partition(ORDERS, EXTENT, bounds)
@@ -86,7 +86,7 @@ def test_a_round_has_not_too_many_partitions():
     assert [plan.MAX_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
 
 
-def test_nothing_left_is_no_round():
+def test_if_every_record_exists_there_are_no_rounds():
     """If every record exists, there are no rounds."""
     part = plan.plan_partition(ORDERS, EXTENT, plan.Span(10, 30))
     assert [] == plan.plan_rounds({ORDERS: part}, {ORDERS: EXTENT}, 100)

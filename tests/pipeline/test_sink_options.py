@@ -51,7 +51,7 @@ def test_options_in_any_case(tmp_path):
         ({"kafka.value.serializer": "x"}, "kafka.value.serializer: cannot be set: values are written"),
     ],
 )
-def test_bad_options_are_told(tmp_path, given, said):
+def test_bad_options_are_reported(tmp_path, given, said):
     """An invalid option gives a one-line error before anything is written."""
     if "path" not in given and given:
         given = {**given, "path": str(tmp_path)}
@@ -107,7 +107,7 @@ def test_layout_is_read_without_opening(tmp_path):
         ({"value": "string", "headers": "map<string,string>"}, "t", "column 'headers'"),
     ],
 )
-def test_columns_that_cannot_be_written_are_told(tmp_path, columns, topic, said):
+def test_columns_that_cannot_be_written_are_reported(tmp_path, columns, topic, said):
     """The sink refuses columns by the rules of Spark's Kafka connector."""
     options = parse_sink_options({"path": str(tmp_path), **({"topic": topic} if topic else {})})
     with pytest.raises(InvalidOptionError, match=said):

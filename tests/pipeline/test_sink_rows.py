@@ -163,7 +163,7 @@ def test_no_rows_are_no_batches():
         ),
     ],
 )
-def test_rows_that_cannot_be_written_are_told(columns, topic, error, said):
+def test_rows_that_cannot_be_written_are_reported(columns, topic, error, said):
     """A row with an invalid topic, partition or time, or of too many bytes, raises an error."""
     pa = arrow()
     kinds = {

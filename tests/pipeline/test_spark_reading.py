@@ -128,7 +128,7 @@ def test_a_batch_that_begins_at_the_end(spark, tmp_path):
         reader(spark, make(tmp_path), startingOffsets="latest").load().count()
 
 
-def test_a_column_that_is_none(spark, tmp_path):
+def test_a_schema_with_an_invalid_column_is_refused(spark, tmp_path):
     """A user's schema is refused if it has an unknown column, or another type for a column."""
     with pytest.raises(Exception, match="schema: no column weight"):
         reader(spark, make(tmp_path)).schema("weight int").load().count()
@@ -184,7 +184,7 @@ def test_available_now_reads_what_was_there(spark, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["x\n", "x\ny\nz\n"], ids=["shorter", "longer"])
-def test_a_stream_over_a_topic_made_anew(spark, tmp_path, text):
+def test_a_stream_over_a_topic_created_again(spark, tmp_path, text):
     """A query fails if its topic was created again. failOnDataLoss=false reads the new topic from its beginning."""
     data, checkpoint = make(tmp_path / "data"), tmp_path / "checkpoint"
     append(data, "a\nb\n")

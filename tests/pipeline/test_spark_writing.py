@@ -116,7 +116,7 @@ def test_what_the_topic_refuses_is_refused_whole(spark, data):
     assert {0: [], 1: [], 2: []} == records(data, "orders")
 
 
-def test_a_write_without_a_topic_is_told_in_the_driver(spark, data):
+def test_a_write_without_a_topic_is_reported_in_the_driver(spark, data):
     """A write without a topic fails in the driver, before any task runs."""
     with pytest.raises(Exception, match="option topic, or a column"):
         write(spark.range(1).selectExpr("'v' AS value"), data)
@@ -182,7 +182,7 @@ def test_a_copied_checkpoint_writes_to_another_topic(spark, data, tmp_path):
     assert (51, 50) == (count(data, "orders"), count(data, "copy"))
 
 
-def test_a_target_made_anew_takes_what_is_brought_again(spark, data, tmp_path):
+def test_a_target_created_again_accepts_a_repeated_micro_batch(spark, data, tmp_path):
     """A target that was created again accepts a repeated micro-batch, because only the old topic had committed it."""
     clicks(spark, data, 0, 1)
     stream(spark, data, tmp_path / "checkpoint", target="orders")

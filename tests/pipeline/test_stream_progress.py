@@ -91,7 +91,7 @@ def read(tasks):
     return [(task.range.partition, task.range.start_offset, task.range.end_offset) for task in tasks]
 
 
-def test_one_step_after_the_other(data, follow):
+def test_a_state_advances_with_new_records(data, follow):
     """The state stays while there are no new records. New records are seen without opening the directory again."""
     stream, orders = follow(), id_of(data)
     start = stream.begin()
@@ -180,7 +180,7 @@ def test_a_log_that_became_shorter(data, follow, caplog):
     assert [(FIRST, 3, 4)] == read(lenient.tasks(cut, lenient.advance(cut, most=None, now_ms=0)))
 
 
-def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
+def test_a_log_that_became_shorter_is_reported_after_stop_at_latest(follow):
     """A log that ends before the stream's offset gives an error even after `stop_at_latest`."""
     stream = follow()
     stream.stop_at_latest()
@@ -190,7 +190,7 @@ def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
 
 @pytest.mark.parametrize("text", ["", "x\n", "x\ny\nz\n", "v\nw\nx\ny\nz\n"], ids=len)
 @pytest.mark.parametrize("ending", [False, True], ids=["goes on", "is to end"])
-def test_a_topic_made_anew(data, follow, caplog, text, ending):
+def test_a_topic_created_again(data, follow, caplog, text, ending):
     """A query fails if its topic has a new id. failOnDataLoss=false reads the new topic from its start."""
     before, stream, lenient = id_of(data), follow(), follow(failOnDataLoss="false")
     known = stream.advance(stream.begin(), most=None, now_ms=0)
@@ -216,7 +216,7 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
     )
 
 
-def test_a_topic_made_anew_while_a_query_ends(data, follow):
+def test_a_topic_created_again_while_a_query_ends(data, follow):
     """A query fails if its topic is created again after `stop_at_latest`, but reads it with failOnDataLoss=false."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     for one in (stream, lenient):
@@ -229,7 +229,7 @@ def test_a_topic_made_anew_while_a_query_ends(data, follow):
     assert at(1, 0, orders=id_of(data)) == lenient.advance(start, most=None, now_ms=0)
 
 
-def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
+def test_a_topic_created_again_after_a_batch_was_planned(data, follow):
     """A batch fails if its topic was created again after the batch was planned, since its records are gone."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
@@ -286,7 +286,7 @@ def test_a_new_partition_whose_beginning_is_gone(data, follow):
     assert [(SECOND, 1, 2)] == read(lenient.tasks(at(3), at(3, 2)))
 
 
-def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
+def test_beside_a_daemon_all_acknowledged_records_are_read(data, follow):
     """While a daemon owns the directory, every acknowledged record is read at once, even after a roll or a restart."""
     engine = open_engine(data)
     (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
@@ -316,7 +316,7 @@ def test_deleted_records_are_not_shown(data, follow):
         engine.close()
 
 
-def test_beside_a_broker_up_to_the_high_watermark(data, follow):
+def test_beside_a_broker_records_up_to_the_high_watermark_are_read(data, follow):
     """While a broker owns the directory, only records below its checkpointed high watermark are read.
 
     Records above it may be replaced. A stream that read further before the broker started waits, and reports no loss.

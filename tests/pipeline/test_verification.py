@@ -136,7 +136,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("damage", "segment", "told"), DAMAGE)
-def test_damage_is_told_of_its_segment_with_file_and_position(directory, damage, segment, told):
+def test_damage_is_reported_for_its_segment(directory, damage, segment, told):
     """Each kind of damage is reported for its segment, and all rows together have the findings of `topicfs check`."""
     damage(directory)
     rows = verify(directory)
@@ -182,7 +182,7 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
     assert [(132, ()), (268, ())] == [(row.segment, tuple(row.wrong)) for row in rows]
 
 
-def test_where_the_last_segment_went_away_checkpoints_say_nothing(directory):
+def test_a_removed_last_segment_makes_checkpoints_no_finding(directory):
     """If the last segment was removed meanwhile, a checkpoint above the others is no finding: the end is unknown."""
     lock = DirectoryLock(directory)
     try:

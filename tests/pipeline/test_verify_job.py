@@ -52,7 +52,7 @@ def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
     assert 1_767_225_866_700 == row.largest_timestamp
 
 
-def test_what_has_no_files_is_refused(spark, tmp_path):
+def test_a_place_without_files_is_refused(spark, tmp_path):
     """A cluster and a data directory without partitions are refused."""
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
