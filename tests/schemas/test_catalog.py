@@ -247,7 +247,7 @@ def test_without_room_for_protoc_a_schema_is_unknown_for_now(monkeypatch):
     assert catalog.codec(Kind.PROTOBUF, 8) is not None
 
 
-def test_after_its_end_a_catalog_asks_nobody():
+def test_after_its_end_a_catalog_queries_no_source():
     """After `end` no source is queried, so that a mount ends at once. Compiled schemas still decode payloads."""
     source = Kept(of_avro("int", 7), of_avro("int", 8))
     catalog = SchemaCatalog((source,))
@@ -260,7 +260,7 @@ def test_after_its_end_a_catalog_asks_nobody():
     assert 1 == source.asked
 
 
-def test_the_end_comes_between_two_schemas_that_one_needs():
+def test_end_stops_a_catalog_between_two_schemas():
     """`end` stops a catalog even between two referenced schemas, because a registry may take seconds for each."""
     source = Kept(needing("a", "b", "c"))
     source.by_subject = {"b": needing("b"), "c": needing("c")}

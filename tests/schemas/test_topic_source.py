@@ -150,7 +150,7 @@ def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
     engine.close()
 
 
-def test_all_schemas_can_be_taken_elsewhere(engine):
+def test_all_schemas_can_be_read_into_memory(engine):
     """All schemas can be read into memory, with versions and deletions. Bad schemas are left out."""
     grow(
         engine,
