@@ -36,7 +36,7 @@ def test_the_target_of_a_replay_is_a_place_too(orders):
     assert (1, True) == (ran.status, ran.errors.startswith(b"topicfs: /no/where: no such directory;"))
 
 
-def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
+def test_a_cluster_that_does_not_answer_is_reported_at_once(orders):
     """A cluster that does not answer is reported immediately, although Kafka's clients would retry for minutes."""
     with socket.socket() as silent:  # The port is reserved but accepts no connection.
         silent.bind(("127.0.0.1", 0))

@@ -47,7 +47,7 @@ def segments(directory: Path) -> list[int]:
     return sorted(int(path.name[:20]) for path in directory.glob("t-0/*.log"))
 
 
-def test_deletion_by_age_is_told_with_its_numbers(directory, topicfs):
+def test_deletion_by_age_is_reported_with_its_numbers(directory, topicfs):
     """For each segment that is deleted because of its age, in order, one line is printed."""
     fill(directory, retention_ms=str(7 * DAY))
     now = str(TIME + 8 * DAY + 1000)
@@ -59,7 +59,7 @@ def test_deletion_by_age_is_told_with_its_numbers(directory, topicfs):
     ]
 
 
-def test_deletion_by_size_is_told_with_its_numbers(directory, topicfs):
+def test_deletion_by_size_is_reported_with_its_numbers(directory, topicfs):
     """For each segment that is deleted because of the log's size, the excess before the deletion is printed."""
     fill(directory, retention_bytes="200", segment_ms=str(10**15))
     assert topicfs("maintain", "data", "--dry-run").text.splitlines() == [
@@ -67,7 +67,7 @@ def test_deletion_by_size_is_told_with_its_numbers(directory, topicfs):
     ]
 
 
-def test_deletion_by_log_start_is_told(directory, topicfs):
+def test_deletion_by_log_start_is_reported(directory, topicfs):
     """Segments that are completely below the log start are deleted."""
     fill(directory, segment_ms=str(10**15))
     engine = open_engine(directory)
@@ -91,7 +91,7 @@ def test_compaction_is_told_with_its_ratio(directory, topicfs):
     assert topicfs("cat", "t/0/log").text == "".join(f"{number:060}\n" for number in (2, 3, 4))
 
 
-def test_overdue_compaction_is_told(directory, topicfs):
+def test_overdue_compaction_is_reported(directory, topicfs):
     """Overdue compaction is printed, whatever the ratio is, together with the roll of the active segment."""
     fill(directory, cleanup_policy="compact", min_cleanable_dirty_ratio="1", max_compaction_lag_ms="60000")
     told = topicfs("maintain", "data", "--dry-run", "--now", str(TIME + 100_000)).text.splitlines()
@@ -101,7 +101,7 @@ def test_overdue_compaction_is_told(directory, topicfs):
     ]
 
 
-def test_what_is_told_is_done(directory, topicfs):
+def test_one_run_does_all_that_is_due(directory, topicfs):
     """One run of `maintain` rolls, deletes and compacts; a second run has nothing to do."""
     fill(directory, cleanup_policy="compact", segment_ms="60000")
     now = str(TIME + DAY)
@@ -180,7 +180,7 @@ def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
     assert "retention.ms=604800000" in told.text
 
 
-def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
+def test_a_damaged_log_is_reported_once_and_makes_the_status_bad(directory):
     """A damaged log is reported once on standard error, and the exit status is 1."""
     fill(directory, cleanup_policy="compact", segment_ms=str(10**15))
     path = directory / "t-0" / f"{0:020}.log"
@@ -195,7 +195,7 @@ def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"], ["--json"]])
-def test_what_opening_the_directory_warns_of_is_told_once(directory, options):
+def test_warnings_of_opening_are_reported_once(directory, options):
     """Warnings that opening the directory causes are printed once on standard error, and the exit status is 0."""
     fill(directory)
     (directory / names.RECOVERY_POINTS).write_text("garbage\n")

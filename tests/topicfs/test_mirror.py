@@ -17,7 +17,7 @@ import pytest
         (["kafka://host:9092", "copy", "--from", "@tomorrow"], "tomorrow: not a time"),
     ],
 )
-def test_what_is_not_understood(topicfs, words, said):
+def test_a_usage_error_names_the_wrong_word(topicfs, words, said):
     """A usage error names the wrong word and the expected words."""
     ran = topicfs("mirror", *words)
     assert 2 == ran.status

@@ -47,7 +47,7 @@ def test_a_setting_that_brokers_alone_have_is_told_with_the_reason(topicfs, aske
     assert 1 == len(asked)
 
 
-def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
+def test_every_option_is_passed_to_the_daemon(topicfs, asked, tmp_path):
     """Each option reaches the daemon as a field of MountOptions."""
     config = tmp_path / "server.properties"
     config.write_text("num.partitions=3\nlisteners=PLAINTEXT://:9092\n")

@@ -115,7 +115,7 @@ def test_without_yes_it_shows_what_would_be_lost(forked):
     assert 4 == len(lines)
 
 
-def test_with_yes_one_history_is_left(forked):
+def test_with_yes_only_the_kept_history_is_left(forked):
     """With --yes only the kept history remains, and both directories have its small files."""
     assert 0 == forked(*RESOLVE, "--yes").status
     assert (A / names.COMMITTED_WRITES).read_bytes() == (B / names.COMMITTED_WRITES).read_bytes()
@@ -135,7 +135,7 @@ def test_what_is_saved_can_be_appended(forked):
     assert b"common\na1\na2\nb1\nb2\nb3\n" == forked("cat", "orders/0/log", "--data", BOTH).output
 
 
-def test_the_other_one_can_be_kept(forked):
+def test_keep_chooses_the_directory_that_is_kept(forked):
     """--keep chooses the directory whose history remains."""
     assert 0 == forked("replicas", "resolve", "--keep", "b", BOTH, "--yes").status
     with closing(started(A, B)) as engine:

@@ -74,7 +74,7 @@ def test_a_partition_that_is_offline_is_left(topicfs):
     assert b"1 damaged left" in ran.errors
 
 
-def test_one_of_the_directories_says_that_the_others_would_help(two):
+def test_a_scrub_asks_for_all_directories(two):
     """If only one of the replica directories is named, nothing is scrubbed, and the error asks for all directories."""
     flip("a" / LOG)
     ran = two("scrub", "a")

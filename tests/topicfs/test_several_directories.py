@@ -41,7 +41,7 @@ def test_commands_take_several_directories(two):
     assert "" == two("topics", "list").text
 
 
-def test_one_of_them_shows_its_own(two, caplog):
+def test_one_directory_shows_its_own_partitions(two, caplog):
     """A command with only one of the directories shows the partitions there, and warns about the missing partitions."""
     ran = two("topics", "describe", "orders", "--data", "a")
     assert "orders: not in " in caplog.text
@@ -65,7 +65,7 @@ def test_an_empty_list_is_a_misuse(two):
     assert 2 == two("topics", "list", "--data", ",").status
 
 
-def test_a_missing_directory_is_told(two):
+def test_a_missing_directory_is_reported(two):
     """A missing directory is an error, and is not created."""
     assert b"c: no such directory" in two("topics", "list", "--data", "a,c").errors
     assert not Path("c").exists()

@@ -282,7 +282,7 @@ def test_hostile_names_are_text():
     assert "\x1b[2J" not in text
 
 
-def test_what_went_wrong_is_told_and_the_last_rows_stay():
+def test_an_error_is_shown_with_the_last_rows():
     """An error is shown together with the last rows, until the next successful sample."""
     found = screen(row("orders"))
     found.problem = "nobody answers"
