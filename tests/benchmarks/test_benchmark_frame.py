@@ -156,7 +156,7 @@ def test_the_table_tells_figures_goal_and_missing_factor():
     assert ["other", "100", "MB/s", "100", "to", "100"] == shown[3]
 
 
-def test_all_goals_stand_together_at_the_end():
+def test_the_last_table_has_all_goals():
     """The last table has all goals of a run, each reached or with its missing factor."""
     console = Console(record=True, width=140)
     show_goals(RunResult({}, True, (run(two_sides),)), console)
@@ -172,7 +172,7 @@ def test_a_run_comes_back_from_its_json():
     assert report == record.from_json(record.to_json(report))
 
 
-def test_of_several_runs_the_last_result_of_each_benchmark_counts():
+def test_the_last_result_of_each_benchmark_counts():
     """If a benchmark ran several times, its last result counts, so that a single benchmark can be measured again."""
     first, again = run(two_sides), run(two_sides)
     other = BenchmarkResult("other", "?", False, (), 1.0)
