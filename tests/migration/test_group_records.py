@@ -73,7 +73,7 @@ def test_a_second_takeover_leaves_a_group_that_went_on() -> None:
     assert {"read": 3} == generations(disk)
 
 
-def test_a_record_of_another_version_is_told_and_left() -> None:
+def test_a_record_of_another_version_is_reported_and_left() -> None:
     """If a group record has an unknown version, its positions are still copied, and our partition can be loaded."""
     disk, _ = prepared_disk(LOG_DIR)
     write(

@@ -140,7 +140,7 @@ def test_records_written_meanwhile_are_not_overwritten() -> None:
     assert 1 == len(contents(disk, LOG_DIR)["orders", 1])
 
 
-def test_a_topic_made_anew_in_the_cluster_is_noticed() -> None:
+def test_a_topic_created_again_in_the_cluster_is_noticed() -> None:
     """A topic recreated between two phases has another id, so nothing is placed until a new preparation."""
     disk, records = prepared_disk(DATA)
     cluster = OwnCluster(disk)
@@ -183,7 +183,7 @@ def test_a_damaged_journal_is_refused() -> None:
         given(disk)
 
 
-def test_a_broker_that_serves_from_another_start_is_told() -> None:
+def test_a_broker_that_serves_from_another_start_is_reported() -> None:
     """A log start at the broker that differs from ours is reported, because deleted records must not come back."""
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
