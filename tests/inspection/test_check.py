@@ -74,7 +74,7 @@ def test_what_a_broker_wrote_is_sound(partition, tmp_path):
     assert before == snapshot(tmp_path)
 
 
-def test_progress_is_told_in_bytes_of_log(directory):
+def test_progress_is_reported_in_bytes_of_log(directory):
     """The bytes of all progress reports add up to the announced total."""
     examination = DirectoryCheck(directory, NativeFileSystem(read_only=True))
     passed: list[int] = []
@@ -411,7 +411,7 @@ def test_settings_that_cannot_be_applied_are_found(directory):
     assert "g-none: retention.ms=soon: must be" in the_finding(directory, "topicfs.topics").cause
 
 
-def test_a_directory_in_use_by_another_process_is_told(directory):
+def test_a_directory_in_use_by_another_process_is_reported(directory):
     """Another process's lock on the directory is reported and left alone."""
     script = (
         "import sys; from pathlib import Path; from topicfs.storage.disk.lock import DirectoryLock;"

@@ -310,7 +310,7 @@ def test_an_offset_index_that_leads_behind_the_segment_is_reported(tmp_path):
     ) == "".join(findings(run([str(index), str(times)])).partition("Indexed offset: ")[:1])
 
 
-def test_a_damaged_snapshot_is_told_and_the_dump_goes_on(tmp_path):
+def test_a_damaged_snapshot_is_reported_and_the_dump_goes_on(tmp_path):
     """A damaged snapshot is reported and the dump continues; a broker would use an older snapshot."""
     broken = tmp_path / "00000000000000000400.snapshot"
     broken.write_bytes(b"\0\1" + bytes(20))

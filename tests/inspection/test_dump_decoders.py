@@ -233,7 +233,7 @@ def test_a_message_replaces_an_unreadable_record(key, value, told):
 @pytest.mark.parametrize(
     ("key", "value", "part"), [(KEY[:-1], None, "key"), (KEY, position_value(3)[:-3], "value")]
 )
-def test_a_record_that_ends_too_early_is_told(key, value, part):
+def test_a_record_that_ends_too_early_is_reported(key, value, part):
     """A record that ends too early prints our own message, because Kafka has none for this case."""
     told = decoded(key, value).key
     assert "Error at offset 7, skipping. Could not read record with version " in told
