@@ -50,7 +50,7 @@ SUBJECTS = (
 """Subjects of the required differences, as words in the first column of their lines."""
 
 
-def test_every_well_known_difference_is_told():
+def test_every_well_known_difference_is_in_the_page():
     """The page has each required difference exactly once."""
     for subject in SUBJECTS:
         assert 1 == sum(subject in line.split("|")[1] for line in LINES), subject

@@ -19,7 +19,7 @@ def test_two_records_in_one_batch_take_95_bytes():
     assert 61 + 17 + 17 == len(encode(keyed((b"key1", b"value1"), (b"key2", b"value2"))))
 
 
-def test_both_stand_so_in_the_log(tmp_path):
+def test_an_append_adds_only_the_bytes_of_the_batch(tmp_path):
     """An append adds the bytes of the batch to the segment and no others."""
     engine = open_engine(tmp_path / "data")
     try:
