@@ -75,7 +75,7 @@ def test_in_the_event_loop_plain_batches_count_by_their_bytes():
 
 
 def test_in_the_event_loop_a_fetch_ends_before_a_batch_too_large():
-    """A fetch in the event loop returns the batches that fit; the next fetch begins with the first other batch."""
+    """A fetch in the event loop returns the batches that fit; the next fetch begins with the batch that did not fit."""
     partition = compressed(*SIZES)
     with Allowance(60_000, inline=True):
         fetched = read_decoded(partition, Offset(0), max_bytes=10**6, isolation=UNCOMMITTED)
@@ -98,7 +98,7 @@ def test_a_fetch_ends_with_the_batch_that_fills_it(monkeypatch):
 
 
 def test_a_fetch_with_damage_is_as_short(monkeypatch):
-    """A damaged compressed batch ends a fetch, as a large batch does; plain batches after damage form one piece."""
+    """A fetch ends with a damaged compressed batch, as with a large one; plain batches after damage are one piece."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     partition.damage(0)
@@ -115,7 +115,7 @@ def test_a_fetch_with_damage_is_as_short(monkeypatch):
     ) == ([isinstance(piece, Damage) for piece in fetched.pieces], fetched.next_offset)
 
 
-def test_in_a_thread_one_more_batch_is_taken_apart_than_is_left(monkeypatch):
+def test_a_thread_decodes_one_batch_beyond_its_allowance(monkeypatch):
     """A thread still decodes the batch that exceeds its allowance, whatever its size, and refuses the next batch."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = compressed(*SIZES)
@@ -176,7 +176,7 @@ def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
     assert lines == found.split(b"\n")[:-1]
 
 
-def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
+def test_asking_whether_a_view_is_measured_starts_no_long_measurement():
     """If a view takes long to measure, `measured` is False until `measure` has measured it."""
     partition = compressed(measure.MEASURE_INLINE_BYTES + 1)
     view = PartitionViews(partition).whole(VALUES)

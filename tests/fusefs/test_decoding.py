@@ -110,7 +110,7 @@ async def test_every_name_of_several_records_has_the_lines_and_their_size(shop: 
 
 
 @pytest.mark.parametrize("path", ["orders/log.avro.json", "orders/@0-.avro.json"])
-async def test_a_topic_as_a_whole_has_them(shop: MountClient, path: str):
+async def test_files_of_a_whole_topic_show_decoded_records(shop: MountClient, path: str):
     """The files of a whole topic also show decoded records, merged by time."""
     assert await shop.cat("orders/0/log.avro.json") == await shop.cat(path)
 
@@ -188,7 +188,7 @@ async def test_follow_decodes_with_schemas_registered_before_the_read(shop: Moun
     await shop.close(handle)
 
 
-async def test_a_member_of_a_group_reads_them(shop: MountClient):
+async def test_a_member_of_a_group_reads_decoded_records(shop: MountClient):
     """`drain.avro.json` of a group returns the decoded records once."""
     await shop.mkdir("@groups/billing")
     assert await shop.cat("orders/0/log.avro.json") == await shop.cat(

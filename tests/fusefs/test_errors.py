@@ -88,10 +88,10 @@ def test_each_error_has_its_errno(error: Exception, number: int):
 
 
 def test_every_error_of_the_engine_is_in_the_table():
-    """Each StorageError has a row in REFUSALS, without which it would be EIO, or never reaches a program of a mount.
+    """Each StorageError has a row in REFUSALS, or never reaches a program of a mount; without a row it would be EIO.
 
-    Most errors of the second kind end the opening of a directory before a mount exists. After SearchTooLongError the
-    mount repeats the search in a thread.
+    Most errors that never reach a program end the opening of a directory before a mount exists. After
+    SearchTooLongError the mount repeats the search in a thread.
     """
     never_told = {
         "DirectoryLockedError",

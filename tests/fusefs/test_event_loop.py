@@ -188,7 +188,7 @@ async def test_settings_and_the_start_are_written_in_a_thread(engine: Engine, tm
 async def test_a_status_is_made_in_a_thread_unless_segments_were_few(
     client: MountClient, engine: Engine, in_loop, monkeypatch
 ):
-    """The status of many segments is made in a thread, because the disk is asked about each; listings need none."""
+    """The status of many segments is made in a thread, because it asks the disk about each; listings make no status."""
     await client.mkdir("orders")
     seen = in_loop(engine.partition("orders", 0), "status")
     for _ in range(2):

@@ -22,7 +22,7 @@ async def test_one_write_is_one_append():
 
 
 async def test_a_close_waits_for_the_append_under_way():
-    """flush waits for an append in a thread, so that it does not append the unfinished line a second time."""
+    """flush waits until an append in a thread has ended, and does not append the unfinished line a second time."""
     file = OpenFile(Acks.ALL)
     await file.handle.write(b"begun ")
     file.target.door.clear()

@@ -92,8 +92,8 @@ async def test_fsync_appends_what_waits_before_it_flushes() -> None:
     assert (b"a\nb\n", len(book.kept)) == (b"".join(book.kept), book.synced_after)
 
 
-async def test_a_gather_that_fails_at_fsync_is_that_fsyncs_error() -> None:
-    """If the append fails at fsync(2), each file with lines in it fails once, and later lines are stored."""
+async def test_a_failed_append_at_fsync_fails_each_file_once() -> None:
+    """If the append at fsync(2) fails, each file whose lines it contains fails once, and later lines are stored."""
     desk, book, other = Desk(), Book(), Book("orders/1/log")
     first, second, stranger = desk.open(book), desk.open(book), desk.open(other)
     await first.write(b"a\n")
@@ -115,7 +115,7 @@ async def test_a_gather_that_fails_at_fsync_is_that_fsyncs_error() -> None:
 
 
 @pytest.mark.parametrize(("size", "appended"), [(MAX_GATHERED_BYTES - 1, 0), (MAX_GATHERED_BYTES, 1)])
-async def test_so_much_waits_and_no_more(size: int, appended: int) -> None:
+async def test_the_byte_that_reaches_the_limit_appends_all_waiting_lines(size: int, appended: int) -> None:
     """The byte that reaches MAX_GATHERED_BYTES makes the buffer append all waiting lines immediately."""
     desk, book = Desk(), Book()
     handle = desk.open(book)
@@ -141,7 +141,7 @@ async def test_each_log_waits_by_itself() -> None:
 
 @pytest.mark.parametrize("before", [b"", b"whole\n"])
 def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
-    """An unfinished line may have max.message.bytes; a write that adds one more byte is refused."""
+    """An unfinished line may be as long as max.message.bytes; a write that adds one more byte is refused."""
     limit = 20
     assert b"x" * limit == LINES.frame(NOTHING, before + b"x" * limit, limit).waiting.tail
     waiting = LINES.frame(NOTHING, before + b"x" * (limit - 1), limit).waiting
@@ -151,7 +151,7 @@ def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
 
 
 def test_a_batch_may_be_as_long_as_the_log_takes() -> None:
-    """A batch may have max.message.bytes; a larger batch is refused as soon as its length field has arrived."""
+    """A batch may be as long as max.message.bytes; a larger batch is refused once its length field has arrived."""
     data = bytes(batch(b"value"))
     assert data == BATCHES.frame(NOTHING, data, len(data)).lines
     begun = data[:20]

@@ -89,7 +89,7 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
 async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(number: int):
-    """A repeated write is checked together with the unfinished line before it, and succeeds once the cause is gone."""
+    """A repeated write is checked together with the unfinished line before it, and succeeds after the cause is gone."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     file.target.error = OSError(number, "not now")
@@ -133,7 +133,7 @@ async def test_an_error_that_no_call_returned_is_in_the_reports():
 
 
 async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
-    """After a failed write of one request, whose error the program got, the next write begins a new line."""
+    """After a write of one request has failed, and the program got the error, its next write begins a new line."""
     file = OpenFile()
     await file.handle.write(b"good\n")
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)

@@ -158,7 +158,7 @@ async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClie
 
 
 @pytest.mark.parametrize("name", ["1", "1.json", "1-2", "1-", "-1", "@0", "follow"])
-async def test_nothing_is_written_there(timed: MountClient, name: str):
+async def test_a_selector_cannot_be_written(timed: MountClient, name: str):
     """Opening a selector for writing, or truncating it, fails with EPERM, even for root."""
     with refused("EPERM"):
         await timed.open(f"orders/0/{name}", APPEND)

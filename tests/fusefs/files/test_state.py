@@ -92,7 +92,7 @@ async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
     assert b"online\n" == await orders.cat("orders/0/state")
 
 
-async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: MountClient):
+async def test_reopening_makes_the_nodes_of_files_stale_but_not_the_directory(orders: MountClient):
     """Reopening a partition makes its files' nodes stale, so that the kernel looks up the names again."""
     names = ("status", "start", "log", "log.batch")
     nodes = [orders.lookup(f"orders/0/{name}") for name in names]
@@ -120,8 +120,8 @@ async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
     reading.close()
 
 
-async def test_what_was_not_loaded_is_not_shown_as_empty(tmp_path: Path):
-    """The log of an offline partition has size 1 and open(2) fails with EIO, because tar does not open empty files."""
+async def test_the_log_of_an_offline_partition_is_not_shown_as_empty(tmp_path: Path):
+    """The log of an offline partition has size 1, so that tar opens it, and open(2) fails with EIO."""
     with closing(open_engine(tmp_path / "data")) as engine:
         async with mounted(engine, tmp_path) as client:
             await client.mkdir("orders")

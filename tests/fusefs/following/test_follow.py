@@ -134,7 +134,7 @@ async def test_markers_of_transactions_are_passed_over():
     assert b"a\n" == await follow.read(100)
 
 
-async def test_the_form_is_the_names():
+async def test_the_suffix_selects_the_form():
     """`follow.json` shows records in the form JSON."""
     topic = Topic()
     follow = topic.follow(JSON)
@@ -149,7 +149,7 @@ async def fails(awaited: object) -> int:
     return caught.value.number
 
 
-async def test_nothing_new_and_no_wish_to_wait():
+async def test_a_nonblocking_read_without_new_records_fails():
     """With O_NONBLOCK, a read fails with EAGAIN if there is no new record."""
     assert await fails(Topic().follow(nonblocking=True).read(10)) == errno.EAGAIN
 

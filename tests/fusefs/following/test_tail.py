@@ -94,7 +94,7 @@ async def test_a_single_follower_keeps_nothing():
     assert 0 == topic.tails.kept_chunks
 
 
-async def test_the_last_follower_takes_it_along():
+async def test_the_stored_text_is_dropped_with_the_last_follower():
     """When the last follower closes its file, the stored text is dropped; a later follower begins at the log's end."""
     topic = Topic()
     followers = [topic.follow(nonblocking=True) for _ in range(2)]

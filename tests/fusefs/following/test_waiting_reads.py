@@ -139,7 +139,7 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
     nursery.cancel_scope.cancel()
 
 
-async def test_a_read_that_is_answered_soon_costs_no_look(
+async def test_a_short_wait_examines_no_process(
     bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ):
     """If a read waits for less than PROGRAM_CHECK_SECONDS, its process is not examined."""
@@ -185,7 +185,7 @@ async def test_the_read_of_a_process_that_is_gone_ends(bench: Bench, nursery: tr
     nursery.cancel_scope.cancel()
 
 
-async def test_the_heir_of_a_process_that_is_gone_is_looked_at_instead(bench: Bench, nursery: trio.Nursery):
+async def test_the_process_that_inherited_the_file_is_examined_instead(bench: Bench, nursery: trio.Nursery):
     """If the process that opened the file has ended, the process that inherited the file is examined instead."""
     bench.processes[9] = CALM
     bench.holders = [DescriptorHolder(9, (9, 1))]

@@ -73,7 +73,7 @@ async def test_a_waiter_is_called_once():
 
 
 async def test_many_waiters_are_woken_a_few_in_a_turn():
-    """A signal wakes AT_ONCE waiters at a time, and lets other tasks run in between."""
+    """A signal wakes WAKEUPS_PER_TURN waiters at a time, and lets other tasks run in between."""
     wakeups, heard = Wakeups(Waker()), []
     for number in range(9 * WAKEUPS_PER_TURN):
         wakeups.wait(lambda number=number: heard.append(number))
@@ -102,7 +102,7 @@ async def test_a_waiter_cancelled_while_others_are_woken_is_not_called():
     assert left - set(heard) == {min(left)}
 
 
-async def test_a_turn_comes_behind_those_that_are_due():
+async def test_turn_waits_for_the_waiters_that_are_due():
     """`turn` waits until all waiters that are due were woken; if no waiter is due, it returns immediately."""
     waker, heard = Waker(), []
     await waker.turn()

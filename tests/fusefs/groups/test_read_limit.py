@@ -154,8 +154,8 @@ async def test_a_damaged_batch_fails_the_run(world: World):
     assert {orders(0): 2} == stream.member.committed
 
 
-async def test_what_was_seeked_back_over_is_given_to_the_next_program(world: World):
-    """A shell loop of `read`, which seeks back after each line, gets all lines."""
+async def test_a_program_that_seeks_back_gets_every_line(world: World):
+    """A program that seeks back after each line, as the `read` of a shell does, gets every line of its run."""
     world.add(0, b"a", b"b", b"c")
     stream, seen = world.open(0, limit=next_records(2)), []
     while data := await stream.read():
@@ -180,7 +180,7 @@ async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
     assert ["commit orders-0 2", "leave"] == stream.member.said
 
 
-async def test_a_partition_of_which_nothing_was_given_goes_at_once(world: World):
+async def test_a_partition_whose_records_were_not_read_is_given_up_at_once(world: World):
     """A partition whose records were not read is given up immediately, even if poll(2) has looked at it."""
     world = World(2)
     world.add(0, b"a")
@@ -298,7 +298,9 @@ class Notification:
         self.told = True
 
 
-async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: trio.testing.MockClock):
+async def test_next_10s_ends_after_10_seconds(
+    world: World, nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+):
     """`next-10s` reads the records that exist or arrive within 10 seconds; then it ends and commits."""
     world.add(0, b"a")
     stream, seen = world.open(0, limit=ReadLimit(seconds=10), nonblocking=False), []
@@ -366,8 +368,8 @@ async def test_the_time_begins_when_the_group_admits_the_reader(
     assert b"" == await stream.read()
 
 
-async def test_time_without_end(world: World, mock_clock: trio.testing.MockClock):
-    """With a number of seconds above 64 bits a read waits, until close(2) ends the wait."""
+async def test_a_time_limit_above_64_bits_never_ends(world: World, mock_clock: trio.testing.MockClock):
+    """A time limit above 64 bits never ends: a read waits until close(2)."""
     stream = world.open(0, limit=ReadLimit(seconds=BEYOND_64_BITS))
     mock_clock.jump(10**9)
     await all_tasks_blocked()

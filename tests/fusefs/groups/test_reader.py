@@ -122,7 +122,7 @@ async def test_it_waits_for_records_and_for_partitions(world: World, nursery: tr
     assert [b"a\n", b"b\n"] == seen
 
 
-async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world: World):
+async def test_a_partition_without_uncommitted_records_is_given_up_at_once(world: World):
     """A partition that has no uncommitted records is given up immediately, before the next read."""
     world = World(2)
     world.add(0, b"a")
@@ -351,7 +351,7 @@ async def test_drain_passes_markers(world: World):
 
 @pytest.mark.parametrize("drains", [True, False])
 async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through(world: World, drains: bool):
-    """A log that has only aborted records is committed to its end; an empty log gets no position."""
+    """A group's position moves past a log that has only aborted records; in an empty log it gets no position."""
     world = World(2)
     world.topic.all[0].add_marker()
     stream = world.open(0, 1, limit=ReadLimit(drains=drains))

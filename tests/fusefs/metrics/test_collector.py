@@ -248,7 +248,7 @@ def test_a_scrape_rests():
     assert [REST_SECONDS] * 5 == rests
 
 
-def test_between_little_things_the_clock_is_rarely_looked_at():
+def test_a_series_of_small_steps_rarely_reads_the_clock():
     """In a series of small steps, the clock is read only once in STEPS_PER_CLOCK_CHECK steps."""
     looks: list[float] = []
 

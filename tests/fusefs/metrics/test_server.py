@@ -51,7 +51,7 @@ def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer):
 
 
 def test_the_headers_of_an_answer_come_in_one_piece(server: MetricsServer):
-    """The headers of an answer are sent in one piece, because a first part without a length means an empty scrape."""
+    """All headers are sent in one piece: a scraper that first gets a part without a length sees no metrics."""
     with socket.create_connection(server.address) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         head = client.recv(1 << 20).partition(b"\r\n\r\n")

@@ -64,7 +64,7 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
 
 
 def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mount in use is not unmounted, and the error names the processes that use it; after they end, it is."""
+    """A mount in use is not unmounted, and the error names the processes that use it; after their end it can be."""
     (mount.path / "orders").mkdir()
     with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
         try:
@@ -154,7 +154,7 @@ def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
 
 
 def test_newlines_in_last_words_are_escaped() -> None:
-    """Newlines in these messages are escaped, and only the first messages are printed if there are many."""
+    """Newlines in the messages about lost data are escaped; of many messages only the first are printed."""
     words = LastWords()
     words.end(["orders/0/log: lost", "a\n.\nb"])
     descriptor = os.open(words.path, os.O_RDONLY)

@@ -61,7 +61,7 @@ def listed_at_once(directory: Path) -> list[str]:
 
 
 def test_many_requests_that_are_not_common_are_answered(orders: Path):
-    """If more uncommon requests wait than the socket pair holds, all are answered, and so are appends and reads."""
+    """If more uncommon requests wait than the socket to libfuse holds, all are answered, and so are common requests."""
 
     def ask(number: int) -> int:
         if number % 8 == 0:

@@ -54,7 +54,7 @@ def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: s
                 pass
             daemon.send_signal(
                 signal.SIGHUP
-            )  # As `systemctl reload` does. A mount without settings continues.
+            )  # `systemctl reload` sends SIGHUP too. A mount without settings continues.
             while not (word := manager.recv(4096).decode()).startswith("RELOADING=1\n"):
                 assert "WATCHDOG=1" == word
             while (word := manager.recv(4096).decode()) != "READY=1":

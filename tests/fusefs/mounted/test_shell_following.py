@@ -59,7 +59,7 @@ def followed(process: subprocess.Popen[bytes]) -> int:
 def wait_for(mount: Mount, *processes: subprocess.Popen[bytes], count: int = 1) -> None:
     """Wait until `count` reads of each script wait for a record.
 
-    Over a cluster, open(2) waits too, and only then the read.
+    Over a cluster, open(2) also waits for a while before the read begins to wait.
     """
     wait_until(
         lambda: (

@@ -73,7 +73,7 @@ def hostile(base: Path) -> Iterator[Callable[[], Path]]:
 
 
 def test_a_directorys_mount_is_its_owners(base: Path, hostile: Callable[[], Path], unmounted: Mount) -> None:
-    """The mount of a directory is the mount of its owner, not an older mount that claims the owner's process ID."""
+    """The mount of a data directory is found by its owner's process ID, even if a forged mount claims this ID."""
     mnt = hostile()
     daemon = unmounted.start().daemon
     assert daemon is not None

@@ -82,7 +82,7 @@ def test_the_watchdog_is_asked_for_by_the_environment(
 
 
 def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.socket) -> None:
-    """`send_watchdog` notifies the watchdog during its block, while the event loop does not, and stops afterwards."""
+    """Inside its block, `send_watchdog` notifies the watchdog in place of the event loop; after the block it stops."""
     watched = {"NOTIFY_SOCKET": listening.getsockname(), "WATCHDOG_USEC": "20000"}
     with ServiceManager.of_environment(watched).send_watchdog():
         assert [["WATCHDOG=1"]] * 3 == [told(listening) for _ in range(3)]

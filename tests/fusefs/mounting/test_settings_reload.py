@@ -35,7 +35,9 @@ def wanted() -> EngineConfig:
     return QUIET._replace(node_id=3, topic_defaults=QUIET.topic_defaults._replace(retention_bytes=7))
 
 
-def test_the_engine_has_them_and_the_log_says_which(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
+def test_the_engine_gets_new_settings_and_the_log_lists_them(
+    engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture
+):
     """The engine gets the new settings; the log has a line for each difference, or a line that nothing changed."""
     caplog.set_level(logging.INFO)
     reload, reports = reload_of(engine, wanted)
@@ -89,7 +91,7 @@ def test_a_service_without_settings_goes_on(engine: EmbeddedEngine, caplog: pyte
     assert ["settings: nothing to reload: the mount has no --config"] == caplog.messages
 
 
-def test_without_settings_to_read_nothing_is_asked_for(engine: EmbeddedEngine):
+def test_without_settings_to_reload_sighup_ends_the_daemon(engine: EmbeddedEngine):
     """If the settings cannot be reloaded, SIGHUP ends the daemon."""
     assert not reload_of(engine, None)[0].is_asked_for
     assert reload_of(engine, wanted)[0].is_asked_for

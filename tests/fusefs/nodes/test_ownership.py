@@ -50,6 +50,6 @@ def test_users_who_may_not_write_cannot_consume(umask: int, shown: str):
     assert shown == stat.filemode(shown_mode(CONSUMING_MODE, umask))
 
 
-def test_the_owner_is_the_process_s_unless_named():
+def test_the_default_umask_is_the_usual_one():
     """By default the umask is USUAL_UMASK."""
     assert USUAL_UMASK == Ownership.of_process().umask

@@ -70,7 +70,7 @@ async def test_measure_does_not_wait_for_deleted_records():
 
 
 async def test_a_file_opened_during_a_measurement_is_measured_again(nursery: trio.Nursery):
-    """If a file is opened during a measurement, it is measured again, as the newest records may have been missed."""
+    """If a file is opened while it is measured, it is measured again, as the newest records may have been missed."""
 
     class GrowingView(MeasuredView):
         def measure(self, *, max_bytes: int | None = None) -> bool:

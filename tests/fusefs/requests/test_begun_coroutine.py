@@ -12,7 +12,7 @@ def begin(coroutine):
     return BegunCoroutine(coroutine, coroutine.send(None))
 
 
-async def test_who_awaits_it_goes_on_where_it_waits_and_gets_what_it_returns():
+async def test_awaiting_a_begun_coroutine_continues_it():
     """Awaiting a coroutine that was started continues it, over several waits, and returns its result."""
     given = []
 
@@ -26,7 +26,7 @@ async def test_who_awaits_it_goes_on_where_it_waits_and_gets_what_it_returns():
     assert [1, 2] == given
 
 
-async def test_an_error_in_it_is_its_waiters():
+async def test_an_error_is_raised_in_the_awaiting_task():
     """An exception that the coroutine raises after a wait is raised in the task that awaits it."""
 
     async def fails() -> None:
@@ -37,7 +37,7 @@ async def test_an_error_in_it_is_its_waiters():
         await begin(fails())
 
 
-async def test_who_waits_for_it_can_be_cancelled():
+async def test_the_awaiting_task_can_be_canceled():
     """Canceling the task that awaits the coroutine cancels the coroutine, which then cleans up."""
     cleaned = []
 

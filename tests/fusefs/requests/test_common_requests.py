@@ -162,7 +162,7 @@ def test_a_read_is_answered_with_its_bytes(mount: Mount):
 
 @pytest.mark.parametrize("data", [b"a line\n", b"", b"x" * 2**17])
 def test_a_write_gets_its_bytes_and_says_how_many_were_taken(mount: Mount, data: bytes):
-    """A write passes on its data and position, and is answered with the number of bytes."""
+    """The handler of WRITE gets data and position, and the answer has the number of written bytes."""
     body = struct.pack("=QQIIQII", FH, 99, len(data), 0, 0, 0, 0) + data
     assert answers(mount, wire.WRITE, body, len(data)) == struct.pack("=II", len(data), 0)
     assert mount.handlers.asked == [("write", FH, data, 99)]
@@ -190,7 +190,7 @@ def test_an_open_says_how_the_file_is_to_be_used(
 
 
 def test_a_directory_is_opened_and_closed(mount: Mount):
-    """Opening a directory returns a handle that closes it; an error is answered with its errno."""
+    """OPENDIR is answered with a handle, with which RELEASEDIR closes the directory, or with the errno of an error."""
     assert answers(mount, wire.OPENDIR, struct.pack("=II", 0, 0), FH) == struct.pack("=QII", FH, 0, 0)
     assert b"" == answers(mount, wire.RELEASEDIR, struct.pack("=QIIQ", FH, 0, 0, 0), None)
     assert [("opendir", NODE, PID), ("releasedir", FH)] == mount.handlers.asked
@@ -282,7 +282,7 @@ def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
 
 
 async def test_a_request_that_waits_is_answered_when_its_handler_ends(mount: Mount):
-    """While a handler waits, later requests are served; its own request is answered when it ends."""
+    """While a handler waits, later requests are served; the waiting request is answered when its handler ends."""
     mount.handlers.wait, mount.handlers.result = True, b"at last"
     first = mount.kernel.asks(wire.READ, READ_REQUEST)
     waiting = mount.serve()

@@ -20,7 +20,7 @@ INVALIDATE_INODE, INVALIDATE_ENTRY = 2, 3
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, bytes], None]], None]:
-    """Return a function that replaces the kernel with a function of a parent and a name."""
+    """Return a function that replaces the kernel with `function(parent, name)`, called for each invalidated name."""
 
     def put(function: Callable[[int, bytes], None]) -> None:
         def write(_device: int, message: bytes) -> None:

@@ -16,7 +16,7 @@ READ = NUMBERS["read"]
     [(-5, 0), (0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (1023, 10), (1024, 11), (2**39, 40), (2**62, 40)],
 )
 def test_a_duration_is_in_the_first_bucket_that_is_longer(nanoseconds: int, bucket: int):
-    """A duration counts in the bucket of the next higher power of two nanoseconds; a negative duration counts as 0."""
+    """A duration counts in the bucket of the next power of two in nanoseconds; a negative duration counts as 0."""
     counts = RequestCounts()
     counts.note(READ, nanoseconds)
     found = counts.durations()["read"]

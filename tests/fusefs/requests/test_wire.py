@@ -8,7 +8,7 @@ from pathlib import Path
 from topicfs.fusefs.requests import wire
 
 KERNEL = Path("/usr/include/linux/fuse.h")
-"""A header that is installed with libc's headers, which building the compiled modules needs anyway."""
+"""This header belongs to libc's headers, which the build of the compiled modules needs anyway."""
 
 
 def test_the_numbers_are_the_kernels():

@@ -121,7 +121,7 @@ def test_a_gap_moves_the_offset_alone() -> None:
     assert (10, 50) == index.frontier
 
 
-def test_batches_of_exactly_an_interval_get_an_entry_each_way() -> None:
+def test_batches_added_one_by_one_or_together_get_the_same_entries() -> None:
     """Batches of half an interval get the same entries, whether they are added one by one or together."""
     together, apart = SparseIndex(Offset(0)), SparseIndex(Offset(0))
     half = MAX_BATCH_INTERVAL // 2
