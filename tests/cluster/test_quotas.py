@@ -65,7 +65,7 @@ def engine(address, relay):
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_an_append_over_the_quota_ends_well_and_the_next_waits(engine, client, relay, begun):
+def test_an_append_over_the_quota_succeeds_and_the_next_waits(engine, client, relay, begun):
     """The throttled append succeeds; later requests to that broker wait until the engine closes."""
     name = f"next-waits-{begun}".lower()
     partition = opened(engine, client, name)

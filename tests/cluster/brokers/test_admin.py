@@ -141,7 +141,7 @@ def test_a_topic_is_deleted(engine, client):
 
 
 def test_only_empty_topics_are_deleted_if_requested(engine, client):
-    """Deleting only empty topics asks the leaders: new records of other clients keep a topic, deleted ones do not."""
+    """The leaders say whether a topic is empty: other clients' records keep it until these records are deleted."""
     topic = engine.create_topic("emptied", partitions=2)
     for round_number in range(5):
         client.produce("emptied", [Outgoing(b"a")], partition=1)
@@ -181,7 +181,7 @@ def test_settings_have_their_source(engine):
 
 
 def test_records_are_deleted(engine, client):
-    """When DeleteRecords up to an offset (-1: all) returns, the log start has risen; lower reads are out of range."""
+    """After DeleteRecords up to an offset (-1: all), the log start has risen, and reads below it are out of range."""
     partition = engine.create_topic("cut-off").partitions()[0]
     for number in range(10):
         partition.append(batch(b"%d" % number))
@@ -275,7 +275,7 @@ def test_a_refusal_names_the_missing_right(broker, client, tmp_path):
 
 
 def test_writing_needs_no_right_to_read_settings(broker, client, tmp_path):
-    """Read and Write are enough for producers and consumers; `topicfs config` without its right names that right."""
+    """Read and Write are enough for producers and consumers; only the settings need the right DescribeConfigs."""
     settings = rights_of_alice(client, tmp_path, "for-writers", AclOperation.READ, AclOperation.WRITE)
     address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")
     kept = CacheSettings(tmp_path / "cache", 1 << 24)

@@ -81,8 +81,8 @@ def test_equal_metadata_share_the_topics_object(brokers, client):
     }
 
 
-def test_another_controller_and_other_brokers_are_seen_beside_the_same_topics(address, served):
-    """A new controller or broker is noticed even if the topics are unchanged; each answer with an error raises it."""
+def test_new_brokers_are_noticed_even_if_the_topics_are_unchanged(address, served):
+    """A new controller or broker is noticed even if the topics are unchanged; an error in any answer is raised."""
     relay = Relay(served)
     moved = {"nodeId": 7, "host": "127.0.0.1", "port": 1, "rack": None}
     relay.do(

@@ -44,7 +44,7 @@ def answering(start: Start, topics: Sequence[Mapping[str, Any]]) -> ClusterAddre
 
 @pytest.fixture
 def hostile(served: Start) -> Iterator[Brokers]:
-    """A broker that reports topics with illegal names and one with impossible partitions."""
+    """A broker that reports topics with illegal names and one topic with impossible partitions."""
     topics = [*map(described, ILLEGAL), described("good", 2, -1, 0, -(2**31))]
     with closing(Brokers(answering(served, topics))) as brokers:
         yield brokers

@@ -149,7 +149,7 @@ def test_aborted_transactions_are_those_that_overlap(tmp_path):
         one.close()
 
 
-def test_a_file_of_aborted_transactions_that_makes_no_sense_is_damage(written):
+def test_an_invalid_list_of_aborted_transactions_is_damage(written):
     """An invalid list of aborted transactions counts as damage: without the list, reads would show aborted records."""
     cache_file, _ = written
     cache_file.path.with_suffix(".aborted").write_text("7 nonsense\n")

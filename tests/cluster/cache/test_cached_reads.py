@@ -83,7 +83,7 @@ def loaded(partition):
 def kept(partition, end):
     """Wait until the whole partition is read from cache files.
 
-    Batches that a follower of the partition brings at any time are read from memory and enter no file.
+    Batches that arrive because a reader follows the partition stay in memory and enter no file.
     """
 
     def read_through():
@@ -347,7 +347,7 @@ def test_a_full_disk_stops_only_caching(address, client, tmp_path):
 
 @pytest.mark.fuse
 def test_a_mount_with_a_cache_knows_sizes(address, client, tmp_path):
-    """After one `cat`, this mount and later ones report a data directory's sizes to `stat`, `tail -c` and `wc -c`."""
+    """After one `cat`, this mount and later mounts give `stat`, `tail -c` and `wc -c` the exact size of a log."""
     lines = [b"%06d some text" % number for number in range(50_000)]
     client.create_topic("sized-at-once")
     client.produce("sized-at-once", [Outgoing(line) for line in lines], batch=100)

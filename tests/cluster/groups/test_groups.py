@@ -293,7 +293,7 @@ def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> No
     until(lambda: numbers(member) == [0, 1], member)
     engine.groups._overrides[topic] = {
         "assignor": "range"
-    }  # As if another mount of the cluster had set this.
+    }  # This is the state after another mount of the cluster has set the assignor.
     other = joined(engine, topic, topic)
     wait_until(lambda: other.held().lost is not None, "the reader gets the error")
     assert isinstance(other.held().lost, errors.IncompatibleMemberError)

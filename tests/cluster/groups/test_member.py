@@ -303,7 +303,7 @@ def test_positions_of_a_deleted_topic_are_not_committed_to_a_new_one(begin: Begi
 
 
 def test_a_partition_is_given_up_once_the_coordinator_is_back(begin: Begin) -> None:
-    """While the coordinator is away a revoked partition is kept, as its commit must come before it is given up."""
+    """While the coordinator is away, a member keeps a revoked partition, because it must commit before giving it up."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -321,7 +321,7 @@ def test_a_partition_is_given_up_once_the_coordinator_is_back(begin: Begin) -> N
 
 
 def test_a_hung_reader_loses_what_others_wait_for(begin: Begin) -> None:
-    """After max.poll.interval.ms a hung reader loses the partitions that others wait for, and keeps its others."""
+    """After max.poll.interval.ms a hung reader loses the partitions that others wait for, and keeps the rest."""
     world = begin(**{"max.poll.interval.ms": "20"}).started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)

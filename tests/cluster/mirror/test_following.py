@@ -335,7 +335,7 @@ def test_kills_at_random_points(copy, client, broker):
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_gap_after_a_power_loss_is_filled(copy, client, broker, policy):
-    """An empty segment, or one that ends at a batch, looks valid, so the mirror fills the gap from the source."""
+    """A segment that a power loss emptied, or cut after a batch, looks valid; the mirror fills the gap."""
     name = f"holed-{policy}"
     settings = {
         "segment.bytes": SEGMENT_BYTES,

@@ -103,7 +103,7 @@ def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
 
 
 def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
-    """A denied topic's partitions fail with the reason, work again once metadata have it, and end if it is deleted."""
+    """Partitions of a denied topic fail with the reason, until metadata have the topic again or it is deleted."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     looks.cluster.hidden = {"a": TOPIC_AUTHORIZATION_FAILED}

@@ -16,7 +16,7 @@ from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
 BLOCKED_SECONDS = 0.3
-"""A thread that takes longer is assumed to wait for the other thread."""
+"""Seconds after which a thread is assumed to wait for the other thread."""
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ class Noting(Unfetched):
         return super().call_all(*asked, seconds=seconds)
 
 
-def test_alone_the_bounds_follow_from_an_append(address, client):
+def test_an_append_asks_for_bounds_only_beside_other_producers(address, client):
     """An append also sends ListOffsets only if other producers' records may be before its own records."""
     connection = type("NotingNow", (Noting,), {})
     with connected(address, connection) as engine:
@@ -213,7 +213,7 @@ def test_lost_answers_cause_no_duplicates(address, client):
     assert [b"%d" % number for number in range(40)] == values(client, "answers-lost")
 
 
-def test_after_an_unknown_end_the_next_append_is_itself(address, client):
+def test_after_an_unknown_result_the_next_append_is_no_repetition(address, client):
     """After an append with an unknown result the next append is neither taken for a repetition nor refused."""
     lost = threading.Event()
     with connected(address, losing(lambda _: lost.is_set())) as engine:
@@ -234,7 +234,7 @@ def test_after_an_unknown_end_the_next_append_is_itself(address, client):
     assert values(client, "unknown-end").count(b"doubtful") <= 1
 
 
-def test_a_producer_that_the_leader_knows_otherwise_begins_again(engine, client):
+def test_a_producer_whose_batches_the_leader_lost_gets_a_new_id(engine, client):
     """If the leader lost a producer's last batches, as in an unclean election, the producer gets a new id."""
     partition = opened(engine, client, "forgotten")
     partition.append(batch(b"a"))
@@ -279,7 +279,7 @@ def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client)
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """A broker takes batches one at a time, so the error for a refused batch says how many batches are in the log."""
+    """Brokers take batches one at a time; the error for a refused batch says how many were appended before it."""
     partition = opened(engine, client, "partly", max_message_bytes="1000")
     with pytest.raises(
         errors.PartlyAppendedError, match="the first 2 of 4 batches are in the log"

@@ -188,8 +188,8 @@ def test_offsets_outside_are_refused_with_the_bounds(address, client):
 
 
 @pytest.mark.java
-def test_what_was_read_is_at_hand(address, client):
-    """Fetched batches can be read without waiting; the engine reports any call that would wait before it waits."""
+def test_fetched_batches_are_read_without_waiting(address, client):
+    """Fetched batches can be read without waiting; the engine reports a call that would wait before the call waits."""
     client.create_topic("at-hand")
     client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     with closing(open_engine(address)) as engine:

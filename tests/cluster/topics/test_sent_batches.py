@@ -162,7 +162,7 @@ def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engi
 
 
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
-    """The error says how many batches are in the log, as it does for an append that waits."""
+    """The error says how many of the sent batches were appended before it, as for an append that waits."""
     partition = opened(engine, client, "ahead-partly", max_message_bytes="1000")
     append = begun(partition, batch(b"a") + batch(b"x" * 2000) + batch(b"b"))
     with pytest.raises(PartlyAppendedError, match="the first 1 of 3 batches") as refused:
@@ -171,7 +171,7 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
     assert [b"a"] == values(client, "ahead-partly")
 
 
-def test_an_unknown_end_is_told_and_the_next_append_is_itself(address, client):
+def test_after_an_unknown_result_no_append_is_stored_twice(address, client):
     """After an append with an unknown result, later results are unknown, too, and no append is stored twice."""
     lost = threading.Event()
     connection = faulty(breaks_answering=lambda _: lost.is_set(), breaks_calling=lambda _: lost.is_set())

@@ -48,7 +48,7 @@ def test_a_listener_is_called_for_what_others_append(engine, client):
         partition.offsets().last_stable_offset,
         partition.newest_timestamp,
     )
-    engine.call_before_waiting(lambda: pytest.fail("it is at hand"))
+    engine.call_before_waiting(lambda: pytest.fail("the read would wait"))
     assert 3 == partition.read(Offset(2), max_bytes=1).next_offset
 
 
