@@ -120,9 +120,9 @@ def _compare(written: list[Written], client: Client, partition: int) -> None:
         found.setdefault(record.value.split(b" ", 1)[0], []).append(record.value)
     for one in written:
         mine, text = found.pop(one.name.encode(), []), one.text()
-        assert text[: len(mine)] == mine, f"{one}: {len(mine)} lines, not its beginning"
-        assert one.status or len(mine) == one.lines, f"{one}: {len(mine)} lines are in the log"
-    assert not found, f"nobody wrote {list(found)[:5]}"
+        assert text[: len(mine)] == mine, f"{one}: the {len(mine)} lines in the log are not its first lines"
+        assert one.status or len(mine) == one.lines, f"{one}: only {len(mine)} lines are in the log"
+    assert not found, f"the log has lines that no shell wrote: {list(found)[:5]}"
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def read_by_broker(data: Path, node: Path, java: Java, records: int) -> int:
         assert 0 == placed.exit_code, placed.output
         broker.start()
         end = Client(broker.bootstrap_server).offset_for("orders")
-        assert records == end, f"{end} offsets of {records}"
+        assert records == end, f"the log ends at {end}, expected {records}"
         return _read(broker.bootstrap_server, records)
 
 
@@ -51,7 +51,7 @@ def _read(server: str, records: int) -> int:
         expected = 0
         while expected < records:
             messages = consumer.consume(min(10_000, records - expected), TIMEOUT_SECONDS)
-            assert messages, f"nothing came for {TIMEOUT_SECONDS} s behind offset {expected}"
+            assert messages, f"no record from offset {expected} on came within {TIMEOUT_SECONDS} s"
             for message in messages:
                 assert message.error() is None, message.error()
                 assert (expected, line(expected)) == (message.offset(), message.value())

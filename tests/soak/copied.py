@@ -43,7 +43,7 @@ class Seen:
         for offset, record in one.records.items():
             place = number, offset
             assert record == self._records.setdefault(place, record)
-            assert place == self._place_of.setdefault(record[1], place), f"{record[1]} is there twice"
+            assert place == self._place_of.setdefault(record[1], place), f"{record[1]} is at two offsets"
         newest = {key: offset for offset, (key, _) in sorted(one.records.items())}
         for (partition, offset), (key, value) in self._records.items():
             if partition != number or offset in one.records:

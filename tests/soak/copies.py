@@ -71,7 +71,7 @@ FARTHEST = {"rename": 60, "removal": 60, "truncation": 40, "opening": 300}
 
 
 class Form(NamedTuple):
-    """The variant of a scene: what is copied how."""
+    """The variant of a scene: the owner, the kind of query, and the target's cleanup.policy."""
 
     directories: int
     mounted: bool
@@ -208,7 +208,7 @@ class Copies(KilledQuery):
         return 0
 
     def restart(self) -> None:
-        """Start a driver with its checkpoint, with a reset checkpoint, or so that it must first refuse an old copy."""
+        """Start a driver with its checkpoint, a reset checkpoint, or an old copy, which it must refuse first."""
         options: list[str] = []
         kept = self._batches_when_kept
         if kept is not None and self.committed() >= kept + 3 and not self.form.named:
@@ -300,8 +300,8 @@ class Copies(KilledQuery):
             wait_until(lambda: not self.mount.works(), "the daemon has died")
             return -1
         rows = sum(one.end for one in target.values())
-        assert finished <= rows, f"{rows} rows, {finished} were committed"
-        assert rows <= self.planned(), f"{rows} rows, {self.planned()} were planned"
+        assert finished <= rows, f"the target has {rows} rows, but {finished} were committed"
+        assert rows <= self.planned(), f"the target has {rows} rows, but {self.planned()} were planned"
         for number, one in target.items():
             self._seen.compare(number, one)
         known = {value for one in source.values() for _, value in one.records.values()}

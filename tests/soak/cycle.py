@@ -133,7 +133,7 @@ def _check_lines(log: Path, counted: Seen) -> None:
                 wrong = count
     assert written <= count <= tried, f"{log}: {count} lines, {written} answered, {tried} tried"
     # The last line may be from a write that was cut short.
-    assert wrong in {-1, count}, f"{log}: line {wrong} of {count} is another than was written"
+    assert wrong in {-1, count}, f"{log}: line {wrong} of {count} differs from the written line"
 
 
 def _check_logs(base: Path) -> None:

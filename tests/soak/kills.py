@@ -162,7 +162,7 @@ def run_owner(data: Path, aim: str, chance: random.Random) -> tuple[bytes, int]:
         told = b""
         if aim == "moment":
             readable, _, _ = select.select([owner.stdout], [], [], TIMEOUT_SECONDS)
-            assert readable, "the owner told nothing"
+            assert readable, "the owner printed nothing"
             time.sleep(chance.random() * 1.5)
             owner.kill()
         told += owner.stdout.read()
@@ -198,7 +198,9 @@ def check_records(engine: EmbeddedEngine, answered: int) -> None:
         partition = engine.partition(name, 0)
         assert "online" == partition.status().state
         end_offset = partition.offsets().log_end_offset
-        assert end_offset >= answered, f"{name}: ends at {end_offset}, {answered} were answered"
+        assert end_offset >= answered, (
+            f"{name}: ends at {end_offset}, but {answered} appends were acknowledged"
+        )
         found = [(one.offset, one.key, one.value) for one in read_records(partition)]
         expected = [(offset, *pair) for offset, pair in _expected(end_offset)]
         if name == "plain":

@@ -68,9 +68,9 @@ class Expectation:
 
     def meet(self, found: list[str]) -> None:
         """Compare with the lines `found`, which must be there from now on. Raises AssertionError."""
-        assert len(found) == len(set(found)), f"twice: {found}"
+        assert len(found) == len(set(found)), f"a line is stored twice: {found}"
         certain = [line for line in found if line not in self.open]
-        assert self.lines == certain, f"{self.lines} and not {certain}, of {found}"
+        assert self.lines == certain, f"expected {self.lines}, found {certain} in {found}"
         last = self.lines[self.flushed - 1] if self.flushed else None
         self.flushed = 0 if last is None else found.index(last) + 1
         self.lines, self.open = found, set()
@@ -234,7 +234,7 @@ class Machine:
             self.all.disk(number).heal()
 
     def _restart(self) -> None:
-        # After a failed flush the cache takes its pages for written; only this engine knows that it must
+        # After a failed flush the page cache considers its pages written; only this engine knows that it must
         # write them again.
         if not self.failed:
             self.all.reopen()

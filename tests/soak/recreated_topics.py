@@ -116,9 +116,10 @@ class Stream:
             self._batches_since_backup = 0
 
     def _put_back(self) -> None:
-        """Run an older checkpoint that reads other rows than before, and then the newest checkpoint again.
+        """Run an older checkpoint, which must be refused, and then the newest checkpoint again.
 
-        A checkpoint that is one micro-batch older, with nothing new to read, would rightly copy the same rows again.
+        The older checkpoint must read other rows than before: if it were only one micro-batch older, and there were
+        nothing new to read, it would rightly copy the same rows again.
         """
         behind = 1 if self._model.pending else 2
         if (self._batches_since_backup or 0) < behind or self._model.recreated:

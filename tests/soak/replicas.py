@@ -226,22 +226,24 @@ class KilledMount:
         self._wait_until_in_sync()
         found = self._read()
         before, new = found[: len(self.lines)], found[len(self.lines) :]
-        assert self.lines == before, "what was there is not there any more"
+        assert self.lines == before, "lines that were found earlier are missing or changed"
         for number, answered in enumerate(counts):
             who = f"{self._life}.{number}"
             mine = [line for line in new if line.startswith(f"{who} ")]
             expected = [f"{who} {n}" for n in range(answered)]
             # A line whose append was in progress may be there, too.
             assert mine in (expected, [*expected, f"{who} {answered}"]), (
-                f"{who}: {answered} answered, {len(mine)} there"
+                f"{who}: {answered} lines were acknowledged, {len(mine)} are in the log"
             )
         assert {line.split(".")[0] for line in new} <= {str(self._life)}
         for text in seen:
             lines = text.split("\n")[:-1]
             if lines:
-                assert lines[0] in found, f"a follower was given {lines[0]}"
+                assert lines[0] in found, f"a follower got a line that is not in the log: {lines[0]}"
                 first = found.index(lines[0])
-                assert lines == found[first : first + len(lines)], "a follower was given something else"
+                assert lines == found[first : first + len(lines)], (
+                    "a follower got other lines than the log has"
+                )
         self.lines = found
 
     def _wait_until_in_sync(self) -> None:

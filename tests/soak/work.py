@@ -79,10 +79,10 @@ class WorkedQueue:
         assert statuses <= {0, -signal.SIGTERM}, (
             statuses
         )  # SIGTERM kills a worker that has only just started.
-        assert 0 == self._work(*self._options, "--drain").wait(), "the rest could not be done"
+        assert 0 == self._work(*self._options, "--drain").wait(), "the remaining records could not be done"
         began = [(offset, worker) for what, offset, worker in self._runs() if what == "begin"]
         living = Counter(offset for offset, worker in began if worker not in self.killed)
-        assert max(living.values(), default=0) <= 1, f"done twice: {living.most_common(3)}"
+        assert max(living.values(), default=0) <= 1, f"done twice by living workers: {living.most_common(3)}"
         assert set(range(self._records)) == {offset for what, offset, _ in self._runs() if what == "end"}
         return Counter({"records": self._records, "runs": len(began), "kills": len(self.killed)})
 
@@ -98,7 +98,7 @@ class WorkedQueue:
 def kill_workers(
     base: Path, *, records: int, seconds: float, workers: int, jobs: int, seed: int
 ) -> Counter[str]:
-    """Do all records while workers are killed, about one kill in the time of each command; return the counts."""
+    """Work through all records while workers are killed, about one during each command; return the counts."""
     chance = random.Random(seed)
     with WorkedQueue(base, records=records, seconds=seconds, jobs=jobs) as queue:
         for _ in range(workers):

@@ -161,20 +161,22 @@ def _append(
         model.in_flight = []
         crossing.counts.count(crossing.counts.refusals, type(error).__name__)
         return type(error).__name__
-    assert not must, f"{model.name}: taken, though {must}"
+    assert not must, f"{model.name}: appended, but one of {must} had to be raised"
     if done.duplicate:
-        assert done.base_offset in answers.repeats, f"{model.name}: repeats {done}, not {answers.repeats}"
-        assert 1 == len(batches), f"{model.name}: all are repeats: {done}"
+        assert done.base_offset in answers.repeats, (
+            f"{model.name}: repeats {done}, expected one of {answers.repeats}"
+        )
+        assert 1 == len(batches), f"{model.name}: several batches count as repeated: {done}"
         model.in_flight = []
         return f"repeats {done.base_offset}"
     count = done.last_offset - done.base_offset + 1
     written = next((choice for choice in choices if sum(len(one.records) for one in choice) == count), None)
     assert written, f"{model.name}: {done}, expected one of {choices}"
-    assert model.end == done.base_offset, f"{model.name}: {done}, ends at {model.end}"
+    assert model.end == done.base_offset, f"{model.name}: {done}, expected base offset {model.end}"
     for batch in written:
         model.place(batch, model.append_time)
         crossing.counts.records += len(batch.records)
-    assert model.end - 1 == done.last_offset, f"{model.name}: {done}, ends at {model.end}"
+    assert model.end - 1 == done.last_offset, f"{model.name}: {done}, expected end {model.end}"
     model.in_flight = []
     return f"offsets {done.base_offset} to {done.last_offset}"
 

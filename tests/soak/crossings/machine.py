@@ -154,7 +154,7 @@ class Crossing:
         if after_kill:
             self._settle_topics()
         assert set(self.topics) == set(self.engine.topics()), (
-            f"{set(self.topics)} and {set(self.engine.topics())}"
+            f"expected topics {set(self.topics)}, found {set(self.engine.topics())}"
         )
         for _topic, model, partition in self.partitions():
             assert "online" == partition.status().state, f"{model.name}: {partition.status().state}"
@@ -163,7 +163,9 @@ class Crossing:
                 model.resolve_append(offsets.log_end_offset)
                 model.move_start(offsets.log_start_offset, log_bytes(partition))
             else:
-                assert model.start == offsets.log_start_offset, f"{model.name}: {model.start} and {offsets}"
+                assert model.start == offsets.log_start_offset, (
+                    f"{model.name}: expected start {model.start}, {offsets}"
+                )
             model.reload(offsets.log_start_offset, self.clock.now, self.config.producer_id_expiration_ms)
             model.requested_start = model.retained = None
         self.interrupted = Interrupted()
@@ -210,11 +212,13 @@ class Crossing:
 
     def compare_with(self, engine: Engine, chance: Random, *, exact_start: bool) -> None:
         """Compare an engine with the models; raises AssertionError. `exact_start`: the engine owns the directory."""
-        assert set(self.topics) == set(engine.topics()), f"{set(self.topics)} and {set(engine.topics())}"
+        assert set(self.topics) == set(engine.topics()), (
+            f"expected topics {set(self.topics)}, found {set(engine.topics())}"
+        )
         for topic in self.topics.values():
             found = engine.topic(topic.name)
             assert topic.overrides == dict(found.overrides), (
-                f"{topic.name}: {topic.overrides}, {found.overrides}"
+                f"{topic.name}: expected {topic.overrides}, found {found.overrides}"
             )
             assert len(topic.partitions) == len(found.partitions()), topic.name
         for topic, model, partition in self.partitions(engine):

@@ -122,12 +122,14 @@ def delete_records(crossing: machine.Crossing, chance: Random) -> str:
         model.requested_start = None
         return "refused by the policy"
     except OffsetOutOfRangeError:
-        assert before > model.end, f"{model.name}: {before} refused"
+        assert before > model.end, f"{model.name}: deletion up to {before} was refused"
         model.requested_start = None
         return "refused beyond the end"
-    assert not config.compacts or config.deletes, f"{model.name}: taken with {config.cleanup_policy}"
-    assert start == max(model.start, model.requested_start), f"{model.name}: {start} after {before}"
-    assert before <= model.end, f"{model.name}: {before} taken"
+    assert not config.compacts or config.deletes, f"{model.name}: not refused with {config.cleanup_policy}"
+    assert start == max(model.start, model.requested_start), (
+        f"{model.name}: starts at {start} after deletion up to {before}"
+    )
+    assert before <= model.end, f"{model.name}: deletion up to {before} was not refused"
     model.start, model.requested_start = int(start), None
     return f"{model.name}: {before}"
 
@@ -343,5 +345,5 @@ def refuse(crossing: machine.Crossing, chance: Random) -> str:
             act()
         except StorageError:
             continue
-        raise AssertionError("something that must be refused was taken")
+        raise AssertionError("a request that must be refused succeeded")
     return ""

@@ -46,7 +46,9 @@ class Expectation:
     `topicfs.replicas`.
     """
     told: dict[TopicPartition, dict[Path, int]] = field(default_factory=dict)
-    """Log starts that directories recorded before the start, for partitions of which a directory lost this record."""
+    """For partitions whose recorded log start a directory lost: the log starts that all directories had recorded
+    before.
+    """
     replaced: bool = False
     """True after a disk was replaced that may have had the only in-sync replica."""
     saved: int = 0
@@ -99,7 +101,7 @@ class Expectation:
                     f"{partition}: {value!r} at {offset} is not shown [{start}, {end}), though {having} had it"
                 )
                 assert missing or not start <= offset < end or offset in offsets, (
-                    f"{partition}: nothing says that offset {offset} of [{start}, {end}) is missing; "
+                    f"{partition}: offset {offset} of [{start}, {end}) is neither shown nor reported as missing; "
                     f"warnings: {engine.warnings}"
                 )
 

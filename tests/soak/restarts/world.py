@@ -269,11 +269,11 @@ class World:
             left_out |= {Path(one) for one in re.findall(r"is in (\S+) and in another", message)}
             self.named = [place for place in named if place.path not in left_out]
         elif without:
-            assert not without <= left_out, f"does not help: {message}"
+            assert not without <= left_out, f"the command that the refusal names does not help: {message}"
             left_out |= without
         else:
             there = [place for place in named if place.path.exists()]
-            assert all(place.damaged for place in there), f"refused without a command: {message}"
+            assert all(place.damaged for place in there), f"the refusal names no command: {message}"
             for place in named:
                 self._bring_back(place)
                 self._note(*(f"repaired {one}" for one in place.repair()))
@@ -400,7 +400,9 @@ class World:
                 for name, path in synced.items()
             }
             if partition != places.RETAINED:  # Each directory applies retention independently.
-                assert len(told) == len(dict(told)), f"{partition}: in sync, and begin, and began, at {told}"
+                assert len(told) == len(dict(told)), (
+                    f"{partition}: in-sync replicas differ in (first batch, recorded log start): {told}"
+                )
 
     def _die(self) -> None:
         for place in self.places:
