@@ -176,7 +176,7 @@ def test_a_repaired_directory_serves_again(three: list[Path], name: str, damage:
     assert 1 == len({(directory / "orders-0" / f"{0:020}.log").read_bytes() for directory in three})
 
 
-def test_a_missing_file_of_what_is_agreed_on_stays_missed(three: list[Path]) -> None:
+def test_records_of_a_directory_without_its_state_file_do_not_change(three: list[Path]) -> None:
     """A directory without its state file has an unknown past, so its records are not changed."""
     (three[1] / names.REPLICAS).unlink()
     (three[1] / names.META_PROPERTIES).unlink()

@@ -32,7 +32,7 @@ def logs_of(replica: Replicated, number: int) -> list[str]:
     return sorted(name for name in replica.files(number) if name.endswith(".log"))
 
 
-def test_entries_elsewhere_are_replaced_where_there_are_as_many():
+def test_differing_index_entries_are_replaced():
     """Differing index entries are replaced even if both indexes have as many entries and the same last entry."""
     two = Replicated(index_interval_bytes=200)
     two.engine.create_topic("orders")
@@ -174,7 +174,7 @@ def test_the_number_of_replicas_is_changed_without_a_directory_that_is_left_out(
 
 
 @pytest.mark.parametrize("bytes_in_line", [10, 700])
-def test_what_is_handed_on_as_it_was_given_is_what_would_be_fetched(bytes_in_line: int):
+def test_replicated_bytes_equal_fetched_bytes(bytes_in_line: int):
     """Replicating the leader's bytes equals fetching them, for small and large batches, over rolls and epochs."""
     two = Replicated(internal_segment_bytes=9_000, index_interval_bytes=300)
     two.engine.create_topic("orders")

@@ -188,7 +188,7 @@ def test_what_a_log_lacks_is_named_while_it_is_offline():
 
 
 def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
-    """A deleted segment after the log start explains no loss: it was truncated, or the leader did not begin it."""
+    """A deleted segment above the log start explains no missing offsets: it was truncated, or its leader lacked it."""
     made = filled()
     for _ in range(3):
         remove(made, 1, 0)

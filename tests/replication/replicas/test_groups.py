@@ -88,7 +88,7 @@ def test_the_directories_of_replicas_serve_no_groups_themselves() -> None:
         two.engine.groups.listed()
 
 
-def test_positions_expire_there_too() -> None:
+def test_positions_expire_by_the_settings_of_the_replicated_engine() -> None:
     """Positions expire by the settings of the replicated engine."""
     two = served()
     two.append("a\n", ORDERS)

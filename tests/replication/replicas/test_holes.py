@@ -32,8 +32,8 @@ def lose(two: Replicated, number: int, *, future: bool = False) -> str:
     return names[1]
 
 
-def test_a_replica_on_its_way_has_none():
-    """A replica that is being copied gets its records again from the start of a hole."""
+def test_a_hole_in_a_replica_that_is_being_moved_is_filled():
+    """If a replica that is being moved has a hole, the records from the start of the hole on are copied again."""
     two = Replicated(2, replicas=1, internal_segment_bytes=300)
     two.engine.create_topic("orders")
     lines = [f"line {number}" for number in range(KEYS)]

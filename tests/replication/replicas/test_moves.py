@@ -282,7 +282,7 @@ def test_a_copy_that_is_slowed_down_can_be_cancelled():
     assert {1: "live"} == two.names()
 
 
-def test_two_that_copy_at_once_do_it_once():
+def test_two_threads_that_copy_at_once_copy_each_record_once():
     """A background thread and the command that waits for the move may copy concurrently; records are copied once."""
     two = Replicated(2, replicas=1)
     two.engine.create_topic("orders")

@@ -58,7 +58,7 @@ def rejected(two: Replicated) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("broken", [1, 2])
-def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
+def test_a_failed_disk_loses_no_acknowledgement(broken: int) -> None:
     """Whichever disk fails, accepted records stay accepted, leased ones stay leased, and rejected ones are found."""
     two = served()
     session = opened(two)
@@ -118,7 +118,7 @@ def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
             assert [3] == [one.start_offset for one in group.positions("orders")]
 
 
-def test_leases_end_there_too() -> None:
+def test_a_duty_of_the_replicated_engine_ends_expired_leases() -> None:
     """The duty of the replicated engine ends expired leases."""
     two = served(lines=1)
     first, second = opened(two), opened(two)

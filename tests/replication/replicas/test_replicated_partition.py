@@ -48,7 +48,7 @@ def test_listeners_hear_of_an_append_once_when_it_can_be_read():
     assert (3, 3) == heard[-1]
 
 
-def test_what_comes_while_listeners_hear_of_a_refused_append_is_told_too():
+def test_a_change_during_a_call_of_listeners_calls_them_again():
     """Each change calls waiting readers again, because a second change may be the end for which they wait."""
     two = Replicated()
     two.engine.create_topic("orders")
@@ -393,7 +393,7 @@ def test_what_comes_after_an_unclean_election_is_not_visible_for_what_was_lost()
     assert ["a", "f"] == two.lines()
 
 
-def test_the_replica_that_was_to_stay_may_fail_while_the_others_are_about_to_go(monkeypatch):
+def test_a_reduction_that_would_remove_the_only_replica_in_sync_is_refused(monkeypatch):
     """A reduction is refused if it would remove the only replica that is in sync by then."""
     two = Replicated()
     two.engine.create_topic("orders")

@@ -116,7 +116,7 @@ def test_an_error_nobody_expected_in_a_follower_leaves_no_hole(monkeypatch, foll
 
 
 def test_a_follower_that_indexes_elsewhere_is_handed_the_batch():
-    """If a follower's indexing began elsewhere, an index entry may be due in the follower and not in its leader."""
+    """If a follower's index entries are at other offsets, an entry may be due in the follower and not in its leader."""
     two = replicated()
     two.engine.controller.logs(ORDERS)[2].chain.active.bytes_until_due = 0
     assert 1 == two.append("b\n")

@@ -57,7 +57,7 @@ def test_one_batch_with_another_offset_is_noticed(two):
 
 
 @pytest.mark.parametrize("at", [BASE_OFFSET, LENGTH, VALUE])
-def test_what_a_reader_falls_over_is_healed(two, at):
+def test_damage_that_a_read_finds_is_healed(two, at):
     """The healing that a read starts is counted and logged, and afterwards both replicas are equal."""
     good = two.files(1)
     flip(two, 1, position(two, 40) + at, mask=4)

@@ -128,7 +128,7 @@ def test_the_duty_opens_no_partition(engine, clock, tmp_path):
     again.close()
 
 
-def test_an_interval_of_nothing_is_never_due(engine, clock, tmp_path):
+def test_with_the_interval_0_no_scrub_is_due(engine, clock, tmp_path):
     """With the interval 0 no scrub is ever due, and no file is written."""
     engine.scrubber.maintain(clock(), 0)
     assert position(tmp_path) is None
@@ -160,7 +160,7 @@ def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
     assert log.status().log_bytes == engine.scrubber.counts.read_bytes
 
 
-def test_the_duty_goes_on_with_any_scrub_and_a_whole_one_with_a_whole_one(engine, tmp_path):
+def test_the_duty_continues_any_scrub_and_a_full_scrub_only_a_full_one(engine, tmp_path):
     """The duty continues any scrub. A full scrub continues only a full one, because others skipped partitions."""
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     for given, only_open, reads_all in ((True, True, False), (False, True, False), (False, False, True)):

@@ -44,7 +44,7 @@ def test_a_wrong_checksum_ends_what_is_sound():
     assert "checksum" in verdict.cause
 
 
-def test_of_two_batches_that_contradict_each_other_either_may_lie():
+def test_the_first_of_two_contradictory_batches_is_not_sound():
     """No checksum covers the base offset, so the first of two batches that contradict each other is not sound."""
     for places in (((0, 0), (9, 3), (4, 3)), ((0, 0), (2, 0), (1, 0))):
         verdict = judge(log(*places), BOUNDS, whole=True)

@@ -308,7 +308,7 @@ def test_a_directory_that_fails_while_it_is_told_of_a_run_forks_nothing(operatio
 
 
 def test_a_failure_of_all_directories_forks_nothing() -> None:
-    """All directories fail and return unchanged, one after the other. Any of their disks may have the last state."""
+    """After both directories failed, they serve only when both are back; then they have all acknowledged records."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -398,7 +398,7 @@ def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
 
 
 def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
-    """An empty disk that a killed start began to initialize does not lead, and no older copy is cleared for it."""
+    """An empty disk that a killed start began to initialize needs consent as a lost one; the older copy stays."""
     two = two_with("a\n")
     two.open(B, left_out=(A,))
     two.append("b\n")

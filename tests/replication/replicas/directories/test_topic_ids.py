@@ -38,7 +38,7 @@ def lose(two: Replicated, number: int, content: bytes | None) -> None:
 @pytest.mark.parametrize("registry", [True, False], ids=["with topicfs.topics", "without it"])
 @pytest.mark.parametrize("content", [None, b"", b"version: 0\ntopic_id: !", b"\xff\0"])
 @pytest.mark.parametrize("number", [1, 2])
-def test_one_that_is_lost_is_written_again_at_the_start(two, number, content, registry):
+def test_a_lost_topic_id_is_written_again_at_the_start(two, number, content, registry):
     """The id comes from the directory's last recorded state. The replica stays in sync, and the log says so."""
     good = two.disks.read_bytes(path(two, number))
     two.engine.close()
@@ -53,7 +53,7 @@ def test_one_that_is_lost_is_written_again_at_the_start(two, number, content, re
     assert two.files(1) == two.files(2)
 
 
-def test_both_that_are_lost_are_written_again(two):
+def test_lost_topic_ids_of_both_replicas_are_written_again(two):
     """If the files of both replicas are lost, both are restored, although no copy is left."""
     two.engine.close()
     for number in (1, 2):
@@ -89,7 +89,7 @@ def test_a_topic_that_was_made_anew_meanwhile_takes_nothing_of_the_old_one(two):
 
 
 @pytest.mark.parametrize("content", [None, b"", encode_partition_metadata(OTHER)])
-def test_one_that_is_lost_while_it_serves_is_written_again_by_a_scrub(two, content):
+def test_a_topic_id_that_is_lost_while_it_serves_is_written_again_by_a_scrub(two, content):
     """A scrub restores the file from the id that the engine has in memory."""
     good = two.disks.read_bytes(path(two, 2))
     lose(two, 2, content)

@@ -116,7 +116,7 @@ def test_a_follower_is_copied_from_the_leader(both):
     assert ((1, 2), []) == (both.in_sync(), scrub(both))
 
 
-def test_of_a_leader_another_one_leads_from_then_on(both):
+def test_if_the_leader_is_damaged_another_replica_leads(both):
     """If the leader is damaged, another replica leads in a new epoch, and the copied former leader can lead again."""
     before, epoch = newest(both), both.partition().state.leader_epoch
     damage(both, 1)
@@ -129,7 +129,7 @@ def test_of_a_leader_another_one_leads_from_then_on(both):
     assert (before, [], 1) == (newest(both), scrub(both), both.leader())
 
 
-def test_of_three_the_others_stay(both):
+def test_of_three_replicas_only_the_damaged_one_is_copied(both):
     """Of three replicas the damaged one is copied from the leader, if the leader is sound. The others are unchanged."""
     three = filled(Replicated(3, replicas=3, **settings()))
     before = newest(three)
@@ -153,7 +153,7 @@ def test_what_no_other_replica_has_sound_is_left(both):
 
 
 def test_a_replica_that_is_offline_is_no_source(both):
-    """An offline replica is no source, because it cannot be checked (here for a wrong epoch without a checksum)."""
+    """An offline replica is no source for a copy: a scrub cannot check all of it (here: a damaged leader epoch)."""
     damage(both, 2)
     log = both.engine.controller.logs(ORDERS)[1]
     segment = log.chain.segments[log.chain.floor(20)]
@@ -247,7 +247,7 @@ def test_appends_go_on_while_it_is_copied(both, monkeypatch):
         ("end", "are being closed"),
     ],
 )
-def test_what_changes_meanwhile_ends_it(both, monkeypatch, change, reason):
+def test_a_change_that_makes_the_copy_useless_ends_the_copying(both, monkeypatch, change, reason):
     """A change that makes the copy incomplete or useless ends the copying, and the replica stays."""
     before = newest(both)
     damage(both, 2)
@@ -313,7 +313,7 @@ def test_a_replica_that_moves_is_not_copied_anew(both):
         three.engine._healer.renewals.renew(three.partition(), "/x")
 
 
-def test_a_reader_that_finds_it_has_it_copied(both):
+def test_a_reader_that_finds_damage_starts_the_copying(both):
     """A reader that finds damage starts the copying in the background, and does not wait for the copying."""
     before = newest(both)
     damage(both, 1)
@@ -326,7 +326,7 @@ def test_a_reader_that_finds_it_has_it_copied(both):
 
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
 @pytest.mark.parametrize("end", list(End), ids=str)
-def test_whatever_interrupts_it_nothing_is_lost(end: End, leads: bool):
+def test_an_interrupted_copying_loses_no_record(end: End, leads: bool):
     """After a kill or power loss before any disk change, acknowledged records are read. A scrub heals the rest."""
     step = 0
     while True:
