@@ -20,7 +20,7 @@ SHARED_MEMORY = Path("/dev/shm")
 def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[Path]:
     """Yield a temporary directory in memory.
 
-    If memory has too little space, the benchmark's own directory on the disk.
+    If memory has too little space, yield the benchmark's own directory on the disk.
     """
     if not os.access(SHARED_MEMORY, os.W_OK) or _room(SHARED_MEMORY) < 2 * needed_bytes:
         yield conditions.directory

@@ -141,7 +141,7 @@ def _check(partition: Partition, keys: _Keys, before: int) -> None:
             offset = columns.batches[len(columns.batches) - 1].end_offset
     if len(found) != keys.different or after > keys.max_left * before:
         raise WrongResultError(
-            f"{partition.topic}: {len(found)} keys of {keys.different} in {after} bytes of {before}"
+            f"{partition.topic}: {len(found)} of {keys.different} keys and {after} of {before} bytes are left"
         )
 
 

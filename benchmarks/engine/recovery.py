@@ -80,7 +80,7 @@ def _recover(data: Path, records: int) -> float:
     indexes = sum(index.stat().st_size for index in (data / "bench-0").glob("*index"))
     if offsets.log_end_offset != records or not indexes:
         raise WrongResultError(
-            f"{data}: {offsets} recovered of {records} records, {indexes} bytes of indexes"
+            f"{data}: recovered {offsets} of {records} records, and indexes of {indexes} bytes"
         )
     return _log(data).stat().st_size / 1e9 / elapsed
 

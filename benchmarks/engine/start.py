@@ -1,4 +1,4 @@
-"""The start of the command: its processor time until it does something, compared with a Python that only imports click.
+"""The processor time that the command needs to start, compared with a Python that only imports click.
 
 As with an installed package, Python reads compiled modules from a cache; the first round, which is not measured,
 fills the cache.

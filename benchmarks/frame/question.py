@@ -59,7 +59,7 @@ class Goal:
 
     def __post_init__(self) -> None:
         """Check that only a ratio has a floor: figures that depend on the machine must not make a run fail."""
-        assert self.of is not None or self.floor is None, "a floor is for a ratio"
+        assert self.of is not None or self.floor is None, "only a ratio can have a floor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

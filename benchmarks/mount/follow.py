@@ -91,7 +91,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
         receiver.stdout.close()
     found = [int(line) for line in rest.split()]
     if len(found) != count:
-        raise WrongResultError(f"{read}: {len(found)} lines came of {count}")
+        raise WrongResultError(f"{read}: only {len(found)} of {count} lines came")
     return found
 
 

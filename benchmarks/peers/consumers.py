@@ -127,7 +127,7 @@ def _speed(count: int, last: bytes | None, begun: float) -> float:
     """Return millions of records per second of processor time. Raises WrongResultError if the last record is wrong."""
     seconds = time.process_time() - begun
     if last != b"value %d" % (count - 1):
-        raise WrongResultError(f"the last of {count} records is {last!r}")
+        raise WrongResultError(f"the last of {count} records has the wrong value {last!r}")
     return count / seconds / 1e6
 
 

@@ -158,7 +158,7 @@ def _producing(setup: ShellSetup) -> Iterator[Side]:
         elapsed = seconds_of(command, standard_input)
         added = arrived() - before
         if added != setup.records:
-            raise WrongResultError(f"{command[0]}: {added} records arrived of {setup.records}")
+            raise WrongResultError(f"{command[0]}: {added} of {setup.records} records arrived")
         return setup.size / 1e6 / elapsed
 
     log = setup.mount / "produced/0/log"

@@ -99,7 +99,7 @@ class SparkSetup:
 
     def _check(self, side: str, found: int, expected: int) -> None:
         if found != expected:
-            raise WrongResultError(f"{side}: {found} instead of {expected}")
+            raise WrongResultError(f"{side}: the query returned {found}, expected {expected}")
 
 
 def cases(conditions: Conditions) -> Cases:

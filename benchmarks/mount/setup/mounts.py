@@ -140,7 +140,7 @@ def _wait_until_mounted(daemon: subprocess.Popen[bytes], mountpoint: Path, log: 
     # Both programs print this line once they are mounted and have set the read-ahead.
     while "mounted" not in log.read_text():
         if daemon.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{mountpoint}: no mount: {log.read_text()}")
+            raise RuntimeError(f"{mountpoint}: the mount failed: {log.read_text()}")
         time.sleep(0.01)  # The pause between two checks for the line.
 
 

@@ -67,7 +67,7 @@ def read_through(path: Path, piece: int, size: int) -> float:
     os.close(descriptor)
     elapsed = time.perf_counter() - started
     if total != size:
-        raise WrongResultError(f"{path}: {total} bytes read of {size}")
+        raise WrongResultError(f"{path}: read {total} of {size} bytes")
     return elapsed
 
 
@@ -112,7 +112,9 @@ def check_can_drop(files: Sequence[Path]) -> None:
     largest = max(files, key=lambda path: path.stat().st_size)
     kind = filesystem_type(largest)
     if kind in IN_MEMORY:
-        raise SkippedError(f"{largest} is on {kind}: nothing there can be cold; give a --directory on a disk")
+        raise SkippedError(
+            f"{largest} is on {kind}: its files cannot leave the page cache; give a --directory on a disk"
+        )
     for path in files:
         with path.open("rb", buffering=0) as file:
             os.fsync(file.fileno())  # Only pages that are written to disk can leave the cache.

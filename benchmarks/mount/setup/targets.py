@@ -44,7 +44,7 @@ class MeasuredLog:
         took = timed(work, self.daemon)
         arrived = self.size() - before
         if arrived != size:
-            raise WrongResultError(f"{self.path}: {arrived} bytes arrived of {size}")
+            raise WrongResultError(f"{self.path}: {arrived} of {size} bytes arrived")
         return took
 
 
