@@ -2,7 +2,7 @@
 
     python examples/frame_of_pandas.py DATA TOPIC KEY
 
-DATA is a data directory, a mount or kafka://host:9092. It needs: pip install 'topicfs[arrow]' pandas
+DATA is a data directory, a mount or kafka://host:9092. The program needs: pip install 'topicfs[arrow]' pandas
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/frame_of_polars.py DATA TOPIC
 
-DATA is a data directory, a mount or kafka://host:9092. Values look like {"amount": 2}. It needs: pip install
+DATA is a data directory, a mount or kafka://host:9092. Values look like {"amount": 2}. The program needs: pip install
 'topicfs[arrow]' polars
 """
 
