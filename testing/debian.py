@@ -1,7 +1,7 @@
 """A fresh Debian in a folder, made once by debootstrap and kept in the user's cache; each test changes its own overlay.
 
-It is of this machine's release, or of another release by name. Every process that a script starts in it ends with the
-script, because the script has its own mount and process namespaces.
+The release is this machine's, or another release that is given by name. Every process that a script starts in the
+folder ends with the script, because the script has its own mount and process namespaces.
 """
 
 from __future__ import annotations

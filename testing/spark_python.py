@@ -1,7 +1,7 @@
-"""The Python of Spark's processes in tests: a program that has them forked from a process with all modules imported.
+"""The Python of Spark's processes in tests: a program that lets a process with all modules imported fork them.
 
 For each kind of work Spark starts a daemon, `python -m pyspark.daemon MODULE`, and it starts a process for each
-stream that it reads. Importing the modules in each of them would take a second of CPU time. The program that Spark
+stream that it reads. Importing the modules in each process would take a second of CPU time. The program that Spark
 starts instead passes its arguments, environment and standard files to `testing/spark_forks.py`, and ends together
 with the forked process.
 """
@@ -23,7 +23,7 @@ OWNER = "TOPICFS_TESTS_PROCESS"
 LAST_WORDS = f"{PROGRAM}.log"
 """File for the errors of the forking process."""
 TIMEOUT_SECONDS = 120
-"""Less than the time limit of a test, so that the test can report for what it waited."""
+"""Seconds to wait for the forking process: less than a test's time limit, so that the test fails with this reason."""
 
 
 def spark_python() -> str:
@@ -84,7 +84,7 @@ def _connected(owner: str) -> socket.socket:
                 started = _start_forks(owner)
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"nothing forks Spark's processes after {TIMEOUT_SECONDS} s; its last words are in {LAST_WORDS}"
+                    f"no process forks Spark's after {TIMEOUT_SECONDS} s; its errors are in {LAST_WORDS}"
                 ) from None
             time.sleep(0.02)
         else:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TIMEOUT_SECONDS = 240
-"""Less than the time limit of a test."""
+"""Seconds before the stacks are printed, less than the time limit of a test."""
 
 
 @contextmanager

@@ -112,8 +112,8 @@ class Client:
         `replicas`: the brokers with the replicas, the first of which is the leader. By default there is one replica.
         """
         if replicas:
-            # Until the controller considers the first broker alive, another broker would become the leader
-            # and stay it.
+            # Until the controller considers the first broker alive, another broker would become and remain
+            # the leader.
             _wait_until(
                 lambda: set(replicas) <= self.admin.list_topics(timeout=TIMEOUT_SECONDS).brokers.keys(),
                 f"brokers {list(replicas)} are alive",
@@ -135,7 +135,7 @@ class Client:
 
         # A broker that was paused for long is not considered alive at first.
         _patiently(create, ("INVALID_REPLICATION_FACTOR",))
-        # The broker itself learns later than the controller of the topic, and that it leads its partitions.
+        # The broker learns of the topic, and that it leads the partitions, later than the controller.
         topic_id = _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
         _patiently(lambda: self._ends(name, partitions), (*PASSING_ERRORS, "UNKNOWN_TOPIC_OR_PART"))
         return topic_id
@@ -276,7 +276,7 @@ class Client:
             consumer.close()
 
     def records(self, topic: str, **how: Any) -> list[Record]:
-        """Return only the records of what `consume` returns."""
+        """Return the records that `consume` returns, without their metadata."""
         return [consumed.record for consumed in self.consume(topic, **how)]
 
     def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
@@ -297,7 +297,7 @@ class Client:
             consumer.subscribe([topic])
             messages = consumer.consume(count, TIMEOUT_SECONDS)
             if len(messages) != count:
-                raise TimeoutError(f"{len(messages)} of {count} records in {TIMEOUT_SECONDS} s")
+                raise TimeoutError(f"only {len(messages)} of {count} records came within {TIMEOUT_SECONDS} s")
             consumer.commit(asynchronous=False)
         finally:
             consumer.close()
@@ -371,7 +371,7 @@ def _until_the_end(consumer: Consumer) -> Iterator[Consumed]:
     while True:
         message = consumer.poll(TIMEOUT_SECONDS)
         if message is None:
-            raise TimeoutError(f"nothing came for {TIMEOUT_SECONDS} s")
+            raise TimeoutError(f"neither a record nor the end came within {TIMEOUT_SECONDS} s")
         error = message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (the client's only name for it)
