@@ -6,7 +6,7 @@ from topicfs.storage.model import Timestamp
 
 
 class ManualClock:
-    """A `storage.disk.filesystem.Clock`: a call returns the time in milliseconds since 1970."""
+    """A `storage.disk.filesystem.Clock` that a test sets: a call returns the time in milliseconds since 1970."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:
         self.now = now

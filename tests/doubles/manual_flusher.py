@@ -6,7 +6,7 @@ from topicfs.storage.log.flush import Flush
 
 
 class ManualFlusher:
-    """A `storage.log.flush.Flusher`."""
+    """A `storage.log.flush.Flusher` whose submitted flushes wait until `run` is called."""
 
     def __init__(self) -> None:
         self.waiting: dict[Flush, None] = {}

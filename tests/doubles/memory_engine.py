@@ -31,10 +31,10 @@ class PartitionWithoutDirectory(MemoryPartition):
         return None
 
     def segment_of(self, name: str) -> SegmentInfo | None:
-        raise AssertionError(f"there are no segments, and {name} was asked for")
+        raise AssertionError(f"there are no segments, but {name} was called")
 
     def open_segment_file(self, name: str) -> memoryview:
-        raise AssertionError(f"there are no files, and {name} was asked for")
+        raise AssertionError(f"there are no files, but {name} was called")
 
 
 class MemoryTopic:

@@ -57,7 +57,7 @@ class MemorySegment:
 
 
 class MemoryPartition:
-    """A `storage.engine.Partition` in memory."""
+    """A `storage.engine.Partition` in memory, whose segments are lists of encoded batches."""
 
     def __init__(self, topic: str = "orders", number: int = 0, *, base_offset: int = 0) -> None:
         self._topic = topic

@@ -18,7 +18,7 @@ class Content:
     data: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
     lost: set[int] = field(default_factory=set)
-    """Blocks that a failed sync dropped. The system takes them for clean, and writes a block only after its next
+    """Blocks that a failed sync dropped. The system considers them clean, and writes a block only after its next
     change.
     """
     allocated: set[int] = field(default_factory=set)

@@ -22,5 +22,5 @@ def wait_until(
     """Wait until `condition` is true; fail the test if it is still false after `timeout_seconds` seconds."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        assert time.monotonic() < deadline, f"timed out while waiting until {what}"
         time.sleep(pause_seconds)
