@@ -107,7 +107,7 @@ def test_only_the_command_prints():
     assert {"fusefs/mounting/background.py"} >= found
 
 
-def test_no_drawers():
+def test_no_module_has_an_unspecific_name():
     """No module or folder has an unspecific name such as `utils` or `common`."""
     assert [] == [shown(path) for path in SOURCES if path.stem in DRAWERS or path.parent.name in DRAWERS]
 

@@ -176,8 +176,8 @@ def spark_daemon(folder, sockets, errors=subprocess.DEVNULL):
 
 
 @pytest.mark.spark
-def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path, sockets):
-    """Spark's forked Python processes have the folder and exit status of the started program, and end with it."""
+def test_sparks_python_processes_are_forked_after_their_imports(tmp_path, sockets):
+    """A forked process runs in the folder of the program that Spark started, and passes its exit status to it."""
     with spark_daemon(tmp_path, sockets) as one, spark_daemon(tmp_path, sockets) as other:
         for daemon in (one, other):
             size = int.from_bytes(daemon.stdout.read(4))
@@ -194,8 +194,8 @@ def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path, socke
 
 
 @pytest.mark.spark
-def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
-    """The fork server survives when programs are killed at any point, even together with their forked processes."""
+def test_the_forking_process_outlives_killed_programs(tmp_path, sockets):
+    """The forking process survives if programs are killed at any point, even together with processes that it forked."""
     for pause_seconds in (0.0, 0.03, 0.06):
         with spark_daemon(tmp_path, sockets) as ended:
             time.sleep(pause_seconds)
@@ -228,7 +228,7 @@ def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
 
 
 @pytest.mark.java
-def test_an_archive_of_classes_that_does_not_fit_is_passed_over(tmp_path):
+def test_a_class_archive_of_another_java_is_ignored(tmp_path):
     """Java ignores a class data archive of another Java version without a message."""
     (tmp_path / "other.jsa").write_bytes(b"of another Java")
     flags = [
@@ -249,7 +249,7 @@ def test_one_rule_reads_whether_it_is_a_build_machine():
     assert [ROOT / "tests" / "build_machine.py", Path(__file__)] == sorted(readers)
 
 
-def test_the_build_says_itself_that_it_is_one(tmp_path):
+def test_the_build_script_sets_ci(tmp_path):
     """`.ci/run` sets CI=true for `make test` and the benchmarks, however `.ci/run` was started."""
     programs = tmp_path / "programs"
     python = tmp_path / "checkout" / ".venv" / "bin" / "python"

@@ -41,7 +41,7 @@ def test_an_address_that_others_reach_is_refused(host: str) -> None:
         Listener(ListenerOptions(endpoint=Endpoint(host, 0)))
 
 
-def test_an_address_that_others_reach_is_taken_if_it_is_asked_for() -> None:
+def test_any_address_binds_an_address_that_others_reach() -> None:
     """With `any_address` a listener binds an address that other machines reach."""
     listener = Listener(ListenerOptions(endpoint=Endpoint("0.0.0.0", 0), any_address=True))
     assert 0 < listener.endpoint.port

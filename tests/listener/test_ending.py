@@ -42,7 +42,7 @@ def serving_threads() -> list[threading.Thread]:
 
 
 def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client gets the answer to an append in progress, so it does not repeat it; later requests are not begun."""
+    """A client gets the answer to an append in progress, and need not repeat the append; no later request is begun."""
     client, idle = served.client(), served.client()
     client.topic("t")
     begun, let_go = hold_appends(served, monkeypatch)

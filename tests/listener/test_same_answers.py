@@ -489,7 +489,7 @@ def test_describing(both: Any) -> None:
 def test_versions(both: Any) -> None:
     """ApiVersions has the broker's versions of each supported request, and the old header.
 
-    Only OffsetFetch ends a version earlier, before the one that names topics by their IDs.
+    Only OffsetFetch ends at the version before the one that names topics by their IDs.
     """
     theirs, ours = (
         {

@@ -177,7 +177,7 @@ def test_a_structure_that_may_be_null_says_so():
     assert asked == schema.read(schema.write(asked, 0), 0)
 
 
-def test_what_is_before_a_field_can_be_read_alone():
+def test_the_fields_before_a_field_can_be_read_alone():
     """The fields before a given field, and its position, can be read alone, even if the rest is cut off."""
     broker = {"nodeId": 1, "host": "there", "port": 9092, "rack": None}
     before = {"throttleTimeMs": 5, "brokers": [broker], "clusterId": "id", "controllerId": 2}
