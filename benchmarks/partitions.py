@@ -1,4 +1,4 @@
-"""Makes partitions full of `lines`, with the engine and its codec like any writer, but fast."""
+"""Makes partitions full of `lines` quickly, through the engine and its codec."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def from_json(text: str) -> RunResult:
 
 
 def merged(reports: Iterable[RunResult]) -> RunResult:
-    """Merge runs. Of each benchmark the last result counts; benchmarks keep the order of their first results."""
+    """Merge runs: keep each benchmark's last result, in the order of the first results."""
     known = list(reports)
     latest = {result.name: result for report in known for result in report.benchmarks}
     return RunResult(known[-1].machine, known[-1].short, tuple(latest.values()))

@@ -78,7 +78,7 @@ def by_offset(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
 
 
 def by_time(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
-    """Return the name of a record by a time after that of the previous batch, and the record's value."""
+    """Return a name `@TIME` of a batch's first record, and the record's value; TIME is after the previous batch."""
     batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
     return f"@{timestamp}", lines.line(batch * SHAPE.lines_in_batch)
@@ -119,7 +119,7 @@ def _case(
 
 
 def _cold_case(name: str, naming: Naming, logs: list[MountedLog], count: int) -> Case:
-    """Compare with the same batches in plain files, because the disk may take longer for batches of a large log."""
+    """Return the case of cold lookups; plain files show whether the disk itself is slower for a large log."""
     smallest, largest = logs[0], logs[-1]
     ours = tuple(Side(log.size, partial(_lookups, log, naming, count, cold=True)) for log in logs)
     plain = tuple(Side(_plain(log), partial(_batches, log, count)) for log in (smallest, largest))

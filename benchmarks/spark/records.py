@@ -1,4 +1,4 @@
-"""Makes a topic of keyed records over some days, with the codec like any writer, but fast."""
+"""Makes a topic of keyed records over some days quickly, with the codec that all writers use."""
 
 from __future__ import annotations
 
