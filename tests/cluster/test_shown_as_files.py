@@ -131,7 +131,7 @@ def test_a_lookup_is_explained(topicfs, broker, shown):
 
 
 def test_topics_are_made_changed_and_deleted(topicfs, client):
-    """The commands of a data directory create, change and delete a cluster's topics."""
+    """The same commands create, change and delete topics of a cluster and of a data directory."""
     ran = topicfs("topics", "create", "by-command", "--partitions", "2", "--config", "retention.ms=99")
     assert (0, "by-command: created with 2 partitions\n") == (ran.status, ran.output), ran.errors
     assert "exists already" in topicfs("topics", "create", "by-command").errors

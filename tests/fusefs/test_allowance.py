@@ -208,7 +208,7 @@ def test_places_are_known_where_much_was_inflated():
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
-def test_a_batch_that_is_too_large_stands_as_a_damaged_one(form):
+def test_a_batch_above_the_limit_counts_as_damaged(form):
     """A batch above MAX_CONTENT_BYTES has no positions in a view: one read fails; the batches around it can be read."""
     partition, likewise = MemoryPartition(), MemoryPartition()
     for each, size in ((partition, MAX_CONTENT_BYTES + 1), (likewise, 1)):

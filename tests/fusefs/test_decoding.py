@@ -312,7 +312,7 @@ async def test_a_missing_library_is_an_error_that_says_which(
     assert await shop.cat("orders/0/log.json")
 
 
-async def test_names_that_no_form_has_are_not_there(shop: MountClient):
+async def test_unknown_suffixes_do_not_exist(shop: MountClient):
     """Unknown suffixes (`.avro` alone, `.thrift.json`, repeated suffixes) give ENOENT."""
     for name in ("log.avro", "0.proto", "log.thrift.json", ".avro.json", "0.avro.json.avro.json"):
         with pytest.raises(FileError) as caught:

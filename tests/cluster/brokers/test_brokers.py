@@ -293,7 +293,7 @@ def test_a_connection_that_opens_late_is_kept(address):
 
 
 def test_old_brokers_get_no_requests_by_topic_id(served):
-    """A broker of Kafka 2.8.0 gets no requests by topic id; if all brokers are that old, a missing topic is deleted."""
+    """Brokers of Kafka 2.8.0 get no requests by topic id; if all are that old, a missing topic counts as deleted."""
     asked = []
     refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
 

@@ -75,7 +75,7 @@ def test_a_damaged_batch_is_not_kept():
 
 
 @pytest.mark.parametrize("epoch", [-2, 10, 2**31 - 1])
-def test_an_epoch_that_its_leader_cannot_have_given_is_damage(epoch):
+def test_an_impossible_leader_epoch_is_damage(epoch):
     """An impossible leader epoch is damage: no checksum covers epochs, and a wrong one would break comparisons."""
     made = Copy(1)
     batch = sized_batch(150, offset=1, epoch=1)

@@ -98,7 +98,7 @@ def test_an_append_that_waits_comes_behind_those_begun(engine, client):
     assert [b"a", b"b", b"c"] == values(client, "ahead-behind")
 
 
-def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
+def test_at_most_five_batches_are_unanswered(engine, client):
     """A sixth unanswered append waits for the first one, as a broker remembers only a producer's last five batches."""
     partition = opened(engine, client, "ahead-most")
     appends = [begun(partition, batch(b"%d" % number)) for number in range(9)]

@@ -16,7 +16,7 @@ from topicfs.fusefs.appending.handle import Acks, AppendHandle
 from topicfs.storage.errors import InvalidConfigError
 
 
-async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():
+async def test_acks_0_repeats_an_error_that_the_kernel_may_have_dropped():
     """If an append fails after a large request, the next two calls fail: the kernel may drop the first error."""
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
@@ -31,7 +31,7 @@ async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_i
     assert [b"a\n"] == file.target.kept[1:]
 
 
-async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
+async def test_a_write_with_o_sync_comes_after_the_lines_that_wait():
     """A write with O_SYNC first appends the lines in the linger buffer, so that the order of writes is kept."""
     file = OpenFile(Acks.NONE)
     synchronous = AppendHandle(file.target, file.appending, opener_pid=8, durable=True)

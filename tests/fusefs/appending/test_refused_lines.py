@@ -132,7 +132,7 @@ async def test_an_error_that_no_call_returned_is_in_the_reports():
     assert "this line is bad" in file.reports.lines()[-1]
 
 
-async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
+async def test_after_a_failed_write_of_one_request_the_next_write_begins_a_line():
     """After a write of one request has failed, and the program got the error, its next write begins a new line."""
     file = OpenFile()
     await file.handle.write(b"good\n")
@@ -144,7 +144,7 @@ async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
 
 
 @pytest.mark.parametrize(("size", "may"), [(SMALLEST_CUT_BYTES, False), (SMALLEST_CUT_BYTES + 1, True)])
-def test_a_request_that_was_cut_off_is_a_large_one(size: int, may: bool):
+def test_only_a_large_request_may_be_part_of_a_larger_write(size: int, may: bool):
     """Only a request above SMALLEST_CUT_BYTES may be the first part of a larger write(2)."""
     assert may is may_go_on(size)
 

@@ -169,7 +169,7 @@ async def test_one_write_is_all_or_nothing(orders: MountClient):
     assert "orders/0/log.batch: not a record batch" in orders.reports
 
 
-async def test_of_repeated_and_new_batches_the_new_ones_are_appended(orders: MountClient):
+async def test_a_write_of_repeated_and_new_batches_appends_the_new_ones(orders: MountClient):
     """If a producer repeats batches together with new batches, only the new batches are appended."""
     await orders.append("orders/0/log.batch", produced(b"a"))
     await orders.append(

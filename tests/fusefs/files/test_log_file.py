@@ -272,7 +272,9 @@ async def test_mtime_is_the_newest_records_time(orders: MountClient):
         ("retention.ms=-1\n", False),
     ],
 )
-async def test_old_records_that_retention_takes_are_told(orders: MountClient, settings: str, warned: bool):
+async def test_appending_records_older_than_the_retention_is_reported(
+    orders: MountClient, settings: str, warned: bool
+):
     """Appending records older than retention.ms is reported, unless the log stamps them or deletes none by age."""
     await orders.append("orders/config", f"retention.ms=1000\n{settings}".encode())
     await orders.append("orders/0/log.json", b'{"ts":5,"key":"k","payload":"old"}\n')

@@ -94,7 +94,7 @@ async def test_never_more_than_was_asked_for():
     assert [b"a", b"b", b"c\n"] == [await follow.read(1) for _ in range(2)] + [await follow.read(100)]
 
 
-async def test_what_was_read_too_far_can_be_read_again():
+async def test_seeking_back_within_the_last_read_works():
     """A program can seek back within the data of its last read, as `head -n 1` does; seeking further is ESPIPE."""
     topic = Topic()
     follow = topic.follow()

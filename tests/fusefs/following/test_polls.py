@@ -61,7 +61,7 @@ async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
 
 
 async def test_a_readable_file_is_notified_too():
-    """If a poll finds the file readable, it is notified of the next record, as an edge-triggered epoll(7) needs."""
+    """Even a poll that finds the file readable is notified of the next record, as an edge-triggered epoll(7) needs."""
     topic, kernel = Topic(), Notification()
     follow = topic.follow()
     topic.partitions[0].add(b"a")

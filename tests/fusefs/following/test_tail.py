@@ -224,7 +224,7 @@ async def test_a_partition_opened_again_is_followed_on():
     assert [b"b\n", b"a\nb\n"] == [await rest(follow) for follow in followers]
 
 
-async def test_news_that_come_while_a_thread_looks_are_not_missed(monkeypatch, nursery: trio.Nursery):
+async def test_a_record_between_a_read_and_its_wait_is_not_missed(monkeypatch, nursery: trio.Nursery):
     """A record that is appended after a read found nothing, but before the read waits, is not missed."""
     monkeypatch.setattr(follows, "INLINE_PARTITIONS", 0)
     topic, read = Topic(), []

@@ -109,7 +109,7 @@ async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
     bench.waiting.close()
 
 
-async def test_closing_ends_all_and_every_later_one(bench: Bench, nursery: trio.Nursery):
+async def test_the_end_of_the_mount_ends_waiting_and_later_reads(bench: Bench, nursery: trio.Nursery):
     """When the mount ends, waiting and later reads fail with ENOTCONN."""
     nursery.start_soon(bench.read, "a", 7)
     await trio.testing.wait_all_tasks_blocked()

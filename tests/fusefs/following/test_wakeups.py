@@ -11,7 +11,7 @@ import trio.testing
 from topicfs.fusefs.following.wakeups import WAKEUPS_PER_TURN, Waker, Wakeups
 
 
-async def test_news_of_the_loops_own_thread_are_there_at_once():
+async def test_a_signal_in_the_loops_thread_calls_listeners_immediately():
     """A signal in the event loop's thread calls the listeners immediately."""
     wakeups, heard = Wakeups(Waker()), []
     wakeups.listen(lambda: heard.append("a"))
@@ -21,7 +21,7 @@ async def test_news_of_the_loops_own_thread_are_there_at_once():
     assert ["a"] == heard
 
 
-async def test_news_of_another_thread_come_into_the_loop_as_one():
+async def test_signals_of_another_thread_call_listeners_in_the_loop():
     """Signals from another thread call the listeners in the event loop; several signals may cause one call."""
     wakeups, heard = Wakeups(Waker()), []
     wakeups.listen(lambda: heard.append(trio.lowlevel.current_trio_token()))
@@ -39,7 +39,7 @@ async def test_news_of_another_thread_come_into_the_loop_as_one():
     assert set(heard) == {trio.lowlevel.current_trio_token()}
 
 
-async def test_news_that_come_while_news_are_delivered_are_delivered_too():
+async def test_a_signal_during_a_call_of_listeners_calls_them_again():
     """If a signal arrives while listeners are called, they are called again, because they may have already looked."""
     wakeups, heard = Wakeups(Waker()), []
 

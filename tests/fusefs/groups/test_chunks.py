@@ -47,7 +47,7 @@ def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
 
 
 @pytest.mark.parametrize("form", [VALUES, KV])
-def test_where_offsets_are_missing_no_line_is_taken_for_one(form: Form):
+def test_two_lines_of_one_value_are_not_mistaken_for_two_records(form: Form):
     """If offsets are missing, the two lines of one value are not mistaken for two records."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")

@@ -85,7 +85,7 @@ async def test_each_read_is_one_record(queue: Queue):
     assert AGAIN == await errno_of(one.read())
 
 
-async def test_what_is_accepted_is_done(queue: Queue):
+async def test_an_accepted_record_is_stored_when_write_returns(queue: Queue):
     """`accept` accepts the record that was read last, and is stored when write(2) returns."""
     queue.add(b"a", b"b")
     taker = queue.open()
@@ -96,7 +96,7 @@ async def test_what_is_accepted_is_done(queue: Queue):
     assert b"b\n" == await taker.read()
 
 
-async def test_what_is_released_comes_again(queue: Queue):
+async def test_a_released_record_is_read_again_and_a_rejected_one_is_not(queue: Queue):
     """A released record is read again, and a rejected record is not."""
     queue.add(b"a", b"b")
     taker = queue.open()
@@ -144,7 +144,7 @@ async def test_unknown_words_are_refused(queue: Queue):
     assert isinstance(await errno_of(taker.say("accept orders-0-7")), RecordNotHeldError)
 
 
-async def test_what_was_read_before_is_gone(queue: Queue):
+async def test_seeking_back_ends_at_the_record_that_was_read_last(queue: Queue):
     """A program can seek back only within the record that it read last; seeking further back fails with ESPIPE."""
     queue.add(b"a", b"b")
     taker = queue.open()

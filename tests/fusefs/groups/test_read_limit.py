@@ -319,7 +319,7 @@ async def test_next_10s_ends_after_10_seconds(
     assert {orders(0): 2} == stream.member.committed
 
 
-async def test_when_the_time_is_over_a_record_is_given_to_its_end(
+async def test_after_the_time_a_record_that_was_begun_is_read_to_its_end(
     world: World, mock_clock: trio.testing.MockClock
 ):
     """When the time is over, a record that was read in part is read to its end, and no further record is read."""

@@ -53,7 +53,7 @@ async def test_whole_records_where_one_fits(world: World):
     assert [b"abc\n", b"def\n", b"gh", b"i\n"] == [await stream.read(size) for size in (7, 5, 2, 100)]
 
 
-async def test_what_was_read_too_far_is_not_done(world: World):
+async def test_records_after_the_position_are_not_committed(world: World):
     """If a program seeks back, as `head -n 1` and bash's `read` do, records after its position are not committed."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0)
@@ -65,7 +65,7 @@ async def test_what_was_read_too_far_is_not_done(world: World):
     assert {orders(0): 1} == stream.member.committed
 
 
-async def test_what_is_done_cannot_be_read_again(world: World):
+async def test_seeking_back_before_a_committed_record_fails(world: World):
     """Seeking back to before a committed record fails with ESPIPE."""
     world.add(0, b"a", b"b")
     stream = world.open(0)

@@ -63,7 +63,7 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
     assert 0 == ended(mount)
 
 
-def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_use_a_mount_are_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mount in use is not unmounted, and the error names the processes that use it; after their end it can be."""
     (mount.path / "orders").mkdir()
     with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
@@ -82,7 +82,7 @@ def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch
     assert None is unmount(mount.path)
 
 
-def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) -> None:
+def test_a_mount_in_another_namespace_ends_and_is_named(unmounted: Mount) -> None:
     """If another mount namespace has the mount, the daemon ends in order, and the output says where it is mounted."""
     mount = unmounted.start()
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]

@@ -60,7 +60,7 @@ def test_partitions_are_spread_and_found_again(both: Mount) -> None:
     assert "a\nb\n" == both.bash("cat t/0/log t/1/log").stdout
 
 
-def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mount) -> None:
+def test_a_vanished_directory_affects_only_its_partitions(both: Mount) -> None:
     """If a directory vanishes, only its partitions fail; after it is back, `topicfs topics online` reopens them."""
     (both.base / "two").rename(both.base / "away")
     status = both.path / "t/1/status"

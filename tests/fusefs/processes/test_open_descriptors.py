@@ -51,7 +51,7 @@ def test_a_name_that_the_kernel_forgot_still_counts(tmp_path: Path):
 
 
 @pytest.mark.parametrize("pid", [0, 2**22 + 1], ids=["another pid namespace", "no such process"])
-def test_where_proc_cannot_tell_nothing_is_held(pid: int):
+def test_a_process_that_proc_does_not_show_has_no_file_open(pid: int):
     """A process that /proc does not show has no file open, so that its unfinished line is appended."""
     assert not holds(pid, "/orders/0/log")
 

@@ -72,7 +72,7 @@ async def test_lines_that_cannot_be_parsed_are_refused_at_once(
     assert 0 == engine.line.calls["append"]
 
 
-async def test_where_too_much_waits_a_write_waits_for_room(
+async def test_a_write_waits_while_the_buffer_is_full(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write waits while the buffer is full; if its program is killed then, later writes to the file fail."""

@@ -46,7 +46,7 @@ async def killed_while_writing(client: Program, engine: StallingEngine, ending: 
 
 
 async def test_writes_are_answered_while_some_are_under_way(client: Program, engine: StallingEngine) -> None:
-    """Of `max_in_flight` writes all but the last are answered immediately, the last after the first append.
+    """All but the last of `max_in_flight` writes are answered immediately, and the last one after the first append.
 
     close(2) waits for all appends.
     """
@@ -212,7 +212,7 @@ async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch
     assert "lines lost when the file was closed" in client.client.reports
 
 
-async def test_a_topics_own_log_begins_in_all_its_partitions(engine: StallingEngine) -> None:
+async def test_lines_for_a_topic_go_to_the_partitions_of_their_keys(engine: StallingEngine) -> None:
     """Lines for a whole topic go to the partitions of their keys, in order."""
     engine.make("spread", partitions=3)
     async with mounted(engine, None, max_in_flight=3) as mount:

@@ -51,7 +51,9 @@ async def test_names_attributes_and_opening_ask_nothing(client: Program, engine:
     assert not engine.line.calls
 
 
-async def test_they_ask_nothing_while_everything_else_waits(client: Program, engine: StallingEngine):
+async def test_requests_without_a_call_are_answered_while_others_wait(
+    client: Program, engine: StallingEngine
+):
     """Requests that need no answer are answered even while more programs than threads wait for the engine."""
     engine.line.stall()
     async with trio.open_nursery() as nursery:
@@ -177,7 +179,7 @@ async def test_a_follower_gets_what_arrives(client: Program, engine: StallingEng
     await client.fs.release(fh)
 
 
-async def test_who_follows_a_topic_gets_the_partitions_that_answer(client: Program, engine: StallingEngine):
+async def test_a_follower_of_a_topic_gets_the_partitions_that_answer(client: Program, engine: StallingEngine):
     """A reader of a topic's `follow` gets the records of the partitions that answer, without waiting for others."""
     engine.make("events", partitions=2)
     fh = await client.open("events/follow")

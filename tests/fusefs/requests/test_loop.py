@@ -73,7 +73,7 @@ async def serving(served: Served, use: Callable[[], Awaitable[None]]) -> None:
             served.loop.end()
 
 
-async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer(served: Served):
+async def test_an_uncommon_request_is_forwarded_to_the_library(served: Served):
     """An uncommon request is forwarded to the library unchanged, and the library's messages back to the kernel."""
 
     async def use() -> None:
@@ -197,8 +197,8 @@ INIT = struct.pack("=IIII", 7, 45, 131072, 0xF000_0000)
 INIT_ANSWER = struct.pack("=IIIIHHI", 7, 38, 131072, 0x40_0000, 12, 9, 2**24)
 
 
-async def test_the_kernels_version_is_one_without_splice_for_the_library(served: Served):
-    """libfuse gets protocol version 7.13, because from 7.14 on it would use splice(2); its answer is completed."""
+async def test_the_library_gets_a_protocol_version_without_splice(served: Served):
+    """libfuse gets protocol version 7.13, as it would use splice(2) from 7.14 on; its answer gets the missing fields."""
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)

@@ -170,7 +170,7 @@ async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
     assert 3_000_000_000 == (await orders.stat("orders/0/latest")).mtime_ns
 
 
-async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
+async def test_a_listing_continues_after_its_cookie(orders: MountClient):
     """readdir(3) continues after its cookie in the listing that was made at opendir(3)."""
     fh = orders.filesystem.opendir(orders.lookup("orders").node_id)
     first_two = list(orders.filesystem.readdir(fh, 0))[:2]
@@ -191,7 +191,7 @@ async def test_a_group_whose_name_is_no_file_name_is_not_listed(client: MountCli
     assert [".", "..", "...", "plain"] == sorted(entry.name for entry in listing)
 
 
-async def test_what_is_gone_since_the_listing_began_is_passed_over(client: MountClient):
+async def test_a_topic_removed_during_a_listing_is_skipped(client: MountClient):
     """A topic that is removed during a listing is skipped."""
     await client.mkdir("a")
     await client.mkdir("b")

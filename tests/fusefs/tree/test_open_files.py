@@ -128,7 +128,7 @@ async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient
         await orders.filesystem.read(fh, 0, 100)
 
 
-async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: MountClient):
+async def test_a_listing_after_a_deletion_caches_no_attributes(deleting: MountClient):
     """A listing after a deletion does not let the kernel cache attributes: stat(2) must give the old inode number."""
     filesystem = deleting.filesystem
     operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)

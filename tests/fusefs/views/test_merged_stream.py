@@ -264,7 +264,7 @@ def test_records_that_were_deleted_are_told_each_time():
             read(reader, 0, 10)
 
 
-def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: pytest.MonkeyPatch):
+def test_lines_in_more_batches_than_a_request_decodes_take_several_calls(monkeypatch: pytest.MonkeyPatch):
     """If the next lines are in more batches than a request may decode, several calls merge them."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 40_000)
     partitions = []
@@ -303,7 +303,7 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
     assert sum(partition.reads for partition in partitions) <= 3 * len(partitions)
 
 
-def test_very_many_records_of_one_offset_stand_as_damage():
+def test_too_many_records_of_one_offset_count_as_damage():
     """A batch with too many records at one offset, which no producer makes, is reported as damaged."""
     partition = MemoryPartition()
     partition.add(b"before")

@@ -182,7 +182,7 @@ def test_a_thread_or_the_reader_inflates_a_chunk() -> None:
         assert b"before " + FIRST == found.behind(b"before ")
 
 
-def test_more_than_there_is_room_for_is_put_in_front_by_copying() -> None:
+def test_text_longer_than_the_reserved_space_copies_the_chunk() -> None:
     """If the text in front of a chunk is longer than the reserved space, the chunk is copied behind it."""
     found = chunk().result()
 

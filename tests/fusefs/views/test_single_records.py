@@ -69,7 +69,7 @@ def test_find_plain_finds_the_same_records_as_find_record(size) -> None:
     assert find_plain(partition, Offset(len(values)), Isolation.READ_COMMITTED) is None
 
 
-def test_batches_that_take_long_are_left_to_the_long_way() -> None:
+def test_find_plain_leaves_large_and_compressed_batches_to_find_record() -> None:
     """`find_plain` returns None for large or compressed batches, which `find_record` counts in the allowance."""
     partition = MemoryPartition()
     partition.add(bytes(2**21))

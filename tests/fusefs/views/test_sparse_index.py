@@ -45,7 +45,7 @@ def test_entries_stand_at_the_first_batch_behind_each_interval() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 100_000), min_size=1, max_size=30), min_size=1, max_size=10))
-def test_however_the_batches_come_the_entries_are_the_same(groups: list[list[int]]) -> None:
+def test_entries_do_not_depend_on_how_batches_are_grouped(groups: list[list[int]]) -> None:
     """The entries do not depend on how many batches are added in one call."""
     together, apart, grouped = (SparseIndex(Offset(5)) for _ in range(3))
     every = [size for group in groups for size in group]

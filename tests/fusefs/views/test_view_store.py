@@ -252,7 +252,7 @@ def test_a_batch_that_shows_in_part_is_not_remembered(
 
 
 @pytest.mark.parametrize("visible", [79, 80, 100, 160])
-def test_no_more_is_taken_over_than_shows(partition: MemoryPartition, visible: int) -> None:
+def test_only_the_visible_part_of_a_stored_view_is_shown(partition: MemoryPartition, visible: int) -> None:
     """If less is visible than when the view was stored, only the visible part is shown."""
     views = views_of(partition)
     views.whole(VALUES).measure()

@@ -80,7 +80,7 @@ def test_a_read_across_the_place_fails_with_file_position_and_cause(
 
 @pytest.mark.parametrize("step", [1, 5, 36, 4096])
 @pytest.mark.parametrize("damaged", [0, 1, 4, 11])
-def test_who_reads_on_is_stopped_once_at_the_place(
+def test_a_reader_that_reads_on_fails_once_at_a_damaged_batch(
     partition: MemoryPartition, damaged: int, step: int
 ) -> None:
     """A reader that reads on fails exactly once at a damaged batch, even if a read ends at its place."""

@@ -175,7 +175,7 @@ def test_damage_on_disk_costs_its_batch_alone(at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [8, 11, 16, 23])
-def test_damage_by_which_the_log_loses_its_way_costs_no_more_than_its_segment(at: int) -> None:
+def test_damage_to_the_framing_of_a_batch_affects_only_its_segment(at: int) -> None:
     """Damage to the length, magic or last offset of a batch affects at most its segment."""
     both, found = damaged_log(at)
     before = content(both.double, end=found.batch.base_offset)

@@ -137,7 +137,7 @@ def test_reading_on_renders_and_fetches_everything_once() -> None:
 
 
 @pytest.mark.parametrize("step", [4096, 100_000, 131_072, 2**20])
-def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
+def test_a_sequential_reader_gets_windows_of_whole_reads(step: int) -> None:
     """For a sequential reader each read is in one window, whatever its size, so that no bytes must be joined."""
     partition = lines(60_000, batch=160)
     view = PartitionViews(partition).whole(VALUES)

@@ -63,7 +63,7 @@ def test_a_disk_that_dies_in_the_append_is_not_counted(call: str, number: int):
     assert ["a", "b", "c"] == two.lines()
 
 
-def test_what_too_few_have_is_not_visible():
+def test_a_record_on_too_few_disks_is_not_visible():
     """A record on only one disk is not visible, so that the loss of that disk loses no record that was read."""
     two = replicated()
     two.disk(2).fail(WRITES, times=1_000_000)
@@ -136,7 +136,7 @@ def test_an_offline_partition_is_not_taken_for_one_with_too_few_replicas():
             ask()
 
 
-def test_more_needed_than_there_are_means_all():
+def test_a_min_insync_replicas_above_the_replicas_means_all():
     """A min.insync.replicas above the number of replicas means all of them, as in Kafka 4, even without replication."""
     one = engine_on(SimulatedDisk())
     one.create_topic("orders", overrides={"min.insync.replicas": "2"})

@@ -24,7 +24,7 @@ def test_a_write_to_a_deleted_topic_is_refused():
     assert [] == [one for one in partition.status().replicas if one.end_offset is not None]
 
 
-def test_a_write_to_a_deleted_topic_is_none_to_the_next_one_of_its_name():
+def test_a_write_to_a_deleted_topic_leaves_a_new_topic_of_its_name_alone():
     """A write to a deleted topic leaves the replicas, leader and records of a new topic of the same name unchanged."""
     two = Replicated()
     two.engine.create_topic("orders")

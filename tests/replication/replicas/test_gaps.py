@@ -40,7 +40,7 @@ def older_copy(end: int = 15, lost: tuple[int, ...] = (0, 0, 0)) -> Replicated:
     return made
 
 
-def test_of_two_replicas_with_gaps_the_one_leads_that_lacks_less():
+def test_the_replica_that_lacks_fewer_records_leads():
     """The replica that lacks fewer records leads. Readers get all records of either copy, even after a restart."""
     made = older_copy(25, (2, 2))
     made.open()
@@ -171,7 +171,7 @@ def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
     assert LINES[:15] + LINES[30:] == made.lines()
 
 
-def test_what_a_log_lacks_is_named_while_it_is_offline():
+def test_missing_offsets_are_named_while_the_log_is_offline():
     """The missing offsets are named while the leader is offline and after it returns."""
     made = went_on_alone()
     remove(made, 1, 2)

@@ -78,7 +78,7 @@ def test_a_replica_of_a_compacted_topic_gets_what_the_other_has(number: int):
     assert [b"value %d" % number for number in range(KEYS)] == values(two)
 
 
-def test_a_hole_that_its_leader_has_stays(caplog: pytest.LogCaptureFixture):
+def test_a_hole_shared_with_the_leader_stays(caplog: pytest.LogCaptureFixture):
     """A hole that leader and follower share is neither truncated nor copied again."""
     two = keyed()
     assert lose(two, 1) == lose(two, 2)

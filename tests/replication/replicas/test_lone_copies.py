@@ -106,7 +106,7 @@ def test_segments_that_retention_removed_are_not_missing(seconds):
         assert (None, ()) == (missing(made), made.engine.warnings)
 
 
-def test_what_all_in_sync_lack_is_named():
+def test_offsets_that_all_replicas_in_sync_lack_are_named():
     """If two equal replicas lack the same records, the status names the offsets before a reader meets the gap."""
     made = filled()
     for number in (1, 2):

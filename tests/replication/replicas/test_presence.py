@@ -112,7 +112,7 @@ def test_of_three_two_that_lack_something_are_copied_from_the_third():
     assert good == three.files(1) == three.files(2) == three.files(3)
 
 
-def test_a_kill_before_it_was_copied_does_not_let_it_join(two):
+def test_a_replica_killed_before_the_copying_does_not_join(two):
     """If a kill precedes the copying, the replica's loss is found again before the replica is in sync."""
     good = two.files(2)
     remove(two, 1, 2)

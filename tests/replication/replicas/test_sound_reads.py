@@ -70,7 +70,7 @@ def test_damage_that_a_read_finds_is_healed(two, at):
     assert () == two.engine.warnings
 
 
-def test_an_index_that_leads_too_far_hides_nothing(two):
+def test_an_index_that_points_beyond_a_batch_hides_nothing(two):
     """The batch of an offset is found although the index points beyond it, and the index is rebuilt."""
     two.engine.create_topic("indexed", overrides={"index.interval.bytes": "200"})
     name = TopicPartition("indexed", 0)
@@ -142,7 +142,7 @@ def test_a_partition_with_one_replica_is_read_as_it_is(two):
     assert len(two.partition().read(Offset(40), max_bytes=1).data) > 0
 
 
-def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch):
+def test_a_segment_is_searched_for_readers_at_most_once_a_minute(two, monkeypatch):
     """A segment is searched at most once a minute, so that a batch that stays damaged does not slow each reader."""
     monkeypatch.setattr("topicfs.replication.replicas.healing.healer.RECHECK_AFTER_SECONDS", float("inf"))
     for number in (1, 2):

@@ -429,7 +429,7 @@ def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCapture
     assert line in two.engine.warnings
 
 
-def test_a_directory_without_its_copy_is_not_there() -> None:
+def test_a_directory_without_its_state_file_counts_as_unreadable() -> None:
     """A directory without its state file counts as unreadable: its use is unknown, so the start needs consent."""
     two = two_with("a\n")
     two.open()
@@ -440,7 +440,7 @@ def test_a_directory_without_its_copy_is_not_there() -> None:
     assert (["a"], (1,)) == (two.lines(), two.in_sync())
 
 
-def test_a_directory_that_lost_its_copy_begins_no_life_of_its_own() -> None:
+def test_a_directory_without_its_state_file_is_read_but_not_written() -> None:
     """A directory without its state file can be read alone, as meta.properties names the set. Writing needs consent.
 
     After such a write the set is forked.
@@ -464,7 +464,7 @@ def test_a_directory_that_lost_its_copy_begins_no_life_of_its_own() -> None:
     refused(two, ForkedReplicasError)
 
 
-def test_a_directory_of_a_set_that_has_no_mark_gets_it() -> None:
+def test_a_directory_without_the_mark_of_its_set_gets_the_mark() -> None:
     """A directory without the mark of its set gets the mark.
 
     An earlier version wrote no mark, and a broker that rewrites the file removes it.

@@ -140,7 +140,7 @@ def test_of_three_replicas_only_the_damaged_one_is_copied(both):
     assert ((1, 2, 3), before) == (three.in_sync(), newest(three))
 
 
-def test_what_no_other_replica_has_sound_is_left(both):
+def test_a_damaged_replica_without_a_sound_source_stays(both):
     """A replica that is damaged anywhere is no source for a copy, so both damaged replicas stay unchanged."""
     damage(both, 1, 20)  # Compaction has removed this record from the other replica.
     damage(both, 2, 4)  # The batches after this record's batch differ.

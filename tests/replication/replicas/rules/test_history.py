@@ -43,9 +43,7 @@ def names(runs: Runs) -> str:
         (("c1", "d1"), ("a1", "b1"), False),
     ],
 )
-def test_a_history_includes_those_that_it_goes_on_from(
-    newer: tuple[str, ...], older: tuple[str, ...], expected: bool
-):
+def test_a_newer_history_includes_older_ones(newer: tuple[str, ...], older: tuple[str, ...], expected: bool):
     """A newer history includes an older one even without its oldest runs, provided that both share a run."""
     assert expected == includes(history(*newer), history(*older))
 

@@ -33,7 +33,7 @@ def test_a_new_partition_has_all_in_sync_and_the_first_leads():
     assert ReplicaState(ALL, ALL, ONE, 0, 0) == new_state(ALL)
 
 
-def test_a_lost_follower_leaves_those_in_sync():
+def test_a_lost_follower_leaves_the_replicas_in_sync():
     """If a follower is lost, the leader and its epoch stay, and the change gets a new version."""
     state = without_replicas(new_state(ALL), {TWO}, ends(n1=(0, 5), n3=(0, 5)))
     assert ReplicaState(ALL, (ONE, THREE), ONE, 0, 1) == state
