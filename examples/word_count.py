@@ -64,7 +64,7 @@ def count(lines: DataFrame) -> DataFrame:
 
 
 def write(records: DataFrame, data: str, checkpoint: str, *, follow: bool) -> StreamingQuery:
-    """Stream records to the topic `words`; their keys decide about the partitions."""
+    """Stream records to the topic `words`; the keys determine the partitions."""
     sink = (
         records.writeStream.format("topicfs")
         .option("path", data)
