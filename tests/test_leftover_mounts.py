@@ -49,4 +49,4 @@ def test_what_a_test_left_mounted_is_unmounted(tmp_path: Path, after: str):
     )
     assert ran.returncode != 0
     assert ("a mount" in ran.stdout) == (after == "pass")
-    wait_until(lambda: not mounts_under(str(tmp_path)), "it is unmounted")
+    wait_until(lambda: not mounts_under(str(tmp_path)), "the leftover mount is unmounted")

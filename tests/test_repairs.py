@@ -133,7 +133,7 @@ def test_brokers_that_are_dead_paused_or_fenced_do_not_work(tmp_path):
         brokers[3].kill()
         assert not works(brokers)
         brokers[3].start()
-        wait_until(lambda: works(brokers), "all three are listed again")
+        wait_until(lambda: works(brokers), "all three brokers are listed again")
 
 
 @pytest.mark.spark

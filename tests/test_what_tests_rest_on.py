@@ -208,7 +208,7 @@ def test_the_forking_process_outlives_killed_programs(tmp_path, sockets):
         forks = look(forked).parent
         os.kill(forks, signal.SIGSTOP)  # Stop the server, so that it learns of both ends at the same time.
         os.kill(forked, signal.SIGKILL)
-        wait_until(lambda: look(forked) is None, "what was forked has ended")
+        wait_until(lambda: look(forked) is None, "the forked process has ended")
         ended.kill()
         ended.wait()
         os.kill(forks, signal.SIGCONT)
@@ -223,7 +223,7 @@ def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
     with spark_daemon(tmp_path, sockets, errors=None) as daemon:
         daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
         with printed_if_late(0.01):
-            wait_until(lambda: "in manager" in capfd.readouterr().err, "it prints its stack")
+            wait_until(lambda: "in manager" in capfd.readouterr().err, "the daemon prints its stack")
         daemon.stdin.close()
 
 

@@ -161,7 +161,7 @@ class Client:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-        _wait_until(lambda: not self.topics().intersection(gone), f"{gone} are listed no longer")
+        _wait_until(lambda: not self.topics().intersection(gone), f"{gone} are no longer listed")
 
     def in_sync(self, topic: str, *, partition: int = 0) -> list[int]:
         found = self.admin.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]

@@ -48,7 +48,7 @@ def client(three_brokers: Mapping[int, Broker]) -> Iterator[Client]:
 def test_the_partition_is_offline_and_not_absent(
     client: Client, three_brokers: Mapping[int, Broker], tmp_path: Path
 ) -> None:
-    """Reads of the whole topic and rmdir fail and keys keep their partitions; later no record is missing."""
+    """Reads of the whole topic, and rmdir, fail, and keys keep their partitions; later no record is missing."""
     keyed = {
         number: [key for key in KEYS if number == partition_of_key(key.encode(), 3)] for number in range(3)
     }
@@ -77,7 +77,8 @@ def test_the_partition_is_offline_and_not_absent(
             assert f"{TOPIC}-2: no answer within" in (mountpoint / "@status").read_text()
             three_brokers[3].start()
             wait_until(
-                lambda: "state online" in (mountpoint / TOPIC / "2/status").read_text(), "it serves again"
+                lambda: "state online" in (mountpoint / TOPIC / "2/status").read_text(),
+                "the partition is online again",
             )
             assert 3 + len(keyed[0] + keyed[1]) + 1 == len(
                 (mountpoint / TOPIC / "log").read_text().splitlines()

@@ -117,7 +117,7 @@ def test_closing_ends_waiting_calls(broker, address, client):
         for one in threads:
             one.start()
         brokers = engine.leaders.brokers
-        wait_until(lambda: len(brokers._lent_out) >= len(threads), "all have asked")
+        wait_until(lambda: len(brokers._lent_out) >= len(threads), "all threads have sent a request")
         engine.close()
         for one in threads:
             one.join(TIMEOUT_SECONDS)

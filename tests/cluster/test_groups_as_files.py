@@ -93,18 +93,20 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
 
         enter(["cat", "log"], "shell", group / topic)
         others = [enter(kcat, "kcat"), enter(console, "java")]
-        wait_until(lambda: has(3), "three read", timeout_seconds=120)
+        wait_until(lambda: has(3), "three members have partitions", timeout_seconds=120)
         produce(client, topic, 0, 300)
-        wait_until(lambda: len(given()) >= 300, "all was given", timeout_seconds=120)
+        wait_until(lambda: len(given()) >= 300, "all records were read", timeout_seconds=120)
         assert {str(at): 1 for at in range(300)} == collections.Counter(given())
         assert [100, 100, 100] == [len(output.read_text().split()) for output in outputs.values()]
         # A Kafka client that leaves during a rebalance may lose its last commit.
-        wait_until(lambda: ["100"] * 3 == positions(), "all three committed", timeout_seconds=120)
+        wait_until(
+            lambda: ["100"] * 3 == positions(), "all three positions are committed", timeout_seconds=120
+        )
         for one in others:
             one.close()
-        wait_until(lambda: has(1), "the shell alone reads", timeout_seconds=120)
+        wait_until(lambda: has(1), "only the shell has partitions", timeout_seconds=120)
         produce(client, topic, 300, 600)
-        wait_until(lambda: len(given()) >= 600, "all was given", timeout_seconds=120)
+        wait_until(lambda: len(given()) >= 600, "all records were read", timeout_seconds=120)
         assert {str(at): 1 for at in range(600)} == collections.Counter(given())
         assert 400 == len(outputs["shell"].read_text().split())
     described = run_tool(
@@ -216,7 +218,9 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
             process = subprocess.Popen(f"exec cat drain > {output}", shell=True, cwd=group / topic)
             for number in "02":
                 position = group / topic / number / "position"
-                wait_until(lambda position=position: position.read_text() == "2\n", "the others are read")
+                wait_until(
+                    lambda position=position: position.read_text() == "2\n", "the other partitions are read"
+                )
         assert 0 == process.wait(TIMEOUT_SECONDS)
     consumer.close()
 

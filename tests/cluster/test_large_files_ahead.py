@@ -74,7 +74,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                 leader.kill()
             else:
                 with leader.paused():
-                    wait_until(lambda: cat.poll() is not None, "it has ended", timeout_seconds=120)
+                    wait_until(lambda: cat.poll() is not None, "cat has ended", timeout_seconds=120)
             assert 0 == cat.wait(120)
     assert lines == [one.value for one in client.records(topic)]
 

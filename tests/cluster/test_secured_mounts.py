@@ -99,6 +99,6 @@ def test_a_forbidden_topic_does_not_affect_other_topics(mount, broker, client):
         assert "Permission denied" in error
     wait_until(
         lambda: "TOPIC_AUTHORIZATION_FAILED; ask for an ACL" in (mount.path / "@status").read_text(),
-        "the reason is told",
+        "@status has the reason",
     )
     assert ("one\ntwo\n", "", 0) == ran("echo two >> mounted-free/0/log && cat mounted-free/0/log")

@@ -44,7 +44,7 @@ def programs(mountpoint: Path, topic: str) -> Iterator[None]:
             stack.enter_context(started(("bash", "-c", command), cwd=mountpoint, stdout=output))
         wait_until(
             lambda: "waiting_reads 1 of" in (mountpoint / "@status").read_text(),
-            "what is to come is followed",
+            "the reader of follow waits",
         )
         shells = [
             stack.enter_context(
@@ -63,7 +63,7 @@ def programs(mountpoint: Path, topic: str) -> Iterator[None]:
             shell.wait(120)
         end = (mountpoint / topic / "0/log").read_bytes()
         for name in ("followed", "tailed"):
-            wait_until(lambda name=name: lines(mountpoint, name) == end.splitlines(), f"all is {name}")
+            wait_until(lambda name=name: lines(mountpoint, name) == end.splitlines(), f"all lines are {name}")
 
 
 def lines(mountpoint: Path, name: str) -> list[bytes]:
@@ -77,7 +77,7 @@ def wait_for_more(mountpoint: Path) -> None:
     before = [len(lines(mountpoint, name)) for name in files]
     wait_until(
         lambda: all(len(lines(mountpoint, name)) > had + 5 for name, had in zip(files, before, strict=True)),
-        "all go on",
+        "all shells and followers continue",
         timeout_seconds=120,
     )
 
@@ -104,7 +104,7 @@ def test_no_line_is_lost_or_doubled(three_brokers: Mapping[int, Broker], tmp_pat
                             lambda: (
                                 f"warning {topic}-0: no answer for" in (mountpoint / "@status").read_text()
                             ),
-                            "the stall is told",
+                            "the log reports the waiting calls",
                         )
                 assert "" == listed.result().errors
                 wait_for_more(mountpoint)

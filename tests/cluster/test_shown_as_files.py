@@ -230,7 +230,7 @@ def test_changes_in_the_cluster_become_visible(mounted, client):
             tail.terminate()
             follow.terminate()
     client.delete_records("coming", 2)
-    wait_until(lambda: "2\n" == (mounted / "coming/0/start").read_text(), "the start is known")
+    wait_until(lambda: "2\n" == (mounted / "coming/0/start").read_text(), "the mount shows the log start")
     assert b"c\n" == (mounted / "coming/0/log").read_bytes()
     client.delete_topics(["coming"])
     wait_until(lambda: not (mounted / "coming").exists(), "the topic is gone")
@@ -253,7 +253,8 @@ def test_records_are_those_of_a_consumer(mounted, client):
         expected += [b"in a transaction: True"] if commit else []
     wait_until((mounted / "codecs").exists, "the topic is there")
     wait_until(
-        lambda: "last_stable_offset 256" in (mounted / "codecs/0/status").read_text(), "its end is known"
+        lambda: "last_stable_offset 256" in (mounted / "codecs/0/status").read_text(),
+        "the mount shows the last stable offset",
     )
     assert expected == (mounted / "codecs/0/log").read_bytes().splitlines()
     assert expected == [record.value for record in client.records("codecs")]

@@ -104,9 +104,12 @@ def test_kcat_members_share_a_topic(served: Served) -> None:
         subprocess.Popen(command, stdout=subprocess.PIPE) as other,
     ):
         try:
-            wait_until(lambda: 2 == len(members(served, "g")), "both are members")
-            wait_until(lambda: is_stable(served, "g"), "each has its partitions")
-            wait_until(lambda: all(10 == position(served, "g", number) for number in range(4)), "all is read")
+            wait_until(lambda: 2 == len(members(served, "g")), "both processes are members")
+            wait_until(lambda: is_stable(served, "g"), "the group is stable")
+            wait_until(
+                lambda: all(10 == position(served, "g", number) for number in range(4)),
+                "all records are read",
+            )
         finally:
             for process in (one, other):
                 process.terminate()
@@ -156,7 +159,7 @@ def test_a_consumer_and_a_reader_of_the_mount_share_a_group(
     assert not theirs & reader.held().partitions
     reader.leave().result(TIMEOUT_SECONDS)
     wait_until(
-        lambda: client.poll(0.05) is None and 4 == len(client.assignment()), "the client has all of them"
+        lambda: client.poll(0.05) is None and 4 == len(client.assignment()), "the client has all partitions"
     )
 
 
@@ -166,10 +169,10 @@ def test_a_member_without_heartbeats_is_removed(served: Served) -> None:
     command = ["kcat", "-b", served.address, "-q", "-X", "session.timeout.ms=6000", "-G", "g", "t"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as client:
         try:
-            wait_until(lambda: 1 == len(members(served, "g")), "it is a member")
+            wait_until(lambda: 1 == len(members(served, "g")), "the consumer is a member")
         finally:
             client.kill()
-    wait_until(lambda: not members(served, "g"), "it is removed")
+    wait_until(lambda: not members(served, "g"), "the member is removed")
 
 
 def test_a_daemon_that_starts_again(start: Callable[..., Served], tmp_path: Any) -> None:
@@ -287,7 +290,7 @@ def test_a_client_that_disconnects_does_not_keep_its_connection(start: Callable[
     assert Code.NONE == first.ask(JOIN_GROUP, joining(instance="one", **hours))["errorCode"]
     with closing(RawClient(served.address)) as second:
         second.send(JOIN_GROUP, joining(instance="two", **hours), 9)
-        wait_until(lambda: 2 == len(members(served, "g")), "it waits for the first one")
+        wait_until(lambda: 2 == len(members(served, "g")), "the second member has joined")
 
     def is_served() -> bool:
         with closing(RawClient(served.address)) as third, suppress(OSError, EOFError):

@@ -153,7 +153,7 @@ def test_more_connections_than_there_may_be(start: Any) -> None:
         assert 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]
     assert served.client().is_closed()
     first.close()
-    wait_until(partial(serves, served), "the place of the first is free")
+    wait_until(partial(serves, served), "a new connection is accepted")
     assert 0 == second.ask(API_VERSIONS, SOFTWARE)["errorCode"]
 
 

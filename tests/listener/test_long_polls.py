@@ -76,7 +76,7 @@ def test_requests_that_wait_hold_no_memory(
     served.engine.partition("t", 0).append(batch(b"a"))
     for client in clients[1:]:
         client.send(FETCH, fetching("t", minBytes=500_000, **LONG), 12)
-    wait_until(lambda: 3 == watched.listeners, "all of them wait")
+    wait_until(lambda: 3 == watched.listeners, "all three fetches wait")
     assert 0 == clients[0].produce("t", bytes(batch(b"x" * 600_000)))["errorCode"]
     for client in clients[1:]:
         [answer] = FETCH.response.read(client.receive(FETCH, 12), 12)["responses"]

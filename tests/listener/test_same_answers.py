@@ -93,7 +93,10 @@ def create(both: Any, *names: str, **how: Any) -> Any:
     for one in answer["topics"]:
         if not one["errorCode"]:
             count = one["numPartitions"]
-            wait_until(lambda one=one, count=count: leads(both[0], one["name"], count), "the broker leads")
+            wait_until(
+                lambda one=one, count=count: leads(both[0], one["name"], count),
+                "the broker leads all partitions",
+            )
     return answer
 
 
@@ -272,7 +275,8 @@ def test_idempotent_producers(both: Any) -> None:
             "producerEpoch": -1,
         } | values
         wait_until(
-            lambda full=full: both[0].ask(INIT_PRODUCER_ID, full)["errorCode"] != 14, "the broker has ids"
+            lambda full=full: both[0].ask(INIT_PRODUCER_ID, full)["errorCode"] != 14,
+            "the broker can assign producer ids",
         )
         theirs, ours = (client.ask(INIT_PRODUCER_ID, full) for client in both)
         assert (theirs["errorCode"], theirs["producerEpoch"]) == (ours["errorCode"], ours["producerEpoch"])

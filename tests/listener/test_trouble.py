@@ -98,7 +98,7 @@ def test_too_few_replicas_in_sync(start: Any, tmp_path: Path) -> None:
         assert 0 == client.produce("t", bytes(batch(b"first")))["errorCode"]
         fill(disk)
         large = bytes(batch(b"x" * 100_000))
-        wait_until(lambda: 19 == client.produce("t", large)["errorCode"], "too few are in sync")
+        wait_until(lambda: 19 == client.produce("t", large)["errorCode"], "too few replicas are in sync")
         end = served.engine.partition("t", 0).offsets().log_end_offset
         assert 19 == client.produce("t", large)["errorCode"]
         assert 0 == client.produce("t", bytes(batch(b"one")), acks=1)["errorCode"]

@@ -116,7 +116,9 @@ def _read_in_groups(session: Session) -> None:
     group = f"@groups/{GROUP}"
     given = session.run(f"mkdir {group}; cat {group}/{TOPIC}/drain").splitlines()
     assert sorted(given) == sorted(one.decode() for number in range(2) for one in session.values(number))
-    wait_until(lambda: "lag 0" in session.run(f"cat {group}/status").splitlines(), "its positions are set")
+    wait_until(
+        lambda: "lag 0" in session.run(f"cat {group}/status").splitlines(), "the group's positions are set"
+    )
     session.client.consume_in_group(OTHER_GROUP, TOPIC, 10)
     assert {GROUP, OTHER_GROUP} <= set(session.command("groups", "list").split())
     for name, count in ((GROUP, session.end()), (OTHER_GROUP, 10)):
@@ -126,7 +128,10 @@ def _read_in_groups(session: Session) -> None:
     session.run(f"echo earliest > {group}/{TOPIC}/0/position")
     session.command("groups", "reset", OTHER_GROUP, "--topic", TOPIC, "--to-latest")
     first = len(session.values())
-    wait_until(lambda: f"lag {first}" in session.run(f"cat {group}/status").splitlines(), "it is set")
+    wait_until(
+        lambda: f"lag {first}" in session.run(f"cat {group}/status").splitlines(),
+        "the group's position is set",
+    )
     assert "" == session.command("cat", "--group", OTHER_GROUP, f"{TOPIC}/log")
     session.command("groups", "delete", OTHER_GROUP)
     assert OTHER_GROUP not in session.command("groups", "list").split()

@@ -253,7 +253,7 @@ class KilledMount:
             return sorted(roles) == ["in_sync"] * (self._replicas - 1) + ["leader"]
 
         if (self.mount.path / "orders").exists():
-            wait_until(in_sync, "all are in sync", timeout_seconds=TIMEOUT_SECONDS)
+            wait_until(in_sync, "all replicas are in sync", timeout_seconds=TIMEOUT_SECONDS)
 
     def _read(self) -> list[str]:
         log = self.mount.path / "orders" / "0" / "log"

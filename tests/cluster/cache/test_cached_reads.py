@@ -209,11 +209,13 @@ def test_deleted_records_are_not_read(opened, client, tmp_path):
     client.delete_records("shortened", 190)
     with opened(max_bytes=16 * MIB) as engine:
         partition = found(engine, "shortened")
-        wait_until(lambda: 190 == partition.log_start_offset, "the start is known")
+        wait_until(lambda: 190 == partition.log_start_offset, "the engine knows the log start")
         with pytest.raises(OffsetOutOfRangeError):
             partition.read(Offset(100), max_bytes=1)
         client.produce("shortened", [Outgoing(b"new")])
-        wait_until(lambda: 201 == partition.visible_end(Isolation.READ_COMMITTED), "the end is known")
+        wait_until(
+            lambda: 201 == partition.visible_end(Isolation.READ_COMMITTED), "the engine knows the visible end"
+        )
         through(partition, 190)
         assert set((tmp_path / "cache").glob("*/*/*.log")) < before or len(before) == 1
 
@@ -360,7 +362,7 @@ def test_a_mount_with_a_cache_knows_sizes(address, client, tmp_path):
             wait_until(log.exists, "the topic is known")
             if not number:
                 assert whole == log.read_bytes()
-            wait_until(lambda: len(whole) == log.stat().st_size, "its size is known")  # noqa: B023 (at once)
+            wait_until(lambda: len(whole) == log.stat().st_size, "the size of the log is known")  # noqa: B023 (at once)
             tail = bash(log.parent, "tail -c 20 log; tail -n 1 log; wc -c < log")
             assert "49999 some text" in tail.output
             assert str(len(whole)) == tail.output.split()[-1]

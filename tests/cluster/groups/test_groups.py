@@ -328,7 +328,7 @@ def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEn
         assert 1 == len(engine.groups.describe(topic).members)
     assert isinstance(member.held().lost, errors.NotAssignedError)
     # A session lasts 45 seconds.
-    wait_until(lambda: not engine.groups.describe(topic).members, "it has left", timeout_seconds=30)
+    wait_until(lambda: not engine.groups.describe(topic).members, "the member has left", timeout_seconds=30)
 
 
 class HeldAnswer:
@@ -388,7 +388,9 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(CALLS[call], through, topic)
-        wait_until(lambda: member.leave()._waiters or asked.done(), "it waits, or has answered")  # type: ignore[attr-defined] # nothing public tells who waits
+        wait_until(
+            lambda: member.leave()._waiters or asked.done(), "the call waits for the member, or has returned"
+        )  # type: ignore[attr-defined] # nothing public tells who waits
         held.released.set()
         assert asked.result(TIMEOUT_SECONDS) is None
 
@@ -399,7 +401,10 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(through.groups.alter_config, topic, {"assignor": "range"})
-        wait_until(lambda: member.leave()._waiters or waiting.done(), "it waits, or has answered")  # type: ignore[attr-defined] # nothing public tells who waits
+        wait_until(
+            lambda: member.leave()._waiters or waiting.done(),
+            "the call waits for the member, or has returned",
+        )  # type: ignore[attr-defined] # nothing public tells who waits
         through.groups.alter_config(topic, {"commit": "manual"})
         held.released.set()
         assert waiting.result(TIMEOUT_SECONDS) is None
@@ -459,7 +464,7 @@ def test_a_member_counts_before_its_coordinator_knows_it(
     held = HeldAnswer()
     relay.do(JOIN_GROUP, held)
     member = joined(through, topic, topic)
-    wait_until(lambda: 0 in through.groups.partitions_of(topic), "the other engine knows it, too")
+    wait_until(lambda: 0 in through.groups.partitions_of(topic), "the other engine knows the topic")
     for call in ("set a position", "delete", "another assignor"):
         with pytest.raises(errors.GroupNotEmptyError):
             CALLS[call](through, topic)

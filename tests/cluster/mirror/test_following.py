@@ -293,7 +293,7 @@ def test_new_records_are_copied_until_the_mirror_is_stopped(copy, client, addres
         client.create_topic("live-b")
         client.produce("live-b", lines("b"))
         wait_until(
-            lambda: all(log_bytes(copy.directory / f"live-{one}-0") for one in "ab"), "both are copied"
+            lambda: all(log_bytes(copy.directory / f"live-{one}-0") for one in "ab"), "both topics are copied"
         )
         assert (["a"], ["b"]) == (values(copy.directory, "live-a"), values(copy.directory, "live-b"))
     finally:

@@ -96,5 +96,5 @@ def test_ids_settings_and_epochs(copy, broker, client):
             # A broker writes its epochs in another thread, slightly later.
             wait_until(
                 lambda: (broker.log_dir / name).read_text() == (copy.directory / name).read_text(),  # noqa: B023 (at once)
-                f"{name} is the broker's",
+                f"{name} equals the broker's file",
             )

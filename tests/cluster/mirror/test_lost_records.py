@@ -77,7 +77,10 @@ def test_a_mirror_waits_for_a_broker_that_is_away(copy, client, broker, address)
         wait_until((copy.directory / "away-0").exists, "the copy is there")
         with back_again(broker):
             broker.kill()
-            wait_until(lambda: any("Connection refused" in line for line in said), "the mirror reports it")
+            wait_until(
+                lambda: any("Connection refused" in line for line in said),
+                "the mirror reports the missing broker",
+            )
         Client(broker.bootstrap_server).produce("away", [Outgoing(b"back")])
         wait_until(lambda: values(copy.directory, "away") == [b"back"], "the mirror continues")
     finally:

@@ -158,7 +158,7 @@ def quota(java, broker, client, address):
             # The controller answers first; the broker applies the quota slightly later.
             wait_until(
                 lambda: fetch(engine.leaders.brokers, 1, [wanted], max_bytes=1 << 20).throttle_ms,
-                "the quota is kept",
+                "the broker applies the quota",
             )
         yield
     finally:

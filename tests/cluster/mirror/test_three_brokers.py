@@ -78,7 +78,7 @@ def test_a_leader_that_is_killed_and_an_unclean_election(three_brokers, tmp_path
     assert [line for line in said if "cut back from 4 to 2: its leader's epoch" in line]
     for name in ("00000000000000000000.log", "leader-epoch-checkpoint"):
         theirs, ours = (directory / "unclean-0" / name for directory in (third.log_dir, copy))
-        wait_until(lambda: theirs.read_bytes() == ours.read_bytes(), f"{name} is the leader's")  # noqa: B023 (at once)
+        wait_until(lambda: theirs.read_bytes() == ours.read_bytes(), f"{name} is equal")  # noqa: B023 (at once)
 
 
 def newest(client, topic):

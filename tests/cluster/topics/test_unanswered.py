@@ -147,7 +147,7 @@ def test_the_partition_is_known_once_its_leader_answers(silent, relay):
     partition = silent.partitions()[SILENT]
     partition.listen(lambda: heard.append(partition.offsets().log_end_offset))
     relay.always(LIST_OFFSETS, None)
-    wait_until(lambda: partition.unknown is None, "its leader answers")
+    wait_until(lambda: partition.unknown is None, "the leader of the partition answers")
     assert (None, 1, [1]) == (partition.status().offline, partition.offsets().log_end_offset, heard[:1])
 
 

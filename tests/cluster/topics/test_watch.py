@@ -40,7 +40,8 @@ def test_a_listener_is_called_for_what_others_append(engine, client):
         called.clear()
         client.produce("appended", [Outgoing(b"%d" % count, timestamp=1000 * count)])
         wait_until(
-            lambda count=count: partition.visible_end(Isolation.READ_COMMITTED) == count, "they are seen"
+            lambda count=count: partition.visible_end(Isolation.READ_COMMITTED) == count,
+            "the records are visible",
         )
         wait_until(called.is_set, "the listener is called")
     assert (3, 3, 3000) == (
@@ -59,7 +60,7 @@ def test_the_log_start_is_followed(engine, client):
     wait_until(lambda: partition.visible_end(Isolation.READ_COMMITTED) == 2, "the records are visible")
     called.clear()
     client.delete_records("started", 1)
-    wait_until(lambda: partition.log_start_offset == 1, "the start is known")
+    wait_until(lambda: partition.log_start_offset == 1, "the engine knows the log start")
     wait_until(called.is_set, "the listener is called")
 
 
@@ -148,7 +149,7 @@ def test_topics_come_and_go(engine, client):
     client.delete_topics(["going"])
     second = client.create_topic("going")
     wait_until(
-        lambda: getattr(engine.topics().get("going"), "topic_id", first) == second, "the new one is known"
+        lambda: getattr(engine.topics().get("going"), "topic_id", first) == second, "the new topic is known"
     )
     wait_until(called.is_set, "the listener is called")
     assert first != second

@@ -198,7 +198,7 @@ INIT_ANSWER = struct.pack("=IIIIHHI", 7, 38, 131072, 0x40_0000, 12, 9, 2**24)
 
 
 async def test_the_library_gets_a_protocol_version_without_splice(served: Served):
-    """libfuse gets protocol version 7.13, as it would use splice(2) from 7.14 on; its answer gets the missing fields."""
+    """libfuse gets protocol version 7.13, as it uses splice(2) from 7.14 on; its answer gets the missing fields."""
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)

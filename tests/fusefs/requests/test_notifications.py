@@ -99,7 +99,7 @@ def test_nothing_is_told_after_the_end(answer):
     assert began.wait(TIMEOUT_SECONDS)
     ending = threading.Thread(target=kernel.end)
     ending.start()
-    wait_until(lambda: kernel._ended, "the end has begun")
+    wait_until(lambda: kernel._ended, "`end` has begun")
     may_go_on.set()
     ending.join()
 

@@ -42,8 +42,8 @@ class Expectation:
     apart: dict[TopicPartition, set[bytes]] = field(default_factory=dict)
     """Acknowledged records that no directory of this life has, because directories that have them are missing."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)
-    """Directories whose copy is not a replica, as other directories do not know it after a fork or a lost
-    `topicfs.replicas`.
+    """Directories whose copy is no replica: after a fork or a lost `topicfs.replicas`, no other directory knows the
+    copy.
     """
     told: dict[TopicPartition, dict[Path, int]] = field(default_factory=dict)
     """For partitions whose recorded log start a directory lost: the log starts that all directories had recorded

@@ -29,7 +29,7 @@ def ends(**found: tuple[int, int]) -> dict[ReplicaId, LogEnd]:
 
 
 def test_a_new_partition_has_all_in_sync_and_the_first_leads():
-    """A new partition begins with epoch 0 and version 0."""
+    """In a new partition all replicas are in sync and the first one leads; epoch and version are 0."""
     assert ReplicaState(ALL, ALL, ONE, 0, 0) == new_state(ALL)
 
 
