@@ -132,6 +132,9 @@ class Joins:
 
     def _join_known(self, group: Group, request: JoinRequest, reply: JoinReply) -> Write | None:
         if request.member_id in group.pending:
+            if request.instance_id is not None:  # Only dynamic members get pending ids.
+                reply(JoinAnswer(code=Code.UNKNOWN_SERVER_ERROR))
+                return None
             return self._add(group, request, reply, request.member_id)
         member = group.check_member(request.member_id, request.instance_id)
         reason = self._reason_to_rebalance(group, member, request)

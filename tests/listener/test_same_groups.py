@@ -137,6 +137,18 @@ def test_joins_that_are_refused(clients: Any, served: Served, how: dict[str, Any
     assert {} == dict(served.engine.groups.listed())
 
 
+def test_a_pending_id_with_an_instance_id(clients: Any) -> None:
+    """A join with a pending id is refused if it names an instance, too."""
+    asked = joining(f"pending-{uuid4()}")
+
+    def ask(client: RawClient) -> dict[str, Any]:
+        pending = client.ask(JOIN_GROUP, asked)
+        assert 79 == pending["errorCode"]
+        return client.ask(JOIN_GROUP, {**asked, "memberId": pending["memberId"], "groupInstanceId": "one"})
+
+    assert -1 == same(clients, ask)["errorCode"]
+
+
 @pytest.mark.parametrize("version", OFFSET_COMMIT.request.versions)
 @pytest.mark.parametrize("generation", [-1, 4])
 def test_commits(clients: Any, version: int, generation: int) -> None:

@@ -180,3 +180,14 @@ def test_a_join_phase_in_which_nobody_joins_is_not_repeated_at_once(timeout: int
     due = timers.next_due()
     assert due is not None
     assert due >= all_.clock() + 1000
+
+
+def test_a_pending_id_is_not_that_of_a_static_member():
+    """A join with a pending id and an instance id is refused, and the instance keeps its member."""
+    all_ = Coordination()
+    leader, follower = all_.stable("one", "two")
+    (pending,) = all_.join()
+    (answer,) = all_.join(pending.member_id, instance_id="two")
+    assert Code.UNKNOWN_SERVER_ERROR is answer.code
+    assert {"one": leader, "two": follower} == all_.group.static
+    assert {pending.member_id} == all_.group.pending
