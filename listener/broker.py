@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
@@ -73,6 +73,8 @@ class Request(NamedTuple):
     client: Client
     held: ExitStack
     """Resources that are released once the answer is sent."""
+    forget: Callable[[], None]
+    """Drops `values` and releases the memory of the request's bytes, before a long wait."""
 
 
 class Broker:

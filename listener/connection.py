@@ -94,18 +94,19 @@ class ClientConnection:
                 "Kafka's protocol, without TLS?"
             )
         with ExitStack() as held:
-            with self._broker.memory.lent(size):
+            with ExitStack() as lent:
+                lent.enter_context(self._broker.memory.lent(size))
                 frame = receive(self._socket, size, limits.stall_seconds + size / limits.slowest_bytes)
                 if frame is None:
                     return False
-                pieces = self._answer(frame, held)
+                pieces = self._answer(frame, held, lent)
             if pieces:
                 self._socket.settimeout(limits.stall_seconds)
                 send(self._socket, pieces)
         return True
 
-    def _answer(self, frame: memoryview, held: ExitStack) -> list[Piece]:
-        """Return the pieces of the answer; empty if the client wants no answer."""
+    def _answer(self, frame: memoryview, held: ExitStack, lent: ExitStack) -> list[Piece]:
+        """Return the pieces of the answer; empty if the client wants no answer. `lent` is the memory of `frame`."""
         head = read_head(frame)
         served = REQUESTS.get(head.key)
         if served is None:
@@ -122,7 +123,13 @@ class ClientConnection:
                 raise ConnectionAbortedError("the listener is closing")
             # Like a broker, ignore further bytes, because some versions of librdkafka send a few.
             values = api.request.read(frame[at:], head.version, max_structures=most, lenient=True)
-            request = Request(api, head.version, values, head.client_id, self._client, held)
+
+            def forget() -> None:
+                values.clear()
+                frame.release()
+                lent.close()
+
+            request = Request(api, head.version, values, head.client_id, self._client, held, forget)
             answer = handle(self._broker, request)
             return [] if answer is None else self._pieces(head, head.version, answer)
 

@@ -112,6 +112,7 @@ def join_group(broker: Broker, request: Request) -> Values:
         version=request.version,
         reason=values.get("reason") or "",
     )
+    request.forget()
     answer: JoinAnswer = _answer(broker, request, partial(_requests(broker).join, asked))
     return {
         "throttleTimeMs": 0,
@@ -141,6 +142,7 @@ def sync_group(broker: Broker, request: Request) -> Values:
         protocol=values.get("protocolName"),
         assignments={one["memberId"]: bytes(one["assignment"]) for one in values["assignments"]},
     )
+    request.forget()
     answer: SyncAnswer = _answer(broker, request, partial(_requests(broker).sync, asked))
     return {
         "throttleTimeMs": 0,

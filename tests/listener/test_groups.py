@@ -301,6 +301,31 @@ def test_a_client_that_disconnects_does_not_keep_its_connection(start: Callable[
     assert Code.REBALANCE_IN_PROGRESS == first.ask(HEARTBEAT, beating(served))["errorCode"]
 
 
+def test_a_join_that_waits_holds_no_memory(start: Callable[..., Served]) -> None:
+    """While a join waits for other members, the memory of its request is free for other clients' requests."""
+    served = start(limits=ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=5.0))
+    fill(served, "t", 1)
+    hours = {"rebalanceTimeoutMs": 1_800_000, "sessionTimeoutMs": 1_800_000}
+    first, second, third = served.client(), served.client(), served.client()
+    assert Code.NONE == first.ask(JOIN_GROUP, joining(instance="one", **hours))["errorCode"]
+    large = [{"name": "range", "metadata": bytes(900_000)}]
+    second.send(JOIN_GROUP, joining(instance="two", protocols=large, **hours), 9)
+    wait_until(lambda: 2 == len(members(served, "g")), "it waits for the first one")
+    assert Code.NONE == third.produce("t", bytes(batch(bytes(900_000))))["errorCode"]
+
+
+def test_a_member_that_would_hold_much_memory_is_refused(served: Served) -> None:
+    """The metadata and the assignments of a request must fit into a record, as members wait with them."""
+    half = [{"name": name, "metadata": bytes(600_000)} for name in ("range", "roundrobin")]
+    client = served.client()
+    assert Code.INVALID_REQUEST == client.ask(JOIN_GROUP, joining(protocols=half))["errorCode"]
+    joined = client.ask(JOIN_GROUP, joining(instance="one"))
+    asked = {"groupId": "g", "memberId": joined["memberId"], "generationId": 1, "groupInstanceId": "one"}
+    asked |= {"protocolType": "consumer", "protocolName": "range"}
+    asked |= {"assignments": [{"memberId": "two", "assignment": bytes(2_000_000)}]}
+    assert Code.UNKNOWN_SERVER_ERROR == client.ask(SYNC_GROUP, asked)["errorCode"]
+
+
 def beating(served: Served) -> dict[str, Any]:
     """Return the fields of a heartbeat of the static member `one`."""
     described = served.engine.groups.describe("g")

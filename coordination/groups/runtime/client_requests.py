@@ -7,7 +7,7 @@ heartbeats. Both kinds of members can belong to the same group.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from topicfs.coordination.groups.group import Group
@@ -26,7 +26,7 @@ from topicfs.coordination.groups.requests import (
     SyncRequest,
     Write,
 )
-from topicfs.coordination.groups.runtime.runner import Runner
+from topicfs.coordination.groups.runtime.runner import TOPIC, Runner
 from topicfs.coordination.groups.runtime.shard import Shard, ShardState
 from topicfs.coordination.records.group_records import fits_key
 from topicfs.storage.errors import GroupError, ReadOnlyError, StorageError
@@ -59,6 +59,9 @@ class ClientRequests:
             if self._runner.is_other(request.group):
                 refuse(Code.INCONSISTENT_GROUP_PROTOCOL)
                 return None
+            if self._is_too_large(one.metadata for one in request.protocols):
+                refuse(Code.INVALID_REQUEST)
+                return None
             return shard.coordinator.join(request, reply)
 
         if not request.group:
@@ -70,11 +73,14 @@ class ClientRequests:
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
         """Get a member's assignment. The leader's request contains the assignments of all members."""
-        self._submit(
-            request.group,
-            self._change(lambda shard: shard.coordinator.sync(request, reply)),
-            lambda code: reply(SyncAnswer(code)),
-        )
+
+        def ask(shard: Shard) -> Write | None:
+            if self._is_too_large(request.assignments.values()):
+                reply(SyncAnswer(Code.UNKNOWN_SERVER_ERROR))
+                return None
+            return shard.coordinator.sync(request, reply)
+
+        self._submit(request.group, self._change(ask), lambda code: reply(SyncAnswer(code)))
 
     def heartbeat(
         self,
@@ -172,6 +178,10 @@ class ClientRequests:
 
         self._post(ask, reply)
 
+    def _is_too_large(self, parts: Iterable[bytes]) -> bool:
+        """Return whether a group's record could not hold `parts`. A waiting member would hold them in memory."""
+        return sum(map(len, parts)) > self._runner.engine.topic(TOPIC).config.max_message_bytes
+
     def _change(self, ask: Callable[[Shard], Write | None]) -> Callable[[Shard], Write | None]:
         """Return `ask`, which changes a group, so that it first raises ReadOnlyError where groups cannot be changed."""
 
@@ -212,9 +222,9 @@ class ClientRequests:
                 action()
             except (StorageError, OSError) as error:
                 refuse(_code_of(error))
-            except Exception:
-                refuse(Code.UNKNOWN_SERVER_ERROR)  # The client must not wait for ever.
-                raise
+            except Exception:  # Of any kind: without an answer the client would wait for ever.
+                refuse(Code.UNKNOWN_SERVER_ERROR)
+                raise  # The coordinator's thread logs the error.
 
         try:
             self._runner.post(run)
