@@ -21,7 +21,7 @@ Entry = TypeVar("Entry")
 
 
 class RecordCopies(ABC, Generic[Key, Entry]):
-    """A record and its copies, which are JSON files. Safe from any thread."""
+    """A record and its copies. Safe from any thread."""
 
     file_name: str
     version: int
@@ -48,12 +48,12 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         self._problem: CorruptionError | OSError | None = None
 
     @abstractmethod
-    def _parse(self, content: Mapping[str, Any]) -> dict[Key, Entry]:
-        """Parse the entries from the file's JSON. Raises KeyError, TypeError, ValueError, AttributeError."""
+    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[Key, Entry]:
+        """Parse the entries, with `prefix` perhaps only those that begin with it. Raises CorruptionError."""
 
     @abstractmethod
-    def _as_json(self, entries: Mapping[Key, Entry]) -> Mapping[str, object]:
-        """Return the entries as the file's JSON."""
+    def _encoded(self, entries: Mapping[Key, Entry]) -> bytes:
+        """Return the content of a file with these entries."""
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:
         """Return the entries of one copy; with `prefix`, perhaps only those whose keys begin with it.
@@ -67,20 +67,22 @@ class RecordCopies(ABC, Generic[Key, Entry]):
             return {}
         return self._parse_file(data, path, prefix)
 
-    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[Key, Entry]:  # noqa: ARG002 (for a record that can search)
+    def _parse_json(
+        self, data: bytes, path: Path, parse: Callable[[Mapping[str, Any]], dict[Key, Entry]]
+    ) -> dict[Key, Entry]:
+        """Call `parse`, which may raise KeyError, TypeError, ValueError, AttributeError. Raises CorruptionError."""
         try:
             content = json.loads(data)
             if content["version"] != self.version:
                 cause = f"version {content['version']}, expected {self.version}{self.remedy}"
                 raise CorruptionError(path, 0, cause)
-            return self._parse(content)
+            return parse(content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(path, 0, f"not a {self.meaning}: {error!r}") from None
 
     def write_copy(self, directory: Path, entries: Mapping[Key, Entry]) -> None:
         """Replace one copy. Blocks. Raises OSError."""
-        data = json.dumps({"version": self.version, **self._as_json(entries)}, indent=1).encode() + b"\n"
-        write_atomically(self._files, directory / self.file_name, data)
+        write_atomically(self._files, directory / self.file_name, self._encoded(entries))
 
     def read(self, prefix: str = "") -> dict[Key, Entry]:
         """Return the newest entries; `prefix` as in `read_copy`. Raises CorruptionError, OSError."""

@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from topicfs.storage.checkpoints.copies import RecordCopies
@@ -86,15 +87,14 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
             }
             self._write({**others, (name, source): progress}, self.directories())
 
-    def _parse(self, content: Mapping[str, Any]) -> dict[tuple[str, str], InputProgress]:
-        producers = content["producers"].items()
-        return {(name, key): _input(one) for name, inputs in producers for key, one in inputs.items()}
+    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[tuple[str, str], InputProgress]:  # noqa: ARG002 (one of a pair)
+        return self._parse_json(data, path, _inputs)
 
-    def _as_json(self, entries: Mapping[tuple[str, str], InputProgress]) -> dict[str, object]:
+    def _encoded(self, entries: Mapping[tuple[str, str], InputProgress]) -> bytes:
         plain: dict[str, dict[str, object]] = {}
         for (name, key), one in entries.items():
             plain.setdefault(name, {})[key] = asdict(one)
-        return {"producers": plain}
+        return json.dumps({"version": self.version, "producers": plain}, indent=1).encode() + b"\n"
 
 
 def entry_line(name: str, source: str, progress: InputProgress) -> bytes:
@@ -115,6 +115,11 @@ def read_entry(line: bytes) -> tuple[str, str, InputProgress]:
     if json.loads(line) != json.loads(entry_line(name, source, progress)):
         raise ValueError("a field is missing, or has another type")
     return name, source, progress
+
+
+def _inputs(content: Mapping[str, Any]) -> dict[tuple[str, str], InputProgress]:
+    producers = content["producers"].items()
+    return {(name, key): _input(one) for name, inputs in producers for key, one in inputs.items()}
 
 
 def _input(content: Mapping[str, Any]) -> InputProgress:

@@ -26,7 +26,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.checkpoints.copies import RecordCopies
 from topicfs.storage.codec.binary.crc import crc32c
 from topicfs.storage.disk import names
@@ -93,13 +92,11 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
 
     def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[str, CommittedQuery]:
         if data.startswith(b"{"):
-            return super()._parse_file(data, path, prefix)
+            return self._parse_json(data, path, _earlier_entries)
         return dict(map(_entry, _lines(self._whole(data, path), prefix)))
 
-    def write_copy(self, directory: Path, entries: Mapping[str, CommittedQuery]) -> None:
-        lines = (_line(*entry) for entry in entries.items())
-        data = _sealed([f"2 {len(entries)}", *lines])
-        write_atomically(self._files, directory / self.file_name, data)
+    def _encoded(self, entries: Mapping[str, CommittedQuery]) -> bytes:
+        return _sealed([f"2 {len(entries)}", *(_line(*entry) for entry in entries.items())])
 
     def _whole(self, data: bytes, path: Path) -> bytes:
         """Return the lines, leaving out a last line that a crash cut short. Raises CorruptionError."""
@@ -133,14 +130,13 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
                     file.truncate(len(data))
                 raise
 
-    def _parse(self, content: Mapping[str, Any]) -> dict[str, CommittedQuery]:
-        return {
-            series: CommittedQuery(int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"]))
-            for series, one in content["queries"].items()
-        }
 
-    def _as_json(self, entries: Mapping[str, CommittedQuery]) -> Mapping[str, object]:
-        raise NotImplementedError
+def _earlier_entries(content: Mapping[str, Any]) -> dict[str, CommittedQuery]:
+    """Parse the JSON of an earlier version."""
+    return {
+        series: CommittedQuery(int(one["batch"]), ProducerId(int(one["producer_id"])), int(one["epoch"]))
+        for series, one in content["queries"].items()
+    }
 
 
 def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
