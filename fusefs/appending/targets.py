@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias, cast
 
 from topicfs.fusefs.appending.partitioners import KeyedValue, Partitioner
-from topicfs.fusefs.forms import BATCH, Form
+from topicfs.fusefs.forms import BATCH, LineParser
 from topicfs.fusefs.reports import Reports
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.columns import decode
@@ -106,9 +106,11 @@ def word_target(name: str, word: str, purpose: str, act: Callable[[], object]) -
 class Encoder:
     """Encodes lines of one form into batches for a partition, with the current time as timestamp."""
 
-    def __init__(self, form: Form, clock: Clock, reports: Reports, codec: Codec | None = None) -> None:
+    def __init__(
+        self, parser: LineParser, clock: Clock, reports: Reports, codec: Codec | None = None
+    ) -> None:
         """`codec` compresses batches here; if None, the partition compresses them according to its settings."""
-        self.form = form
+        self.parser = parser
         self._codec = codec
         self._clock = clock
         self._reports = reports
@@ -127,7 +129,7 @@ class Encoder:
             segment_bytes = config.effective_segment_bytes
             limit = min(config.max_message_bytes, segment_bytes)
             self._limits = config, limit, segment_bytes
-        batches = self.form.parse(lines, timestamp=self._clock(), max_batch_bytes=limit)
+        batches = self.parser.parse(lines, timestamp=self._clock(), max_batch_bytes=limit)
         if self._codec:
             batches = [
                 compress_batches(one, self._codec, level=None, max_batch_bytes=limit) or one
@@ -149,8 +151,7 @@ class Encoder:
         If a part is stored on too few replicas, the other parts are still appended, so that the whole write is
         stored.
         """
-        form = self.form
-        encoded_here = form is not BATCH and self._codec is None
+        encoded_here = self.parser is not BATCH and self._codec is None
         too_few: NotEnoughReplicasAfterAppendError | None = None
         if durable:
             for partition, _appends in encoded:
@@ -161,7 +162,7 @@ class Encoder:
                     partition.append(batches, durable=durable, encoded_here=encoded_here)
                 except NotEnoughReplicasAfterAppendError as error:
                     too_few = error
-                if form.tells_times:
+                if self.parser.tells_times:
                     self._warn_of_retention(batches, partition, name)
         if too_few is not None:
             raise too_few
@@ -178,10 +179,10 @@ class Encoder:
         """Begin an append of the result of `appends` with each step, unless `unless` returns True at that moment."""
         # isinstance() would check every method of the protocol, which takes microseconds per write.
         remote = cast("BeginsAppends", partition)
-        encoded_here = self.form is not BATCH and self._codec is None
+        encoded_here = self.parser is not BATCH and self._codec is None
         for batches in appends:
             yield remote.begin_append(batches, durable=durable, encoded_here=encoded_here, unless=unless)
-            if self.form.tells_times:
+            if self.parser.tells_times:
                 self._warn_of_retention(batches, partition, name)
 
     def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
@@ -270,7 +271,7 @@ class TopicTarget:
         def serves(number: int) -> bool:
             return not partitions[number].summary().offline
 
-        if not self._encoder.form.suffix:  # This form has values only, no keys.
+        if not self._encoder.parser.suffix:  # This form has values only, no keys.
             whole = self._partitioner.for_unkeyed(len(lines), count, serves)
             if whole is not None:
                 return {whole: lines}
@@ -318,7 +319,7 @@ class ExactlyOnceEncoder:
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
         if partitions == 1:
             return [0] * len(lines)
-        if not self._encoder.form.suffix:  # This form has values only, no keys.
+        if not self._encoder.parser.suffix:  # This form has values only, no keys.
             return [(first_record + number) % partitions for number in range(len(lines))]
         records = key_values(self._encoder.appends(b"".join(lines), self._any_partition))
         return [

@@ -56,8 +56,8 @@ class TopicState(ABC, Generic[Target]):
         if target is None:
             from topicfs.fusefs.appending.targets import Encoder
 
-            written = self.context.decoding.writing(form, self._topic)
-            encoder = Encoder(written, self.context.clock, self.context.reports)
+            parser = self.context.decoding.parser(form.suffix, self._topic)
+            encoder = Encoder(parser, self.context.clock, self.context.reports)
             target = self._targets[form.suffix] = self._make_target(f"log{form.suffix}", encoder)
         return target
 

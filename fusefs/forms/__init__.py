@@ -7,15 +7,15 @@ a log or the kernel. The loops over lines are compiled.
 
 from topicfs.fusefs.forms.batches import BATCH
 from topicfs.fusefs.forms.decoder import decoder_of
-from topicfs.fusefs.forms.form import Form, FormError
+from topicfs.fusefs.forms.form import Form, FormError, LineParser, WritableForm
 from topicfs.fusefs.forms.json_lines import JSON
 from topicfs.fusefs.forms.kv import KV
 from topicfs.fusefs.forms.values import VALUES
 
-FORMS: tuple[Form, ...] = (VALUES, KV, JSON)
+FORMS: tuple[WritableForm, ...] = (VALUES, KV, JSON)
 """All forms of lines; the plain form comes first."""
 
-VIEW_FORMS: tuple[Form, ...] = (*FORMS, BATCH)
+VIEW_FORMS: tuple[WritableForm, ...] = (*FORMS, BATCH)
 """All forms in which a log is shown."""
 
 DECODED_SUFFIXES = (".avro.json", ".proto.json", ".jsonschema.json")
@@ -39,12 +39,14 @@ __all__ = [
     "VIEW_FORMS",
     "Form",
     "FormError",
+    "LineParser",
+    "WritableForm",
     "by_suffix",
     "decoder_of",
 ]
 
 
-def by_suffix(suffix: str) -> Form:
+def by_suffix(suffix: str) -> WritableForm:
     """Return the form for a file name's suffix (`""`, `.kv`, `.json`, `.batch`). Raises KeyError for other suffixes."""
     for form in VIEW_FORMS:
         if form.suffix == suffix:

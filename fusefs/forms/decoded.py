@@ -37,9 +37,7 @@ _KEY = b',"key'
 
 
 class DecodedForm:
-    """See `Form`."""
-
-    tells_times = True
+    """See `Form`. Written lines are parsed by `SchemaParser`."""
 
     def __init__(self, suffix: str, reading: PayloadReader, leave: Callable[[], None] = lambda: None) -> None:
         """Decode payloads by `reading`. Call `leave` before each decoding, because decoding may take long."""
@@ -74,10 +72,6 @@ class DecodedForm:
                 batch += 1
             sizes[batch] += len(line)
         return sizes
-
-    def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        # Not used: files opened for writing get another form (`DecodedForms.writing`).
-        raise NotImplementedError("cannot parse without a topic's schemas: use SchemaForm")
 
     def _lines(
         self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
@@ -133,14 +127,14 @@ class DecodedForm:
         return b',"%s%s":%s,"%s_schema_id":%s' % (name, plain, text, name, shown)
 
 
-class SchemaForm(DecodedForm):
-    """The form for lines that are written to one topic."""
+class SchemaParser:
+    """Parses lines that are written to one topic."""
 
-    def __init__(
-        self, suffix: str, reader: PayloadReader, topic: str, writer: Callable[[], PayloadWriter]
-    ) -> None:
+    tells_times = True
+
+    def __init__(self, suffix: str, topic: str, writer: Callable[[], PayloadWriter]) -> None:
         """Encode each text with the result of a call to `writer`."""
-        super().__init__(suffix, reader)
+        self.suffix = suffix
         self._topic = topic
         self._writer = writer
 

@@ -1,4 +1,4 @@
-"""The protocol of a form: converts columns of records to lines of text, and back."""
+"""The protocols of a form: it renders columns of records as lines of text, and most forms also parse such lines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,11 @@ class FormError(ValueError):
 
 
 class Form(Protocol):
-    """Renders records as lines, and parses lines into records. `parse` restores all that `render` shows of a record."""
+    """Renders records as lines."""
 
     @property
     def suffix(self) -> str:
         """File name suffix of the form, with its dot; empty for the plain form."""
-
-    @property
-    def tells_times(self) -> bool:
-        """True if a line may contain the record's timestamp; lines without one get the `timestamp` given to `parse`."""
 
     @property
     def outdated(self) -> bool:
@@ -47,6 +43,18 @@ class Form(Protocol):
     ) -> array[int]:
         """Return the number of bytes that `render` makes of each batch in `columns.batches`."""
 
+
+class LineParser(Protocol):
+    """Parses lines into records."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the lines' form."""
+
+    @property
+    def tells_times(self) -> bool:
+        """True if a line may contain the record's timestamp; lines without one get the `timestamp` given to `parse`."""
+
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Encode whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
 
@@ -54,3 +62,7 @@ class Form(Protocol):
         FormError for an invalid line, RecordTooLargeError for a record that exceeds a batch, ValueError if the last
         line has no LF.
         """
+
+
+class WritableForm(Form, LineParser, Protocol):
+    """A form that also parses its lines. `parse` restores all that `render` shows of a record."""

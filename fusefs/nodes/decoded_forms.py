@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.forms import DECODED_SUFFIXES, Form, by_suffix
+from topicfs.fusefs.forms import DECODED_SUFFIXES, Form, LineParser, by_suffix
 
 if TYPE_CHECKING:
     from topicfs.fusefs.forms.decoded import DecodedForm
@@ -59,15 +59,16 @@ class DecodedForms:
         self._refused[pid, path] = now
         return False
 
-    def writing(self, form: Form, topic: str) -> Form:
-        if form.suffix not in DECODED_SUFFIXES:
-            return form
-        from topicfs.fusefs.forms.decoded import KINDS, SchemaForm
-        from topicfs.schemas.payload_reader import PayloadReader, PayloadWriter
+    def parser(self, suffix: str, topic: str) -> LineParser:
+        """Return the parser of lines written to a topic. Raises KeyError for an unknown suffix, MissingLibraryError."""
+        if suffix not in DECODED_SUFFIXES:
+            return by_suffix(suffix)
+        from topicfs.fusefs.forms.decoded import KINDS, SchemaParser
+        from topicfs.schemas.catalog import check_libraries
+        from topicfs.schemas.payload_reader import PayloadWriter
 
-        kind, catalog = KINDS[form.suffix], self._opened()
-        writer = partial(PayloadWriter, kind, catalog)
-        return SchemaForm(form.suffix, PayloadReader(kind, catalog), topic, writer)
+        check_libraries(KINDS[suffix])
+        return SchemaParser(suffix, topic, partial(PayloadWriter, KINDS[suffix], self._opened()))
 
     def end(self) -> None:
         """Stop fetching schemas, so that the mount's end does not wait for a slow registry."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, SupportsIndex
@@ -28,14 +29,14 @@ from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation
 READ_COMMITTED = Isolation.READ_COMMITTED.value
 
 
-class Readable:
+class Readable(ABC):
     """The records of a topic, or of one partition."""
 
     polls: bool
     """True if a follower must look for new data from time to time, because another process writes the files."""
 
-    def _partitions(self) -> Mapping[int, engine.Partition]:
-        raise NotImplementedError
+    @abstractmethod
+    def _partitions(self) -> Mapping[int, engine.Partition]: ...
 
     def records(
         self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED

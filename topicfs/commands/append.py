@@ -266,8 +266,8 @@ def _partitions(topic: Topic, path: TopicPath) -> Mapping[int, Partition]:
 
 def _encoder(engine: Engine, path: TopicPath, codec: Codec | None, schemas: SchemaPlaces) -> Encoder:
     forms = DecodedForms(partial(schemas.catalog, engine))
-    form = forms.writing(forms.form(path.name.removeprefix("log")), path.topic)
-    return Encoder(form, system_clock, Reports(system_clock), codec)
+    parser = forms.parser(path.name.removeprefix("log"), path.topic)
+    return Encoder(parser, system_clock, Reports(system_clock), codec)
 
 
 def _topic(engine: Engine, path: TopicPath) -> Topic:
