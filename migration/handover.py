@@ -24,18 +24,8 @@ from pathlib import Path
 from topicfs.coordination.shares.state.store import TOPIC as STATES_TOPIC
 from topicfs.migration.cluster import Cluster, TopicDescription
 from topicfs.migration.handover_positions import PositionCommitter
-from topicfs.migration.journal import (
-    HandoverJournal,
-    JournalTopic,
-    read_journal,
-    write_journal,
-)
-from topicfs.migration.partition_copy import (
-    PartitionCopy,
-    copy_partition,
-    first_base_offset,
-    is_in_place,
-)
+from topicfs.migration.journal import HandoverJournal, JournalTopic, read_journal, write_journal
+from topicfs.migration.partition_copy import PartitionCopy, copy_partition, first_base_offset, is_in_place
 from topicfs.migration.positions import TOPIC as POSITIONS_TOPIC
 from topicfs.migration.positions import belongs, read_positions
 from topicfs.migration.share_groups import ShareGroupCluster, put_share_groups, read_share_groups

@@ -107,9 +107,7 @@ class Takeover:
         copies = self._plan_copies(topics, link=link)
         groups = self._find_groups(log_dirs, topics)
         share_groups = read_share_groups(
-            self._files,
-            _directories_of(log_dirs, POSITIONS_TOPIC),
-            _directories_of(log_dirs, STATES_TOPIC),
+            self._files, _directories_of(log_dirs, POSITIONS_TOPIC), _directories_of(log_dirs, STATES_TOPIC)
         )
         self._make_directories()
         with ExitStack() as stack:
@@ -312,8 +310,7 @@ class Takeover:
             )
             partitions = topic.partitions()
             batches = chain(
-                group_batches(groups.records, len(partitions)),
-                position_batches(groups.new, len(partitions)),
+                group_batches(groups.records, len(partitions)), position_batches(groups.new, len(partitions))
             )
             for number, batch in batches:
                 partitions[number].append(batch, durable=True, encoded_here=True)

@@ -145,11 +145,7 @@ class Partition(Protocol):
         """
 
     def read(
-        self,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation = Isolation.READ_COMMITTED,
+        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
         """Return whole batches, from the batch that contains `offset` on. Checksums are not checked. May wait.
 

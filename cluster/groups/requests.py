@@ -49,11 +49,7 @@ class GroupClient:
     # Membership.
 
     def join(
-        self,
-        member_id: str,
-        protocol: Protocol,
-        rebalance_ms: int,
-        lent: Callable[[Connection | None], None],
+        self, member_id: str, protocol: Protocol, rebalance_ms: int, lent: Callable[[Connection | None], None]
     ) -> JoinAnswer:
         """Join or rejoin; blocks until the other members have joined.
 

@@ -176,8 +176,7 @@ class Joins:
             return self._phases.end_join_phase_if_all_joined(group)
         if group.state is not STABLE:
             return self._phases.rebalance(
-                group,
-                f"Updating metadata for static member {new_id} with instance id {request.instance_id}",
+                group, f"Updating metadata for static member {new_id} with instance id {request.instance_id}"
             )
         if group.select_protocol() != group.protocol:
             reason = f"Group's selectedProtocol will change because static member {new_id} with instance id "
@@ -185,8 +184,7 @@ class Joins:
                 group, f"{reason}{request.instance_id} joined with change of protocol"
             )
         return Write(
-            (group.record(),),
-            partial(self._replaced, group, member, request, (old_id, old_leader), before),
+            (group.record(),), partial(self._replaced, group, member, request, (old_id, old_leader), before)
         )
 
     def _replaced(

@@ -373,11 +373,7 @@ class QueueGroup:
         with self._lock:
             shown = [
                 Rejected(
-                    RecordName(topic, key.partition, key.offset),
-                    one.time,
-                    one.by,
-                    one.deliveries,
-                    one.holder,
+                    RecordName(topic, key.partition, key.offset), one.time, one.by, one.deliveries, one.holder
                 )
                 for key, one in noted
                 if key.group == self._name and key.topic_id == topic_id and self._is_rejected(found, key)

@@ -235,11 +235,7 @@ class Queue:
             self.machine.move_log_start(log_start)
 
     def _leased(
-        self,
-        member_id: str,
-        acquired: Sequence[Acquired],
-        fetched: Sequence[FetchedBatch],
-        now: Timestamp,
+        self, member_id: str, acquired: Sequence[Acquired], fetched: Sequence[FetchedBatch], now: Timestamp
     ) -> list[Leased]:
         """Return the acquired records. An offset that has no record is acknowledged as a gap."""
         leased: list[Leased] = []

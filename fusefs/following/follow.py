@@ -122,12 +122,7 @@ class FollowHandle(Handle):
     follows = True
 
     def __init__(
-        self,
-        followed: Followed,
-        program: Program,
-        blocking: BlockingCalls,
-        *,
-        nonblocking: bool,
+        self, followed: Followed, program: Program, blocking: BlockingCalls, *, nonblocking: bool
     ) -> None:
         self._followed = followed
         self._program = program

@@ -94,8 +94,7 @@ def find_batches(
         for number, size in enumerate(batches.column("size_bytes")):
             if size > max_content_bytes:
                 problem = OversizeBatchError(
-                    batches[number].position,
-                    f"a batch of {size} bytes; the limit is {max_content_bytes}",
+                    batches[number].position, f"a batch of {size} bytes; the limit is {max_content_bytes}"
                 )
                 batches = Batches(batches.rows[: number * fields.ROW_SIZE], problem.position)
                 break

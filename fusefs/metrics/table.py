@@ -106,10 +106,7 @@ DIRECTORY_FREE = _gauge(
 GROUPS = _gauge("groups", "Groups of readers.")
 GROUP_MEMBERS = _gauge("group_members", "Members of all groups.")
 GROUP_LAG = _gauge(
-    "group_lag_records",
-    "Total lag of a group in a topic, up to the last stable offsets.",
-    "group",
-    "topic",
+    "group_lag_records", "Total lag of a group in a topic, up to the last stable offsets.", "group", "topic"
 )
 
 CACHE_HITS = _counter("cache_hits", "For a cluster: reads answered from the cache.")

@@ -32,11 +32,7 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import LiveSettings, reloaded_config
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Cancel, Listeners, Partition
-from topicfs.storage.errors import (
-    ReadOnlyError,
-    StorageError,
-    UnknownTopicError,
-)
+from topicfs.storage.errors import ReadOnlyError, StorageError, UnknownTopicError
 from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.messages import WarningBook, reason_of
 from topicfs.storage.model import DirectoryStatus, Timestamp, TopicPartition

@@ -225,12 +225,7 @@ class ReplicatedPartition(ServedPartition):
         return f"{self.name}: {there} of {assigned} replicas in sync and min.insync.replicas={wanted}"
 
     def append(
-        self,
-        batches: bytearray,
-        *,
-        durable: bool = False,
-        encoded_here: bool = False,
-        accepted: bool = False,
+        self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False, accepted: bool = False
     ) -> Appended:
         with self.lock:
             in_step, appended = self._in_step, None

@@ -74,11 +74,7 @@ class SegmentHealer(NamedTuple):
 
 
 def read_soundly(
-    read: Callable[[], Fetched],
-    leader: Log,
-    followers: Sequence[Log],
-    asked: Asked,
-    healer: SegmentHealer,
+    read: Callable[[], Fetched], leader: Log, followers: Sequence[Log], asked: Asked, healer: SegmentHealer
 ) -> Fetched:
     """Return the leader's answer, or a follower's valid bytes. If no answer is proven, first heal the segment."""
     logs = [leader, *followers]

@@ -154,10 +154,7 @@ def assign_one(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _plain_size(
-    octets: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    latest_timestamp: cython.longlong,
+    octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, latest_timestamp: cython.longlong
 ) -> cython.longlong:
     """Return the size of the batch at `at` if it is plain v2 and not later than `latest_timestamp`; otherwise 0."""
     size: cython.longlong = _size_at(octets, at, end)

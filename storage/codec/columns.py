@@ -398,11 +398,7 @@ def _decode_legacy(view: memoryview[int], header: BatchHeader, max_content_bytes
 
 @cython.cfunc
 def _decode_span(
-    data: memoryview,
-    rows: memoryview,
-    control: cython.bint,
-    inflated: cython.bint,
-    create_times: cython.bint,
+    data: memoryview, rows: memoryview, control: cython.bint, inflated: cython.bint, create_times: cython.bint
 ) -> Columns:
     """Return the records of the adjacent batches whose headers are `rows`.
 

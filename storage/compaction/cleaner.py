@@ -92,13 +92,7 @@ def clean(
 
 class _Pass:
     def __init__(
-        self,
-        log: Log,
-        plan: CleaningPlan,
-        *,
-        now: Timestamp,
-        map_bytes: int,
-        proceed: Callable[[], bool],
+        self, log: Log, plan: CleaningPlan, *, now: Timestamp, map_bytes: int, proceed: Callable[[], bool]
     ) -> None:
         self._log = log
         self._plan = plan

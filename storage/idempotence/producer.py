@@ -15,12 +15,7 @@ from topicfs.storage.codec.binary.crc import crc32c
 from topicfs.storage.codec.headers import sequence_plus
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
-from topicfs.storage.idempotence.registry import (
-    InputProgress,
-    PartitionProgress,
-    ProducerRegistry,
-    catch_up,
-)
+from topicfs.storage.idempotence.registry import InputProgress, PartitionProgress, ProducerRegistry, catch_up
 from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.entry import next_run
 

@@ -364,12 +364,7 @@ def _replay(
 
 
 def replay_window(
-    producers: LogProducers,
-    window: Window,
-    good: int,
-    *,
-    start_offset: int = 0,
-    end_offset: int = 2**63 - 1,
+    producers: LogProducers, window: Window, good: int, *, start_offset: int = 0, end_offset: int = 2**63 - 1
 ) -> list[AbortedSpan]:
     """Apply a window's first `good` batches in [start_offset, end_offset); return the transactions that they abort."""
     if not good or window.batches.largest("producer_id", good) == NO_PRODUCER_ID:

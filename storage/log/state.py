@@ -114,10 +114,7 @@ class LogState(NamedTuple):
         if replicated is not None:
             replicated = Offset(max(start_offset, min(replicated, offset)))
         return self.with_segments(chain)._replace(
-            end_offset=offset,
-            end_position=end.position,
-            start_offset=start_offset,
-            replicated=replicated,
+            end_offset=offset, end_position=end.position, start_offset=start_offset, replicated=replicated
         )
 
     def without_aborts_from(self, offset: Offset) -> LogState:

@@ -161,8 +161,7 @@ class ProducerAppend:
         self.transactional |= batch.transactional
         delta = batch.last_offset - batch.base_offset
         self.entry = before.with_batch(
-            batch.epoch,
-            SequencedBatch(batch.last_sequence, batch.last_offset, delta, batch.max_timestamp),
+            batch.epoch, SequencedBatch(batch.last_sequence, batch.last_offset, delta, batch.max_timestamp)
         )
         if before.transaction_first_offset is None and batch.transactional:
             self.entry = self.entry._replace(transaction_first_offset=batch.base_offset)

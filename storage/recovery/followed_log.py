@@ -74,10 +74,7 @@ class FollowedLog:
     """One partition's log on a read-only disk; `log` is its state at the last look."""
 
     def __init__(
-        self,
-        directory: SegmentDirectory,
-        partition: TopicPartition,
-        checkpointed: Checkpointed,
+        self, directory: SegmentDirectory, partition: TopicPartition, checkpointed: Checkpointed
     ) -> None:
         """Load the log from the recovery point on. Blocks. Raises CorruptionError, OSError."""
         assert directory.files.read_only, f"{directory.path}: followed where it may be written"

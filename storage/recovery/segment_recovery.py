@@ -159,10 +159,7 @@ def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator
     files.sync_directory(directory)
 
 
-_SLOTS = (
-    (SegmentFileKind.OFFSET_INDEX, offset_index.SLOT),
-    (SegmentFileKind.TIME_INDEX, time_index.SLOT),
-)
+_SLOTS = ((SegmentFileKind.OFFSET_INDEX, offset_index.SLOT), (SegmentFileKind.TIME_INDEX, time_index.SLOT))
 
 
 def read_end(segment: Segment) -> tuple[Offset, int]:

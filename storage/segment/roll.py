@@ -62,13 +62,7 @@ class RollParameters(NamedTuple):
 
 
 def stays_active(
-    *,
-    size_bytes: int,
-    max_bytes: int,
-    relative_offset: int,
-    span_ms: int,
-    max_wait_ms: int,
-    index_full: bool,
+    *, size_bytes: int, max_bytes: int, relative_offset: int, span_ms: int, max_wait_ms: int, index_full: bool
 ) -> bool:
     """Return True if an append up to this size, offset and time span needs no roll; if False, ask `roll_reason`."""
     return (

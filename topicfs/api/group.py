@@ -249,10 +249,7 @@ class Group:
     """A group of readers. It has a position in each partition, stored as Kafka stores positions."""
 
     def __init__(
-        self,
-        name: str,
-        engine: Engine | FileTopics,
-        opened: Callable[[], AbstractContextManager[GroupAdmin]],
+        self, name: str, engine: Engine | FileTopics, opened: Callable[[], AbstractContextManager[GroupAdmin]]
     ) -> None:
         """`opened` opens the object that reads and changes the group."""
         self.name = name

@@ -52,10 +52,7 @@ Signature: TypeAlias = tuple[int, ...]
         ("topicfs cat orders/log.json", "all partitions, merged by time"),
         ("topicfs cat orders/config orders/0/status", "settings, offsets and sizes"),
         ("topicfs cat --follow orders/0/log.json", "with new records, until Ctrl-C"),
-        (
-            "topicfs cat --group billing orders/log",
-            "unread records of the group; moves its position",
-        ),
+        ("topicfs cat --group billing orders/log", "unread records of the group; moves its position"),
         (r"topicfs cat orders/0 --format '%T %k %S\n'", "kcat's tokens: time, key, length of the value"),
         ("topicfs cat orders/@yesterday-@today --format csv", "for a spreadsheet"),
         ("topicfs cat orders/log --format parquet > orders.parquet", "for DuckDB, pandas and Spark"),

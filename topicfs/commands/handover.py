@@ -143,9 +143,7 @@ def _hand_over(
 @click.argument("log_dirs", metavar="LOG_DIR[,LOG_DIR]", type=parse_directories)
 @click.argument("directories", metavar="DATA[,DATA]", type=parse_directories)
 @click.option(
-    "--link",
-    is_flag=True,
-    help="Make hard links instead of copies of segments that get no more appends.",
+    "--link", is_flag=True, help="Make hard links instead of copies of segments that get no more appends."
 )
 @click.option(
     "--metadata-dir",

@@ -256,9 +256,7 @@ def _run_into_topic(
     metavar="SQL",
     help="Expressions for the columns to write.",
 )
-@_checkpoint_option(
-    help="Store the progress in DIR, and process only new records.",
-)
+@_checkpoint_option(help="Store the progress in DIR, and process only new records.")
 @commit_group_option
 @target_place_option
 @place_option
@@ -323,13 +321,9 @@ def replay(**given: Any) -> None:
     metavar="LENGTH",
     help="With --checkpoint: how late records may come. A window is over when a record is later than its end by this.",
 )
-@_checkpoint_option(
-    help="Store progress and open windows in DIR, and write only windows that ended since.",
-)
+@_checkpoint_option(help="Store progress and open windows in DIR, and write only windows that ended since.")
 @click.option(
-    "--close",
-    is_flag=True,
-    help="With --checkpoint: no more records will come; write the open windows too.",
+    "--close", is_flag=True, help="With --checkpoint: no more records will come; write the open windows too."
 )
 @click.option("--continuous", is_flag=True, help="With --checkpoint: go on as records come, until ^C.")
 @click.option(

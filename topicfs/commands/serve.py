@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--read-only", is_flag=True, help="Change and create nothing: clients can only read.")
 def serve(
-    directories: tuple[Path, ...],
-    *,
-    listener: ListenerOptions | None,
-    config: Path | None,
-    read_only: bool,
+    directories: tuple[Path, ...], *, listener: ListenerOptions | None, config: Path | None, read_only: bool
 ) -> None:
     """Serve the topics of DIR to Kafka clients at HOST:PORT, until Ctrl-C or SIGTERM.
 
@@ -69,10 +65,7 @@ def serve(
         signal.signal(number, lambda *_: ended.set())
     with closing(Listener(listener)) as serving:
         engine = open_directories(
-            directories,
-            read_only=read_only,
-            config=settings,
-            replicated=settings.replication_factor > 1,
+            directories, read_only=read_only, config=settings, replicated=settings.replication_factor > 1
         )
         with closing(engine), closing(serving):
             serving.serve(engine, settings)

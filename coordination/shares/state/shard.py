@@ -155,12 +155,7 @@ class StateShard:
         ]
 
     def _changed(
-        self,
-        key: SharePartitionKey,
-        known: ShareState,
-        write: StateWrite,
-        leader_epoch: int,
-        now: Timestamp,
+        self, key: SharePartitionKey, known: ShareState, write: StateWrite, leader_epoch: int, now: Timestamp
     ) -> StateRecord:
         if self._updates.get(key, 0) < UPDATES_PER_SNAPSHOT:
             update = ShareUpdate(

@@ -70,12 +70,7 @@ SMALL_PARTS = 16
 
 
 def inflate(
-    codec: Codec,
-    data: Buffer,
-    *,
-    position: int = 0,
-    limit: int = MAX_CONTENT_BYTES,
-    magic: int = 2,
+    codec: Codec, data: Buffer, *, position: int = 0, limit: int = MAX_CONTENT_BYTES, magic: int = 2
 ) -> bytes | memoryview:
     """Return the inflated records of the batch at `position`; `magic` is the batch's format.
 

@@ -131,12 +131,7 @@ def xxh32(data: memoryview | bytes) -> int:
     """Return the 32-bit xxHash with seed 0 of a few header bytes (XXH32 of the xxHash specification)."""
     position = len(data) // 16 * 16
     if position:
-        lanes = [
-            (_PRIMES[0] + _PRIMES[1]) & _MASK,
-            _PRIMES[1],
-            0,
-            -_PRIMES[0] & _MASK,
-        ]
+        lanes = [(_PRIMES[0] + _PRIMES[1]) & _MASK, _PRIMES[1], 0, -_PRIMES[0] & _MASK]
         for words in struct.iter_unpack("<4I", data[:position]):
             lanes = [
                 _rotated((lane + word * _PRIMES[1]) & _MASK, 13) * _PRIMES[0] & _MASK
