@@ -121,10 +121,7 @@ class LeaderEpochs:
 
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
-        """Read the leader epochs of a partition. Raises CorruptionError, OSError.
-
-        If the file is missing and `files` is writable, make it.
-        """
+        """Read a partition's leader epochs; make a missing file if `files` may. Raises CorruptionError, OSError."""
         path = directory / FILE_NAME
         if files.exists(path):
             return cls(path, files, decode_epochs(files.read_bytes(path), file=path))

@@ -344,10 +344,7 @@ def _int64(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.inline
 @cython.exceptval(check=False)
 def _size_at(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Return the size of the whole batch at `at`; 0 if it is torn, -1 if its size or magic is invalid.
-
-    A scan of a file stops silently if at most 17 bytes remain, which lack a magic (kafka-storage.md#batch-scan).
-    """
+    """Return the size of the whole batch at `at`; 0: torn, -1: invalid size or magic (kafka-storage.md#batch-scan)."""
     if end - at <= fields.MAGIC_POSITION + 1:
         return 0
     length: cython.longlong = _int32(octets, at + fields.LENGTH_POSITION)

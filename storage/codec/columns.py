@@ -400,10 +400,7 @@ def _decode_legacy(view: memoryview[int], header: BatchHeader, max_content_bytes
 def _decode_span(
     data: memoryview, rows: memoryview, control: cython.bint, inflated: cython.bint, create_times: cython.bint
 ) -> Columns:
-    """Return the records of the adjacent batches whose headers are `rows`.
-
-    The records follow each header in `data`; if `inflated`, `data` is the content of the only batch.
-    """
+    """Return the records of the batches with these headers; if `inflated`, `data` is the content of the only batch."""
     row: cython.p_longlong = memory.int64s_of(rows)
     octets: cython.p_uchar = memory.octets_of(data)
     total: cython.Py_ssize_t = _count_records(rows, len(data) if inflated else -1, control)

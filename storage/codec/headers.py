@@ -175,10 +175,7 @@ PLAIN = BatchStamp()
 @cython.final
 @cython.cclass
 class Batches:
-    """The headers of adjacent batches, as rows of integers, without an object per batch.
-
-    Indexing and iterating make `BatchHeader` values; `column(field)` returns one field of all batches.
-    """
+    """The headers of adjacent batches as rows of integers; indexing and iterating make `BatchHeader` values."""
 
     _rows: memoryview
     _stop: cython.Py_ssize_t

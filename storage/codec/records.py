@@ -140,10 +140,7 @@ _ATTRIBUTES = struct.Struct(">H")
 def compress_batches(
     batches: bytearray, codec: Codec, *, level: int | None, max_batch_bytes: int
 ) -> bytearray | None:
-    """Return adjacent batches with their records compressed, in a new buffer; checksums are not checked.
-
-    Return None if a batch is not an uncompressed v2 batch with records, or is larger than `max_batch_bytes`.
-    """
+    """Return the batches compressed, checksums unchecked; None if one is not uncompressed v2, or becomes too large."""
     found = scan(batches)
     if found.stop < len(batches):
         return None

@@ -292,10 +292,7 @@ _TIME_END = cython.declare(cython.longlong, 2**62)
 def _is_found(
     source: cython.p_uchar, end: cython.Py_ssize_t, row: cython.p_longlong, wanted: cython.longlong
 ) -> cython.bint:
-    """Find a record's value; write its position, its length and the record's time delta after the first row.
-
-    Return False if there is no such record, a record is not plain, or the offsets do not ascend.
-    """
+    """Find a record's value: its position, length and time delta. Return False if it is missing or not plain."""
     at: cython.Py_ssize_t = fields.HEADER_SIZE
     count: cython.longlong = row[fields.RECORD_COUNT]
     last_delta: cython.longlong = row[fields.LAST_OFFSET] - row[fields.BASE_OFFSET]
@@ -460,10 +457,7 @@ def _length(number: cython.longlong) -> cython.longlong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Return the bits of the zigzag varint at `at`, shifted left by three; the low three bits are its size in bytes.
-
-    Return 0 if the varint has more than four bytes or extends beyond `end`.
-    """
+    """Return the varint's bits at `at`, times eight, plus its size in bytes; 0 if it is torn or above four bytes."""
     if at < end and source[at] < 0x80:
         return (cython.cast(cython.longlong, source[at]) << 3) | 1
     groups: cython.longlong = 0

@@ -92,10 +92,7 @@ def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool
 
 
 class PassTransactions:
-    """The transactions of one pass, read in order: which data is aborted, and which markers may be removed.
-
-    A marker may be removed only if the pass saw no data batch of its transaction, because then no reader needs it.
-    """
+    """Which data of a pass is aborted, and which markers no reader needs: those whose data the pass has not seen."""
 
     def __init__(self, aborted: Iterable[AbortedSpan] = ()) -> None:
         self._upcoming = sorted(aborted, key=lambda span: span.first_offset, reverse=True)

@@ -144,10 +144,7 @@ class OffsetMap:
             prefetch_word(self._words, 3 * (digests[word + 2 * _AHEAD] % self._slots))
 
     def put_records(self, columns: Columns, first: int, last: int, *, start_offset: int) -> int:
-        """Store the offsets of the records [first, last) that have a key and are at or above `start_offset`.
-
-        Return the index of the first record for which there was no room; `last` if all records fit.
-        """
+        """Store offsets from `start_offset` on of records with keys; return the first record without room or `last`."""
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)
         stride: cython.Py_ssize_t = len(columns)

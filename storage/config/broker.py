@@ -104,10 +104,7 @@ class EngineConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
-        """Parse a `server.properties`. If it says how long to keep records, topics made here get no retention override.
-
-        Raises InvalidConfigError for an invalid value of a setting that is used here.
-        """
+        """Parse a `server.properties`; its retention settings replace a default override. Raises InvalidConfigError."""
         values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)
         defaults.check_consistency()

@@ -37,10 +37,7 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a topic's settings, with unknown overrides last; `given` are the settings that a file sets.
-
-    Settings that are for tests are listed only if they are set.
-    """
+    """List a topic's settings, with unknown ones last. `given` are in a file. Settings for tests show only if set."""
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue

@@ -72,11 +72,7 @@ def read_table(defaults: object) -> dict[str, Setting]:
 def read_overrides(
     table: Mapping[str, Setting], overrides: Mapping[str, str], *, what: str
 ) -> dict[str, Any]:
-    """Return the values of `overrides` by field.
-
-    Raises InvalidConfigError for a bad value, or for a name that the table does not have; the message calls it a
-    `what`.
-    """
+    """Return `overrides` by field. Raises InvalidConfigError for a bad value, or a name that is not a known `what`."""
     values = {}
     for name, text in overrides.items():
         if name not in table:

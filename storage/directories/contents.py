@@ -25,10 +25,7 @@ class Contents(NamedTuple):
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort the subdirectories by kind.
-
-    Raises NotALogDirectoryError if a subdirectory is not Kafka's, or if there are only files that are not Kafka's.
-    """
+    """Sort the subdirectories by kind. Raises NotALogDirectoryError if one, or each file, is not Kafka's."""
     partitions = set()
     marked: dict[names.DirectoryMark, tuple[str, ...]] = {}
     beside = set()

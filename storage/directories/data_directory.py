@@ -68,10 +68,7 @@ class DataDirectory(NamedTuple):
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Write a topic ID; with `flush`, to disk. Without `flush`, call `sync_all` afterwards. Raises OSError.
-
-        Call `sync` afterwards to flush the directory's name to disk.
-        """
+        """Write a topic ID; unless `flush`, call `sync_all` next. Finally, `sync` flushes the name. Raises OSError."""
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
             place_topic_id(self.files, path, flush=flush)

@@ -155,10 +155,7 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
 
 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
-    """Parse a directory's name: the partition number follows the last dash. None: not a partition's directory.
-
-    This is stricter than a broker, which accepts +1 or 01 as a number: here each partition has exactly one name.
-    """
+    """Parse a directory's name with a number after its last dash, but not as +1 or 01. None: not a partition's."""
     marked = re.fullmatch(_MARKED_DIRECTORY, name) if name.endswith(_MARKS) else None
     if marked:
         partition = _parse_topic_partition(marked["partition"])

@@ -56,10 +56,7 @@ class SlotFile:
         return fields
 
     def used(self) -> tuple[memoryview, int]:
-        """Return the used slots and their number. Raises CorruptionError.
-
-        Call this for each lookup, because the file may be trimmed in between.
-        """
+        """Return the used slots and their number, which may change between lookups. Raises CorruptionError."""
         entries = self.entries
         try:
             return self._file.map(entries * self._slot_bytes), entries

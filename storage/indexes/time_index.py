@@ -65,10 +65,7 @@ class TimeIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, timestamp: Timestamp, offset: Offset, *, final: bool = False) -> None:
-        """Add an entry if its timestamp is above that of the last entry. Raises ValueError if the index is full.
-
-        Only a `final` entry may take the last slot.
-        """
+        """Add an entry if it is the latest; only a `final` one may take the last slot. Raises ValueError if full."""
         if self.full and not final:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and (offset < self.last.offset or timestamp < self.last.timestamp):

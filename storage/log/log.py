@@ -178,10 +178,7 @@ class Log(LogReader):
             parts.producers.moved(directory)
 
     def close(self) -> None:
-        """Trim, flush and close every file. Blocks. Idempotent.
-
-        Raises OSError if the close was not clean.
-        """
+        """Trim, flush and close every file. Blocks. Idempotent. Raises OSError if the close was not clean."""
         parts = self.parts
         with parts.lock:
             before = parts.life.note(Event.CLOSE)

@@ -98,10 +98,7 @@ class LogProducers:
         end_offset: Offset,
         append_time: Timestamp | None,
     ) -> Pending:
-        """Check batches that will get offsets from `end_offset` on and, if given, `append_time`.
-
-        A client's batch that its producer appended before is a repeat, and gets no offset.
-        """
+        """Check batches from `end_offset` on, perhaps with `append_time`; a client's repeated batches get no offset."""
         check = _Check(self, origin, guard)
         offset: int = end_offset
         for batch in incoming:

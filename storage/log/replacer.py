@@ -45,10 +45,7 @@ class LogReplacer:
         return start
 
     def follow_start(self, offset: Offset) -> None:
-        """Move the log start to the leader's, and delete the segments below it.
-
-        Raises PartitionOfflineError, ReadOnlyError, OSError.
-        """
+        """Move the log start to the leader's; delete segments. Raises PartitionOfflineError, ReadOnlyError, OSError."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()

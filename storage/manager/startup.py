@@ -120,10 +120,7 @@ def _check_different(paths: Sequence[Path]) -> None:
 
 
 def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
-    """Raise StorageError if directories with replicas would be opened as directories without replicas.
-
-    This is so if they would be written to without the other directories of their set, or be read as one engine.
-    """
+    """Raise StorageError if directories of a set of replicas would be opened without their set."""
     for path in paths if len(paths) > 1 or not files.read_only else ():
         with suppress(OSError):
             if has_replicas(files, path):

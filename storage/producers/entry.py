@@ -85,10 +85,7 @@ class ProducerEntry(NamedTuple):
         return None
 
     def with_epoch(self, epoch: int) -> ProducerEntry:
-        """Return a copy of the producer's entry for another epoch; the same object if the epoch is unchanged.
-
-        A new epoch drops the batches, because its sequence numbers begin at 0 again.
-        """
+        """Return an entry for another epoch, without batches, as numbers restart at 0; the same object if not new."""
         return self if epoch == self.epoch else self._replace(epoch=epoch, batches=())
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:
@@ -103,8 +100,5 @@ class ProducerEntry(NamedTuple):
         )
 
     def expired(self, now: Timestamp, expiration_ms: int) -> bool:
-        """Return whether the producer may be forgotten: no open transaction, and no batch for `expiration_ms`.
-
-        Rules: kafka-storage.md#producer-expiry.
-        """
+        """Return whether the producer has no transaction or recent batch (kafka-storage.md#producer-expiry)."""
         return self.transaction_first_offset is None and now - self.last_timestamp >= expiration_ms

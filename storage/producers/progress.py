@@ -52,10 +52,7 @@ def newest_epoch(partition: Partition, producer_id: ProducerId) -> int:
 def last_batch(
     partition: Partition, producer_id: ProducerId, epoch: int, *, since: Offset, remedy: str
 ) -> LastBatch | None:
-    """Return a producer's last batch of `epoch` at or above the offset `since`; None if there is no such batch. Blocks.
-
-    Raises ProgressLostError, with the `remedy`, if the producer has expired and its last batch may have been removed.
-    """
+    """Return the last batch of `epoch` from `since` on, or None. Blocks. Raises ProgressLostError with the `remedy`."""
     for entry in own(partition).producers():
         if entry.producer_id == producer_id and entry.epoch <= epoch:
             is_newest = entry.epoch == epoch and entry.last_data_offset >= since

@@ -87,10 +87,7 @@ class FollowedLog:
         self._last_batch = self._read_last_batch()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Read the bytes that were added to files that `grew_only`. Blocks. Raises OSError.
-
-        Return False if the log must be loaded again.
-        """
+        """Read what was added to files that `grew_only`; False: load the log again. Blocks. Raises OSError."""
         try:
             if not self._is_as_known():
                 return False

@@ -285,10 +285,7 @@ class LogLoader:
         return segment
 
     def _has_indexes(self, segment: Segment) -> bool:
-        """Return whether the segment's indexes exist and, judged by their ends, belong to its log.
-
-        The transaction index is checked as a whole.
-        """
+        """Return whether the indexes exist and fit the log, by their ends; the transaction index is read whole."""
         name = segment_file(segment.base_offset, SegmentFileKind.TRANSACTION_INDEX)
         # Hardly one in a thousand segments has aborted transactions; the listing shows which of them do.
         segment.may_have_aborted = self._files.read_only or name in self._present
@@ -419,10 +416,7 @@ class LogLoader:
     def _rebuild_producers(
         self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool
     ) -> None:
-        """Rebuild the producers at the log end (kafka-storage.md#loaded-producers).
-
-        Write snapshots at the log end and at the last two base offsets.
-        """
+        """Rebuild producers (kafka-storage.md#loaded-producers); save them at the log end and last two base offsets."""
         producers = self._producers
         producers.keep_only(chain.base_offsets)
         at = [*chain.base_offsets[-2:], end_offset]

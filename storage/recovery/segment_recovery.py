@@ -88,10 +88,7 @@ def take_batches(
 
 
 def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
-    """Return whether a batch is too far above the base offset for this segment.
-
-    A last offset above that of the next batch counts as a flipped bit, and not as too far.
-    """
+    """Return whether a batch is too far above the base offset; an offset above the next batch's is a flipped bit."""
     offsets = batches.column("last_offset")[index : index + 2].tolist()
     return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and (len(offsets) == 1 or offsets[0] < offsets[1])
 

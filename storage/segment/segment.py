@@ -205,11 +205,7 @@ class Segment:
     # Appending.
 
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
-        """Write whole batches and their index entries; after an error, nothing is written.
-
-        Raises ValueError for offsets that an index cannot store, PartitionOfflineError if a failed write could not be
-        undone.
-        """
+        """Write whole batches and index entries, all or none. Raises ValueError for offsets, PartitionOfflineError."""
         relative(batches[-1][1], self.base_offset)
         counted_from, largest = self.counted_from, self._largest or self.largest
         position = self.size

@@ -88,10 +88,7 @@ def due_entries(
 def fitting(
     due: DueEntries, *, last: TimeEntry, offset_room: int, time_room: int
 ) -> tuple[list[tuple[int, int]], list[TimeEntry]]:
-    """Return the due entries to add: none once an index is full, and only timestamps above the previous one.
-
-    `last` is the time index's last entry; each `room` is the number of entries that the index can still take.
-    """
+    """Return the due index entries: none if full (`room` is 0), and only timestamps above the `last` entry's."""
     rising: list[TimeEntry] = []
     for number, entry in enumerate(due.maxima):
         if number >= offset_room or len(rising) >= time_room:

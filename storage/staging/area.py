@@ -147,10 +147,7 @@ class StagingArea:
         return known is not None and write.batch is not None and write.batch <= known.batch
 
     def committed(self, write: WriteId) -> CommittedQuery | None:
-        """Return the last commit of the write's query to its target. Raises CorruptionError, OSError.
-
-        None: the query has committed nothing there, or the write has no batch number.
-        """
+        """Return the last commit of the write's query to its target, or None. Raises CorruptionError, OSError."""
         if write.batch is None:
             return None
         return committed_of(self.record.read(write.query), write)
@@ -169,10 +166,7 @@ class StagingArea:
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Claim a request, and return its manifest. Raises CorruptionError, OSError.
-
-        None: the request was withdrawn, or another directory continues with a copy of it.
-        """
+        """Claim a request; return its manifest, None if it was withdrawn or moved. Raises CorruptionError, OSError."""
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
             try:
@@ -189,10 +183,7 @@ class StagingArea:
         return manifest
 
     def frames(self, manifest: Manifest, *, checked: bool = False) -> Iterator[Frame]:
-        """Yield the batches of a claimed write. Raises CorruptionError, OSError.
-
-        `checked`: verify first that its files are whole.
-        """
+        """Yield a claimed write's batches; if `checked`, files are verified first. Raises CorruptionError, OSError."""
         for staged in manifest.files if checked else ():
             check_whole(self.directory / staged.name, self.files, staged)
         for staged in manifest.files:

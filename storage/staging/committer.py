@@ -43,10 +43,7 @@ class Committer:
         self._clock = clock
 
     def commit_waiting(self, warn: ReportLine, stopping: Callable[[], bool]) -> None:
-        """Append submitted writes until `stopping` returns True. Blocks. Raises OSError.
-
-        Failures are reported to `warn`, and the write is tried again later.
-        """
+        """Append submitted writes until `stopping`; failures go to `warn` and are retried. Blocks. Raises OSError."""
         for write in self._area.waiting():
             if stopping():
                 return

@@ -151,10 +151,7 @@ class TopicChanges:
                 log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Mark a topic's directories as deleted; in a failed directory, this is done later. Raises OSError.
-
-        `is_deleted` returns True as soon as the deletion has begun.
-        """
+        """Mark a topic's directories as deleted, in failed ones later; `is_deleted` is True at once. Raises OSError."""
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())

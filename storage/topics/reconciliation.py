@@ -36,10 +36,7 @@ class FoundTopic(NamedTuple):
 
 
 def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
-    """List every serving directory, and record the directory of each partition.
-
-    Raises NotALogDirectoryError, DuplicatePartitionError; OSError if no directory serves.
-    """
+    """Record each partition's directory. Raises NotALogDirectoryError, DuplicatePartitionError, OSError."""
     contents: dict[OpenDirectory, Contents] = {}
 
     def look(directory: OpenDirectory) -> None:

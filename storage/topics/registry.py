@@ -135,10 +135,7 @@ class TopicRegistry:
     def __init__(
         self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
     ) -> None:
-        """Make one registry of the `copies` of data directories; `update_copies` makes the copies equal.
-
-        `all_directories`: if there are several directories, all of them, including those whose copies cannot be read.
-        """
+        """Make a registry of `copies`; `all_directories` has also those with unreadable copies. See `update_copies`."""
         self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
         """Called if a directory's copy cannot be written. Returns True if the directory has failed, and so is left
         out.
@@ -173,10 +170,7 @@ class TopicRegistry:
         self._stale.discard(directory)
 
     def join(self, directory: Path) -> None:
-        """Add a directory that serves again, and the entries that only it has. Raises CorruptionError, OSError.
-
-        `update_copies` writes the result.
-        """
+        """Add a directory and its own entries, which `update_copies` writes. Raises CorruptionError, OSError."""
         copy = read_copy(directory, self._files)
         # Even if its revision is newer: the content that is served now takes precedence.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)

@@ -65,10 +65,7 @@ class UnopenedDuties:
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """Return when, at the latest, a partition must be opened for its duties; None: never. Raises OSError.
-
-    The partition's files decide; the returned time may be earlier than necessary.
-    """
+    """Return when a partition must at the latest be opened for its duties; None: never. Raises OSError."""
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW

@@ -72,11 +72,7 @@ SMALL_PARTS = 16
 def inflate(
     codec: Codec, data: Buffer, *, position: int = 0, limit: int = MAX_CONTENT_BYTES, magic: int = 2
 ) -> bytes | memoryview:
-    """Return the inflated records of the batch at `position`; `magic` is the batch's format.
-
-    Raises CorruptBatchError for invalid compressed bytes, OversizeBatchError for more than `limit` bytes or too many
-    parts.
-    """
+    """Return the inflated records of a batch of format `magic`. Raises CorruptBatchError, OversizeBatchError."""
     most, kind = parts_within(limit), "blocks"
     if codec is Codec.GZIP:
         most, kind = min(most, MAX_MEMBERS), "members"

@@ -54,11 +54,7 @@ class _Entry(NamedTuple):
 def read_records(
     data: memoryview[int], header: BatchHeader, max_content_bytes: int = MAX_CONTENT_BYTES
 ) -> LegacyRecords:
-    """Return the records of the entry that `header` describes, at its position in `data`.
-
-    Raises OversizeBatchError for more than `max_content_bytes` or too many messages, CorruptBatchError for other
-    faults.
-    """
+    """Return the records of the entry that `header` describes. Raises CorruptBatchError, OversizeBatchError."""
     try:
         entry = _read_entry(data[: header.end_position], header.position, header.magic)
         if not header.attributes & CODEC_MASK:

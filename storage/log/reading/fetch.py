@@ -27,10 +27,7 @@ _new = tuple.__new__
 
 
 def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
-    """Read whole batches below `bound`, from the batch that contains `offset`, and remember where they end.
-
-    Raises CorruptionError; FileNotFoundError if a file was renamed or unlinked meanwhile.
-    """
+    """Read whole batches below `bound`, with that of `offset` first. Raises CorruptionError, FileNotFoundError."""
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
     last = len(chain.segments) - 1
@@ -55,10 +52,7 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
 
 
 def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> FileSpan | None:
-    """Find the batches that `fetch` reads, without reading them; None if only a read can show where they end.
-
-    Otherwise the index or the end of what readers see shows it. Raises what `fetch` raises.
-    """
+    """Find the batches for `fetch` by index or visible end; None if it must read. Raises like `fetch`."""
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
     last = chain.floor(bound.segment.base_offset)

@@ -176,10 +176,7 @@ class LogReader:
         return self._with_segments(look)
 
     def find_span(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> FileSpan | None:
-        """Return where the batches are that `read` returns, with an open file.
-
-        Return None if there are no batches, or if they must be read. Raises what `read` raises.
-        """
+        """Return where `read` would find batches, with a file; None if there are none, or it must read them."""
 
         def look(state: LogState) -> FileSpan | None:
             if not state.start_offset <= offset <= state.end_offset:

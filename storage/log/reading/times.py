@@ -37,10 +37,7 @@ class TimeSearch:
         self._known: tuple[Chain | None, list[int]] = None, []
 
     def find(self, chain: Chain, bound: Bound, search: Search) -> FoundRecord | None:
-        """Return the first record below `bound` that `search` looks for. Raises CorruptionError, SearchTooLongError.
-
-        Raises OversizeBatchError if too many batches claim times that their records do not have.
-        """
+        """Return the record that `search` looks for. Raises CorruptionError, SearchTooLongError, OversizeBatchError."""
         timestamp, trace = search.timestamp, search.trace
         known, maxima = self._known
         if known is not chain:
