@@ -99,11 +99,7 @@ def _all_partitions(
 def _valid_claims(
     members: Sequence[SubscribedMember], everything: Sequence[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """Return the partitions that each member owns.
-
-    If several members claim a partition, the newest generation wins; claims of the same generation cancel each other
-    out.
-    """
+    """Return members' owned partitions. The newest generation's claim wins; two claims of one generation cancel out."""
     exist = set(everything)
     claims: dict[TopicPartition, list[SubscribedMember]] = {}
     for member in members:

@@ -82,10 +82,7 @@ class CommittedOffset(NamedTuple):
 
 
 def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
-    """Return the record's key and value: in version 4, or in version 1 if the position has an expiry time.
-
-    Versions after 1 have no field for the expiry time.
-    """
+    """Return the record's key and value: version 4, or 1, the last with an expiry time, if the position has one."""
     version = NEWEST_OFFSET_COMMIT_VERSION if position.expire_timestamp < 0 else 1
     value: dict[str, Any] = {
         "offset": position.offset,

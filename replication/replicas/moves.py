@@ -61,10 +61,7 @@ class ReplicaMoves:
         """Partitions whose move is being cancelled, and partitions that are being deleted."""
 
     def begin(self, partition: ReplicatedPartition, directory: str, source: str | None) -> None:
-        """Start moving a replica to a directory. `source` names its present directory if there are several replicas.
-
-        Raises InvalidConfigError, RecordsLostError, StorageError, OSError.
-        """
+        """Start moving a replica from `source`. Raises InvalidConfigError, RecordsLostError, StorageError, OSError."""
         target = self._number(partition.name, directory)
         replica_dir = self._replica_dirs[target]
         if not replica_dir.serves:

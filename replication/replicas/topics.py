@@ -163,10 +163,7 @@ class TopicTable:
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
     def fill_again(self, partition: ReplicatedPartition) -> None:
-        """Assign new directories to replicas whose disks were replaced, after an unclean election.
-
-        Raises StorageError, OSError.
-        """
+        """Assign directories to replicas of replaced disks after an unclean election. Raises StorageError, OSError."""
         state, known = partition.state, self._agreement.content.directories
         kept = tuple(one for one in state.assigned if one in known)
         others = [

@@ -60,10 +60,7 @@ def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[S
 
 
 def scrub_small_files(copies: Sequence[Copy], *, rewritten: bool, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the small files of a segment's copies. Raises OSError.
-
-    `rewritten` is True if compaction may have made the copies different, because each log is compacted on its own.
-    """
+    """Compare the small files of a segment's copies; `rewritten`: compaction may make them differ. Raises OSError."""
     for copy in copies:
         yield from _transactions(copy, heals=heals)
     if not rewritten:

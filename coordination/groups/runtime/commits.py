@@ -53,11 +53,7 @@ class Commits:
     def take(
         self, is_held: Callable[[TopicPartition, Position], bool], group: str
     ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
-        """Take all waiting calls; return them with the last position given for each partition.
-
-        A call fails if the member does not hold one of the call's partitions, or if the partition's topic was
-        replaced.
-        """
+        """Take all waiting calls and the last position of each partition; calls for partitions not held fail."""
         with self._lock:
             calls, self._calls = self._calls, []
         good: list[Commit] = []

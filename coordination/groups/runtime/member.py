@@ -62,11 +62,7 @@ class TakenCommits(NamedTuple):
 
 
 class MemberCoordinator(Protocol):
-    """A member's connection to the coordinator of its group.
-
-    After a failed request the coordinator ends the member (`LocalMember.end`) or repeats the request later
-    (`LocalMember.retry`).
-    """
+    """A member's connection to its group's coordinator, which retries failed requests or ends the `LocalMember`."""
 
     group: str
     topics: KnownTopics

@@ -114,10 +114,7 @@ class StateChange:
 
 
 def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-    """Begin to apply acknowledgements. After an error none of them is applied.
-
-    Raises RecordNotHeldError, NotAcquiredError. Renewed locks stay renewed in any case.
-    """
+    """Begin to acknowledge, all or none, but locks stay renewed. Raises RecordNotHeldError, NotAcquiredError."""
     request = _Acknowledging(window, member, now)
     try:
         for ack in acks:

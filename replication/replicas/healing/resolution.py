@@ -217,10 +217,7 @@ class Resolution:
                 yield from _differences(f"group {name}", dict(kept), dict(theirs), loser)
 
     def save(self, folder: Path) -> list[Path]:
-        """Save the records that would be lost, one file per partition.
-
-        Raises OSError, and StorageError if a file exists that has other records.
-        """
+        """Save lost records, one file per partition. Raises OSError; StorageError if a file has other records."""
         unreadable = next((one for one in self.given_up if one.problem), None)
         if unreadable is not None:
             remedy = "repair it, or give it up without --save, or keep another directory"
