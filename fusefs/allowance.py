@@ -94,10 +94,7 @@ class Allowance:
         return min(self.remaining, MAX_CONTENT_BYTES)
 
     def walk(self, size_bytes: int) -> None:
-        """Count `size_bytes` of batches whose headers alone were read, in a walk that may be long.
-
-        Raises ThreadNeededError, and InterruptedError if no program waits for the result.
-        """
+        """Count `size_bytes` of batches whose headers a long walk read. Raises ThreadNeededError, InterruptedError."""
         if not self.inline:
             if self._ended():
                 raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))

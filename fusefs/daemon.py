@@ -168,10 +168,7 @@ def open_when_free(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Engine:
-    """Open the engine. Waits for a short-lived owner of the directory, such as a committing pipeline.
-
-    Raises StorageError, OSError; DirectoryLockedError after a while.
-    """
+    """Open the engine, after a short-lived owner such as a committing pipeline. Raises StorageError, OSError."""
     if options.opens is not None:
         return options.opens()
     deadline = clock() + OWNER_PATIENCE_SECONDS
@@ -439,10 +436,7 @@ def _named(options: MountOptions) -> str:
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
-    """Return where views are saved: with the segments in a writable directory, otherwise in the user's cache.
-
-    The views of a partition without a directory are not saved.
-    """
+    """Return where views are saved: beside writable segments, or else in the user's cache. None: in no directory."""
     disk = NativeFileSystem()
     make = ViewStore.in_user_cache if read_only else ViewStore
     return lambda partition: None if partition.directory is None else make(partition.directory, disk)

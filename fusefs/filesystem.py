@@ -162,10 +162,7 @@ class TopicFileSystem:
         return found
 
     def run_inline_or_in_thread(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
-        """Run a lookup or another call that is usually fast; in a thread if it takes long.
-
-        `pid` is the calling process, 0 if it is not visible: a long call ends with the process.
-        """
+        """Run a usually fast call, such as a lookup, in a thread if it takes long. It ends with process `pid`."""
         return self.context.blocking.run_inline_or_in_thread(call, self.root.program(pid))
 
     def _lookup(self, parent: nodes.Directory, name: bytes) -> nodes.Node:
@@ -267,10 +264,7 @@ class TopicFileSystem:
     async def setattr(
         self, node_id: int, change: AttributeChange, fh: int | None = None, pid: int = 0
     ) -> nodes.Attributes:
-        """Accept times, and truncation if it changes nothing; refuse modes and owners.
-
-        `fh` is the open file of an ftruncate(2). (O_TRUNC is handled by `open`.)
-        """
+        """Accept times, and truncation without effect; refuse modes and owners. `fh` is open for an ftruncate(2)."""
         node = self.inodes.get(node_id)
         file = None if fh is None else self._files.get(fh)
         try:

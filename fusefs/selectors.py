@@ -148,10 +148,7 @@ def _no_selector(name: str) -> SelectorError:
 
 
 def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:
-    """Return the record that a selector names; None if no record matches (`resolve` then gives the reason).
-
-    Raises CorruptionError if a damaged batch may contain the record.
-    """
+    """Return a selector's record, or None (`resolve` has the reason). Raises CorruptionError for doubtful damage."""
     match selector:
         case Single(offset):
             return find_record(partition, offset, isolation=isolation)

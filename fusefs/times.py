@@ -46,10 +46,7 @@ class TimeError(ValueError):
 
 
 def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Timestamp:
-    """Parse a time; fractions of a millisecond are rounded up, to match "at or after".
-
-    A time before 1970 is negative; a time outside 64 bits is clamped. Raises TimeError.
-    """
+    """Parse a time, rounding up to ms; before 1970 it is negative, beyond 64 bits clamped. Raises TimeError."""
     if _MILLISECONDS.fullmatch(text):
         return Timestamp(min(int(text), _MAX_TIMESTAMP))
     if calendar := re.fullmatch(_CALENDAR_TIME, text):

@@ -32,10 +32,7 @@ class WritesInFlight:
         return bool(self._begun)
 
     def append(self, lines: bytes) -> None:
-        """Begin an append, and wait until its write may be answered (blocking).
-
-        Raises errors of the lines themselves, or the first error of earlier appends.
-        """
+        """Begin an append; wait until its write may be answered (blocking). Raises the first error of the appends."""
         with self._lock:
             for one in self._begin(lines, self._has_failed, durable=self._durable):
                 # Even if the next append cannot begin, the result of this append is reported later.

@@ -51,10 +51,7 @@ class LineTarget(Protocol):
         """Raise the errors of `append` that the lines themselves cause; store nothing."""
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Store whole lines, all or none; with `durable` they are on disk on return (blocking).
-
-        Raises FormError, InvalidConfigError and every error of `Partition.append`.
-        """
+        """Store whole lines, all or none, if `durable` on disk (blocking). Raises FormError, and like a `Partition`."""
 
     def sync(self) -> None:
         """Flush all appended lines to disk (blocking)."""

@@ -43,10 +43,7 @@ def config_line(name: str, value: str) -> str:
 
 
 def parse_changes(lines: bytes) -> dict[str, str | None]:
-    """Parse `name=value` lines; `name=` (None) removes an override; comments and empty lines are ignored.
-
-    Raises InvalidConfigError for any other line. The engine validates names and values.
-    """
+    """Parse `name=value` lines and comments; `name=` (None) removes an override. Raises InvalidConfigError."""
     try:
         text = lines.decode("utf-8")
     except UnicodeDecodeError:

@@ -105,10 +105,7 @@ def _selected_now(
 
 
 class LazySelectorFile(FileNode):
-    """A file whose selector a remote engine resolves at stat(2) or open(2), not at lookup.
-
-    While a lookup waits, the kernel blocks other lookups in the directory and listings of it.
-    """
+    """A file whose selector is resolved at stat(2) or open(2): a lookup that waits would block others."""
 
     __slots__ = ("_current_until", "_file", "_form", "_resolve", "_until")
     entry_timeout = SELECTOR_CACHE_SECONDS

@@ -105,10 +105,7 @@ class WaitingReads:
         return trio.Event()
 
     async def wait(self, listen: Listen, *, pid: int, path: str) -> None:
-        """Return when the function given to `listen` is called.
-
-        Raises FileError: EMFILE above a limit, EINTR if the program wants to end, ENOTCONN after `close`.
-        """
+        """Return when the function given to `listen` is called. Raises FileError (EMFILE, EINTR, ENOTCONN)."""
         if self._closed:
             raise FileError(Refusal.UNMOUNTED)
         if len(self._reads) >= self.bound:
@@ -165,10 +162,7 @@ class WaitingReads:
             read.end(Refusal.UNMOUNTED)
 
     async def watch(self) -> None:
-        """Check the waiting programs repeatedly until canceled.
-
-        The searches for processes run in separate tasks, because under load, reading all of /proc takes seconds.
-        """
+        """Check waiting programs until canceled. Searches in /proc may take seconds, so they run in other tasks."""
         async with trio.open_nursery() as searches:
             searches.start_soon(self._watch_holders)
             pause = PROGRAM_CHECK_SECONDS

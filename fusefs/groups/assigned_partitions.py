@@ -16,10 +16,7 @@ Warn = Callable[[str], None]
 
 
 def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: Timestamp) -> Offset:
-    """Return where a group begins if it has no position, or a position out of range. Raises NoPositionError.
-
-    Follows Kafka's `auto.offset.reset` (kafka-coordinators.md#consumer-protocol).
-    """
+    """Return where a group begins (kafka-coordinators.md#consumer-protocol). Raises NoPositionError."""
     if reset.kind == EARLIEST:
         return partition.log_start_offset
     if reset.kind == NONE:

@@ -131,10 +131,7 @@ def _check_empty(mountpoint: Path) -> None:
 
 
 def unmount(path: Path) -> str | None:
-    """Unmount, and wait until the daemon has flushed and ended; return a remark on anything unusual, or None.
-
-    Raises MountError, also if the daemon could not store everything.
-    """
+    """Unmount, and wait for the daemon's last flush and end; return a remark, or None. Raises MountError."""
     mountpoint = str(path.absolute())
     if mountpoint not in mounts(FSTYPE) and str(_resolved(path)) in mounts(FSTYPE):
         mountpoint = str(_resolved(path))

@@ -218,10 +218,7 @@ class Link(Node):
 
 
 def accept_truncation(size: int, present: int | None, end: int | None) -> None:
-    """Check that truncate(2) keeps the size of an append-only file: `end` if given, otherwise `present`.
-
-    A `present` of None means that the size is unknown. Raises FileError (EPERM).
-    """
+    """Check that truncate(2) keeps the size `end`, or else `present` (None: unknown). Raises FileError (EPERM)."""
     if size != (present if end is None else end):
         raise FileError(Refusal.NOT_PERMITTED, "a log cannot be truncated, only appended to")
 

@@ -49,10 +49,7 @@ class ViewMeasurer:
         return view.measured
 
     async def _slice(self, view: Measurable) -> bool:
-        """Measure a slice, or wait for a running slice; return False if the next records were removed.
-
-        If they were removed, a new lookup of the name gets a new view.
-        """
+        """Measure a slice, or wait for one; return False if its records were removed: a new lookup gets a new view."""
         if view in self._under_way:
             await self._under_way[view].wait()
             return True

@@ -93,10 +93,7 @@ def read_decoded(
 def fetch(
     partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
 ) -> Fetched | DecodedFetch:
-    """Read batches, beginning with the batch that contains `offset`; if the file is broken there, return the damage.
-
-    Raises SegmentDeletedError if the offset was removed.
-    """
+    """Read batches from `offset`'s on, or return the damage there. Raises SegmentDeletedError if it was removed."""
     try:
         return partition.read(offset, max_bytes=max_bytes, isolation=isolation)
     except OffsetOutOfRangeError as error:

@@ -377,10 +377,7 @@ class Measure:
         return self.source.partition.rewrites != self._rewrites
 
     def place_at(self, position: int) -> Entry:
-        """Return the nearest known place at or below `position`; measures up to it if necessary (blocking).
-
-        Raises SegmentDeletedError if the record at `position` was removed.
-        """
+        """Return the nearest place at or below `position` (blocking if it must measure). Raises SegmentDeletedError."""
         if position >= self._index.frontier.position:
             self.advance(position=position)
         with self._lock:

@@ -152,10 +152,7 @@ class ViewReader:
         return found is not None
 
     def _pass_damage(self, damage: Damage, first: int) -> None:
-        """Skip a damaged batch, unless the read that starts at `first` needs it.
-
-        If the read needs the batch, raises CorruptionError once; the same read succeeds when it is repeated.
-        """
+        """Skip a damaged batch. If the read at `first` needs it, raises CorruptionError once; a retry succeeds."""
         place = self._window.end
         certain = self._view.place_after_damage(damage.offset, damage.error)
         reads_on = first == place == self._read_until

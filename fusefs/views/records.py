@@ -44,10 +44,7 @@ class BatchCutError(LookupError):
 
 
 def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
-    """Return the content of the record's own file; for `.batch`, the whole batch that contains the record.
-
-    Raises BatchCutError if the first records of the batch were deleted.
-    """
+    """Return a record's own file; for `.batch`, its whole batch. Raises BatchCutError if its first records are gone."""
     if form is BATCH:
         log_start_offset = partition.log_start_offset
         if found.batch.base_offset < log_start_offset:
@@ -82,10 +79,7 @@ class PlainRecord(NamedTuple):
 
 
 def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> PlainRecord | None:
-    """Find a record like `find_record`, but faster. Also return None if only `find_record` can find the record.
-
-    Works for plain, uncompressed batches, the most common ones.
-    """
+    """Find a record in plain batches, faster than `find_record`, or return None if only `find_record` can find it."""
     if not _is_visible(partition, offset, isolation):
         return None
     try:
