@@ -80,10 +80,7 @@ class SchemaCatalog:
         return found
 
     def newest(self, kind: Kind, subject: str) -> tuple[int, SchemaCodec] | None:
-        """Return the id and codec of the newest schema of a subject; None if the subject has no schema.
-
-        Raises SchemaError as `codec` does, and if a registry does not answer; MissingLibraryError.
-        """
+        """Return the newest schema's id and codec, or None. Raises like `codec`, and if a registry does not answer."""
         found = self._find(lambda source: source.newest(subject))
         if found is None:
             return None

@@ -154,10 +154,7 @@ def suggesting(engine: Engine) -> Iterator[None]:
 def opened_alone(
     directories: Sequence[Path], *, read_only: bool, through_mount: str = ""
 ) -> Iterator[EmbeddedEngine]:
-    """Open the directories with the engine that has their files; open each of several replica directories separately.
-
-    Raises the errors of `opened_for_reading` and `opened_for_writing`.
-    """
+    """Open directories with the engine that has their files, several replica directories one by one."""
     from topicfs.replication import open_engine
 
     require_directories(directories)

@@ -146,10 +146,7 @@ class MirroredPartition:
             return None
 
     def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
-        """Apply a leader's answer to the copy (blocking).
-
-        Raises WrittenByOthersError. Errors of the disk (OSError, PartitionOfflineError) end the whole mirror.
-        """
+        """Apply a leader's answer (blocking). Raises WrittenByOthersError; disk errors, which end the whole mirror."""
         if answer.error == errors.OFFSET_OUT_OF_RANGE:
             self._out_of_range(brokers, leader)
         elif answer.error:

@@ -104,10 +104,7 @@ def security_of(settings: Mapping[str, str]) -> Security:
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Return the settings in a file, with references replaced by their values; `jaas_options` does this for a login.
-
-    Raises InvalidConfigError, OSError.
-    """
+    """Return a file's settings with references replaced, except in logins. Raises InvalidConfigError, OSError."""
     try:
         given = parse_properties(path.read_bytes())
     except PropertiesError as error:

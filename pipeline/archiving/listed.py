@@ -40,10 +40,7 @@ def file_key(uri: str) -> tuple[str, ...]:
 
 
 def committed_lists(listed: Path) -> dict[int, Path]:
-    """Return the lists of files by number, beginning with the newest list that has all files of the earlier lists.
-
-    Raises PipelineError if a later list is missing.
-    """
+    """Return the lists of files by number, from the newest complete list on. Raises PipelineError if one is missing."""
     numbers = {path.name.removesuffix(COMPACT): path for path in listed.iterdir()}
     lists = {int(name): path for name, path in numbers.items() if name.isdecimal()}
     first = max((number for number, path in lists.items() if path.suffix == COMPACT), default=0)

@@ -88,10 +88,7 @@ class ParquetCommits:
     def commit(
         self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
     ) -> None:
-        """Add `added` to the archive's files and remove `replaced` from them. Raises OSError.
-
-        Raises PipelineError if another run has meanwhile committed a round with this number.
-        """
+        """Commit a round of `added` and `replaced` files. Raises OSError; PipelineError if another run committed it."""
         del state  # `plan` has already recorded the state.
         lines = [_line(file) for file in added]
         name = str(number)

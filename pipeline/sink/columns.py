@@ -33,10 +33,7 @@ def cast_columns(rows: pa.RecordBatch, names: tuple[str, ...]) -> dict[str, pa.A
 
 
 def codec_columns(columns: Mapping[str, pa.Array], count: int, *, now_ms: int) -> Columns:
-    """Return records from the columns `key`, `value`, `headers`, `timestamp` (null: `now_ms`) and `offset`, if present.
-
-    Raises InvalidRecordError for a header without a key.
-    """
+    """Return records from the columns that exist; null timestamps become `now_ms`. Raises InvalidRecordError."""
     block = array("q", bytes(8 * 8 * count))
     with memoryview(block) as cells:
         if "offset" in columns:

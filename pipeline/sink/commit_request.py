@@ -49,10 +49,7 @@ class CommitTimeoutError(PipelineError):
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
-    """Return the staging area of data directories that are served together; their order does not matter.
-
-    Raises StorageError if a mirror writes to one of the directories.
-    """
+    """Return the staging area of directories served together, in any order. Raises StorageError beside a mirror."""
     check_no_mirror(directories)
     files = NativeFileSystem()
     record = CommitRecord(files, lambda: directories)

@@ -42,10 +42,7 @@ class ColumnRange(NamedTuple):
 
 
 def gather(parts: Sequence[ColumnRange], column: int) -> tuple[bytearray, bytearray | None, bytearray, int]:
-    """Return the keys or values (`column`) of all parts: ends, validity (None: no nulls), bytes, number of nulls.
-
-    Raises IndexError for an invalid range, OverflowError for 2 GiB or more.
-    """
+    """Return all parts' keys or values: ends, validity, bytes, number of nulls. Raises IndexError, OverflowError."""
     if column not in {KEYS, VALUES}:
         raise IndexError(f"column {column} has no positions")
     count: cython.Py_ssize_t = _count(parts)
@@ -74,10 +71,7 @@ def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
 
 
 def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
-    """Return the timestamps of all parts in microseconds, as int64. Raises IndexError.
-
-    A time that does not fit in 64 bits of microseconds becomes the nearest time that fits.
-    """
+    """Return the timestamps of all parts in microseconds, clamped to int64. Raises IndexError."""
     return _int64s(parts, fields.TIMESTAMPS, 1000)
 
 

@@ -107,10 +107,7 @@ class SourceDirectories:
         )
 
     def log(self, partition: TopicPartition) -> Log:
-        """Return the log of the replica that has the partition's highest high watermark, as of the last `refresh`.
-
-        Raises StorageError, OSError; blocking.
-        """
+        """Return the log with the highest high watermark as of `refresh` (blocking). Raises StorageError, OSError."""
         return self._choose(partition).log
 
     def _choose(self, partition: TopicPartition) -> _Loaded:

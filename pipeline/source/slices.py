@@ -60,10 +60,7 @@ class Task:
 def plan_task(
     log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None, inodes: Mapping[str, int]
 ) -> Task:
-    """Find the slices for `wanted`, a range between log start and log end (blocking). Raises StorageError.
-
-    `inodes` are the inodes of the log's files by name, from before the log was loaded.
-    """
+    """Find the slices for `wanted` (blocking) by the files' `inodes`, read before the log. Raises StorageError."""
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation is Isolation.READ_COMMITTED:
         aborted = overlapping(log.aborted, wanted.start_offset, wanted.end_offset)

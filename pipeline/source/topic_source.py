@@ -123,10 +123,7 @@ class TopicSource:
         return OffsetRange(whole.partition, start, max(start, end))
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
-        """Split ranges as the options say, otherwise by size, and find the slices of each part.
-
-        The parts of a partition have ascending offsets. Raises StorageError, OSError.
-        """
+        """Split ranges by options or size into ascending parts, with their slices. Raises StorageError, OSError."""
         least, most = self.options.min_partitions, self.options.max_records_per_partition
         tasks = [self.task(part) for part in split_ranges(ranges, min_partitions=least, max_records=most)]
         if least is not None or most is not None:

@@ -43,10 +43,7 @@ class JsonSchemaCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema; `needed` are the schemas to which it refers, by their URIs. No other schema is fetched.
-
-        Raises SchemaError, MissingLibraryError.
-        """
+        """Compile a schema; `needed` has all its references, by URI. Raises SchemaError, MissingLibraryError."""
         self._checks = threading.local()
         self._validator = guarded(lambda: self._made(schema, needed), "not a JSON Schema")
 

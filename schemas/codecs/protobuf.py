@@ -80,10 +80,7 @@ class ProtobufCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema. `needed` are the schemas that it imports, by their paths, each after its own imports.
-
-        Raises SchemaError, MissingLibraryError.
-        """
+        """Compile a schema; `needed` are its imports by path, in order. Raises SchemaError, MissingLibraryError."""
         files = _compiled(schema, needed)
         pool = library("google.protobuf.descriptor_pool", _PROTOBUF).DescriptorPool()
         for file in files:

@@ -57,10 +57,7 @@ class RegistrySource:
     def __init__(
         self, url: str, credentials: str | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Prepare to query `url`, with basic authentication if credentials `USER:PASSWORD` are given.
-
-        Raises InvalidConfigError for an invalid URL.
-        """
+        """Prepare to query `url`, with basic authentication by `USER:PASSWORD` if given. Raises InvalidConfigError."""
         self.url = checked_url(url)
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if credentials is not None:

@@ -365,10 +365,7 @@ def _blocks_before(framing: Framing, error: Exception, lines: int, size: int) ->
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:
-    """Yield whole records, some MiB at a time; adds a missing line end to the last line.
-
-    If `framing` is for batches, raises InvalidRecordError for data that is not a batch, or a torn one.
-    """
+    """Yield records, some MiB at a time; add a missing line end, or raise InvalidRecordError for incomplete batches."""
     waiting = NOTHING
     while data := stream.read(BLOCK_BYTES):
         framed = framing.frame(waiting, data, UNBOUNDED)

@@ -68,10 +68,7 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
 
 
 def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -> None:
-    """Commit a job's next offsets as the positions of `group`, as `commit_progress` does.
-
-    Raises StorageError, and commits nothing, if a topic was created again since the job read it.
-    """
+    """Commit a job's next offsets like `commit_progress`. Raises StorageError if a topic was created again since."""
     from topicfs.groups.location import opened_groups
     from topicfs.places import parse_place
 

@@ -231,10 +231,7 @@ def check_same(
     spans: Mapping[TopicPartition, plan.Span],
     compacted: Collection[str],
 ) -> None:
-    """Check that archive and topics have the same records within `spans`. Topics in `compacted` may lack records.
-
-    Raises ConflictError, which names the first difference.
-    """
+    """Check that archive and topics agree within `spans`; `compacted` topics may lack records. Raises ConflictError."""
     if not spans:
         return
     topics = ",".join(sorted({one.topic for one in spans}))
