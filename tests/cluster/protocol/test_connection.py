@@ -203,9 +203,8 @@ def test_answers_may_come_in_any_pieces(served, connect, pieces):
         cuts = [0, 1, 3, 4, 5, *range(step, len(data), step), len(data)]
         for start, end in pairwise(sorted(cuts)):
             connection.sendall(data[start:end])
-            time.sleep(
-                0.001
-            )  # The pause makes the pieces arrive separately; without it the test passes, too, but proves less.
+            # The pause makes the pieces arrive separately. Without the pause the test passes too, but proves less.
+            time.sleep(0.001)
 
     connection = connect(served(agreeing(then, [(2, 1, 7)])))
     for _ in range(2):
