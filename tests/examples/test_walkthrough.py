@@ -20,7 +20,7 @@ IN_CHINESE = ROOT / "docs/zh/walkthrough.md"
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("hexdump") is None, reason="hexdump is not installed")
 def test_every_command_prints_what_the_page_shows(checkout):
-    """The page's commands, run in order in the directory that the page has readers make, print what the page shows."""
+    """The page's commands, run in order in one directory, print what the page shows."""
     (checkout / "walk").mkdir()
     differences = []
     try:

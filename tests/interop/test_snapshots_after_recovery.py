@@ -258,7 +258,7 @@ def snapshots(directory: Path) -> Snapshots:
 
 
 def epochs_below(directory: Path, end_offset: Offset) -> Entries:
-    """Return the epochs of the log's batches; the broker led its own epoch only from the end on."""
+    """Return the epochs of the log's batches, without the epoch of the broker, which led only from the end on."""
     file = directory / names.LEADER_EPOCHS
     return truncate_from_end(decode_epochs(file.read_bytes(), file=file), end_offset)
 

@@ -217,7 +217,7 @@ def test_a_placing_of_what_is_being_written() -> None:
 @pytest.mark.parametrize("held", ["data", "log"])
 @pytest.mark.parametrize("does", ["handover", "takeover"])
 def test_a_directory_that_is_in_use(tmp_path: Path, does: str, held: str) -> None:
-    """If a mount uses our directory or a broker its own, the error names the process, and nothing is written."""
+    """If a mount uses our directory, or a broker its directory, the error names the process, and nothing is written."""
     data, log_dir = tmp_path / "data", tmp_path / "log"
     for directory in (data, log_dir):
         with closing(open_engine(directory)) as engine:

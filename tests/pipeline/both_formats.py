@@ -25,9 +25,7 @@ IMPATIENT = {
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
 }
-"""Options with which the connector gives up soon, only for queries that must fail: others may be slow on a busy
-machine.
-"""
+"""Options that make the connector give up soon, only for queries that must fail: others may be slow."""
 
 OFFSETS_ALONE = pa.schema([pa.field("offset", pa.int64())])
 

@@ -59,7 +59,7 @@ def shown(ran) -> dict[str, dict[str, str]]:
 
 
 def test_a_real_brokers_properties_are_read_unchanged(directory):
-    """Of a real broker's file, the known settings take effect, and the unknown settings are listed in order."""
+    """The known settings of a real broker's file take effect, and its unknown settings are listed in order."""
     path = Path("server.properties")
     path.write_text(BROKERS_OWN)
     read = read_config(path)

@@ -48,7 +48,7 @@ def segments(directory: Path) -> list[int]:
 
 
 def test_deletion_by_age_is_reported_with_its_numbers(directory, topicfs):
-    """For each segment that is deleted because of its age, in order, one line is printed."""
+    """Each segment that is deleted because of its age is printed on one line, in order."""
     fill(directory, retention_ms=str(7 * DAY))
     now = str(TIME + 8 * DAY + 1000)
     assert topicfs("maintain", "data", "--dry-run", "--now", now).text.splitlines() == [

@@ -65,7 +65,7 @@ def three_without_the_leader() -> tuple[Path, Path, Path]:
 
 @pytest.fixture
 def forked(topicfs):
-    """Make a fork: directory a got 2 lines alone, and directory b got 3 lines, a topic and a setting alone."""
+    """Make a fork: directory a alone got 2 lines; directory b alone got 3 lines, a topic and a setting."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
         engine.create_topic("compacted", overrides={"cleanup.policy": "compact"})

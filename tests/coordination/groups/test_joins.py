@@ -215,7 +215,7 @@ def test_while_completing_the_same_join_is_answered_again():
 
 
 def test_a_member_that_comes_too_late_is_of_an_old_generation():
-    """Row 188: A member that comes too late is no longer a member. A known member with an old generation is refused."""
+    """Row 188: A member that does not rejoin in time is unknown. A known member with an old generation is refused."""
     all_ = Coordination()
     first, second = all_.stable(None, None)
     all_.join(first)

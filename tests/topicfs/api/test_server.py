@@ -95,7 +95,7 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
 
 
 def test_the_fixtures_of_the_plugin(tmp_path: Path) -> None:
-    """Tests of a session share a broker, and each has a prefix of its own."""
+    """The tests of a session share one broker, and each test has its own prefix for names."""
     (tmp_path / "test_it.py").write_text(USES_FIXTURES)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_it.py")],

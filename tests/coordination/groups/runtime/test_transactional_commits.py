@@ -134,7 +134,7 @@ def test_an_invalid_commit_is_refused(world: World):
 
 
 def test_a_transaction_commits_nothing_for_a_later_topic(world: World):
-    """A position of an open transaction never reaches a new topic, even if its deletion failed at first."""
+    """A transaction's position never counts for a new topic, even if deleting the position with the topic failed."""
     world.commit(T0, 5)
     world.disk.fail("pwrite", suffix=".log")
     world.engine.delete_topic("orders")
