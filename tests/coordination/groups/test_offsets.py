@@ -191,7 +191,7 @@ def test_positions_in_topics_that_are_read_are_not_deleted():
 
 
 def test_positions_expire_at_exactly_the_retention():
-    """Row 211: Positions of a group without members expire. After the last position the group may be deleted."""
+    """Row 211: Positions of a group without members expire; when none is left, the group may be deleted."""
     all_ = Coordination(retention_ms=HOUR)
     all_.commit(42)
     all_.clock.advance(1_000)

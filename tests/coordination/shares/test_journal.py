@@ -207,7 +207,7 @@ def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
 
 
 def test_a_journal_is_copied_to_an_added_directory(disk: SimulatedDisk, two: Two):
-    """A journal from before there were revisions is copied to an added directory."""
+    """A journal of an older version, without revisions, is copied to an added directory."""
     kept(disk, "/b").reject({key(1): record()})
     QueueJournal(disk, two).update_copies()
 

@@ -39,7 +39,9 @@ class Bench:
         self.clock = ManualClock()
         self.engine = engine_on(self.disk, clock=self.clock)
         for internal in ("__consumer_offsets", "__share_group_state"):
-            self.engine.create_topic(internal, partitions=2)  # A simulated disk is slow with Kafka's fifty.
+            self.engine.create_topic(
+                internal, partitions=2
+            )  # With Kafka's fifty partitions a simulated disk is slow.
         self.engine.create_topic("orders", partitions=partitions)
         if lines:
             self.append(*(f"job {at}" for at in range(lines)))

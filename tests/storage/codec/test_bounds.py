@@ -153,7 +153,7 @@ def test_decode_each_returns_the_batches_before_a_fault():
 
 
 def test_the_size_of_columns():
-    """The size counts eight numbers per record, and the plain batches or the inflated content."""
+    """The size of columns is eight numbers per record, plus the plain batches or the inflated content."""
     content = record(b"a" * 100) + record(b"b", delta=1)
     plain, packed = sealed(content, count=2), sealed(content, count=2, codec=Codec.ZSTD)
     sizes = [columns.size_bytes for columns in decode(plain + packed + plain + plain)]

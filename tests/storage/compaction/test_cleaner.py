@@ -298,7 +298,7 @@ def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
 
 @pytest.mark.parametrize(("retention_ms", "left"), [(500, [3]), (950, [0, 3])])
 def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, left):
-    """A tombstone of an old format is deleted delete.retention.ms before the time of the last clean segment."""
+    """A tombstone of an old format goes if its segment is delete.retention.ms older than the last clean segment."""
     log = CompactedLog(delete_retention_ms=retention_ms)
     log.log.appender.append_as_follower(bytearray(old_entry(0, None, key=b"gone", timestamp=NOW)))
     log.log.appender.roll()

@@ -122,7 +122,7 @@ def test_truncated_segments_never_come_back():
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
-    """If an index cannot be opened, even while the append is undone, the next batch gets its position and offset."""
+    """If an index cannot be opened, even during the undo, the next batch gets the failed one's position and offset."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
     on_disk.log.appender.roll()

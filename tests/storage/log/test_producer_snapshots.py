@@ -47,7 +47,7 @@ def test_a_snapshot_is_not_written_again_where_one_is():
 
 
 def test_a_clean_log_without_snapshots_never_had_producers():
-    """Rows 44 and 81: a clean log without snapshots is not read, and gets empty ones at the last bases and the end."""
+    """Rows 44 and 81: a clean log without snapshots is not read; it gets empty ones at its last bases and its end."""
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))

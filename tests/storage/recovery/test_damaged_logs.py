@@ -157,7 +157,7 @@ def test_an_offset_outside_the_segment_is_damage():
 
 
 def test_offsets_that_do_not_ascend_are_damage():
-    """A last batch with an offset that does not ascend ends the log, because no checksum covers base offsets.
+    """A last batch whose offset does not ascend is damaged and ends the log.
 
     If a single flipped bit explains the offset, the offset is repaired instead.
     """

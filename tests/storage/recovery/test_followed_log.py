@@ -112,7 +112,7 @@ def test_only_what_is_new_is_read(monkeypatch):
 
 
 def test_indexes_in_memory_grow_with_the_log():
-    """The indexes in memory grow, so that a lookup near the end passes few batches."""
+    """The indexes in memory grow, so that a lookup near the end reads few batches."""
     beside = Beside(internal_segment_bytes=10_000_000, index_interval_bytes=4096)
     for _ in range(5):
         beside.append(100, size=1000)

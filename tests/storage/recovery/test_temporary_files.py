@@ -124,7 +124,7 @@ def test_an_old_index_is_not_taken_for_a_new_segments():
 
 
 def test_sorting_by_names():
-    """A `.swap` file below all `.cleaned` files is complete. Those at or above the lowest one are deleted."""
+    """`.swap` files below all `.cleaned` files are complete; those from the lowest `.cleaned` file on are deleted."""
     names = [
         "00000000000000000000.log.swap",
         "00000000000000000005.log.swap",
