@@ -69,7 +69,7 @@ FETCHED_BYTES = _counter("fetched_bytes", "Bytes of batches read from a topic's 
 
 TOPIC_PARTITIONS = _gauge("topic_partitions", "Open partitions of a topic.", "topic")
 TOPIC_RECORDS = _gauge(
-    "topic_records", "Total offsets between log start and log end of a topic's open partitions.", "topic"
+    "topic_records", "Number of offsets between log start and log end in a topic's open partitions.", "topic"
 )
 TOPIC_ENDS = _gauge("topic_end_offsets", "Sum of the log ends of a topic's open partitions.", "topic")
 TOPIC_OFFLINE = _gauge("topic_offline_partitions", "Offline partitions of a topic.", "topic")
