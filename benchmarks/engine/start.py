@@ -56,5 +56,5 @@ def _quickest(environment: dict[str, str], words: list[str]) -> float:
 
 
 BENCHMARK = Benchmark(
-    name="start", question="How much of the processor does the command take to start?", cases=cases
+    name="start", question="How much processor time does the command take to start?", cases=cases
 )

@@ -194,7 +194,7 @@ def _new_topic(topic: Path, codec: str) -> Path:
 
 BENCHMARK = Benchmark(
     name="compressed",
-    question="How fast are compressed topics, beside their codecs?",
+    question="How fast are compressed topics, compared with their codecs?",
     cases=cases,
     logarithmic=True,
 )

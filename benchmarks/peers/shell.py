@@ -256,7 +256,7 @@ def _fill(broker: BrokerTools, mount: Path, topic: str, text: Path, *flags: str)
 
 BENCHMARK = Benchmark(
     name="shell",
-    question="What would kcat and the console tools on a broker take for the same?",
+    question="How fast are whole commands, compared with kcat and the console tools?",
     cases=cases,
     logarithmic=True,
 )

@@ -222,5 +222,5 @@ def _broker(home: Path, data: Path) -> Iterator[SparkPlace]:
 
 
 BENCHMARK = Benchmark(
-    name="spark", question="How fast does Spark read a topic, and what would it take elsewhere?", cases=cases
+    name="spark", question="How fast does Spark read a topic, compared with other sources?", cases=cases
 )
