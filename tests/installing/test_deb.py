@@ -209,7 +209,7 @@ def test_the_documented_lines_mount_on_a_fresh_debian(installed, tmp_path):
     assert [*said, *said, "at-boot-0", "typed-0"] == said_in(installed, tmp_path, script)
 
 
-def test_a_mount_without_allow_other_is_its_users_alone(installed, tmp_path):
+def test_without_allow_other_no_other_user_sees_a_mount(installed, tmp_path):
     """Without allow_other, another user sees neither the mount nor its files and gets one-line errors from commands."""
     (mkdir, mount), (line,) = BY_HAND, FSTAB
     script = f"""set -eu
@@ -312,7 +312,7 @@ theirs topicfs umount /srv/theirs/mnt
 """
 
 
-def test_options_give_another_user_nothing(fresh, packages, tmp_path):
+def test_hostile_options_are_refused(fresh, packages, tmp_path):
     """Hostile options are refused and reveal no private file; allowed mounts are nosuid, nodev and the user's own."""
     (tmp_path / "options").write_text("".join(f"{option}\n" for option in HOSTILE))
     script = f"{INSTALLED} > /dev/null\n{FUSE}\n{AS_ANOTHER}"

@@ -50,7 +50,7 @@ def test_a_broker_answers_with_the_offset_of_a_transactions_marker(broker, clien
     assert (1, -1) == answers(broker, client, "times-marker", asked, tmp_path)
 
 
-def test_a_broker_answers_nothing_where_the_record_as_late_was_deleted(broker, client, tmp_path):
+def test_a_broker_finds_nothing_if_the_first_late_record_was_deleted(broker, client, tmp_path):
     """A broker finds nothing if the first segment with a late enough time has that record below the log start.
 
     The broker searches only that segment; our lookup continues in the next segment.
@@ -62,7 +62,7 @@ def test_a_broker_answers_nothing_where_the_record_as_late_was_deleted(broker, c
     assert (-1, 2) == answers(broker, client, "times-deleted", BETWEEN, tmp_path, start=1)
 
 
-def test_a_broker_answers_nothing_where_compaction_left_an_empty_batch(broker, client, tmp_path):
+def test_a_broker_finds_nothing_if_compaction_left_an_empty_batch(broker, client, tmp_path):
     """A broker finds nothing if a late enough time is only in the header of an empty batch that compaction kept."""
     topic = "times-compacted"
     client.create_topic(

@@ -155,7 +155,7 @@ def doubling(levels: int) -> dict[str, object]:
     [{"$ref": "#"}, doubling(60), {"pattern": "(a+)+$"}, {"patternProperties": {"(a+)+$": {}}}, {"type": 5}, [], 1],
     ids=["circle", "doubling", "pattern", "patterns", "bad type", "list", "number"],
 )  # fmt: skip
-def test_json_schemas_that_mean_harm_are_refused(schema):
+def test_hostile_json_schemas_are_refused(schema):
     """JSON Schemas with cycles, exponential references, or slow patterns are refused."""
     with pytest.raises(SchemaError):
         json_schema(schema).encode("a" * 40 + "b")

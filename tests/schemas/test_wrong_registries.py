@@ -77,7 +77,7 @@ PEERS: Mapping[str, tuple[Serve, str]] = {
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_what_is_told_of_a_wrong_registry(served: Start, peer: str) -> None:
+def test_the_error_of_a_wrong_registry(served: Start, peer: str) -> None:
     """The error has the URL, the cause and the remedy in one line, and does not have the password."""
     serve, said = PEERS[peer]
     assert told(f"http://{served(serve)}").startswith(said)

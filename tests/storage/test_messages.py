@@ -14,7 +14,7 @@ FORGED = "t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b31m
 ESCAPED = r"t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b31m\x7f\u2028\u202e\udcff"
 
 
-def test_whatever_is_not_printed_as_itself_is_escaped() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     """Line ends, escape sequences, direction marks and bytes that are not UTF-8 are escaped."""
     assert ESCAPED == printable(FORGED)
 

@@ -315,7 +315,7 @@ ESCAPED = r"x\ntopicfs: all is lost\x1b[2J"
     ],
     ids=lambda words: " ".join(words).replace(FORGED, "…"),
 )
-def test_an_error_is_one_line_that_no_terminal_obeys(orders, words):
+def test_an_error_is_one_escaped_line(orders, words):
     """Names of topics, settings and files are escaped in errors, so that each error stays one line."""
     ran = orders(*words)
     assert 0 != ran.status

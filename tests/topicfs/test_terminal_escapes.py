@@ -56,7 +56,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words).replace(EVIL, "…"))
-def test_a_command_prints_what_no_terminal_obeys(evil, words):
+def test_commands_print_no_escape_sequences(evil, words):
     """Apart from `cat` of records, no command prints escape sequences from names and records."""
     ran = evil(*words)
     text = (ran.output + ran.errors).decode()

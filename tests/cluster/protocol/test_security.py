@@ -245,7 +245,7 @@ def test_listeners_that_want_something_else(broker, security, certificates):
         ({"host": "elsewhere.example"}, "connect by a name that it contains"),
     ],
 )
-def test_certificates_that_are_not_taken(served, security, certificates, pair, said):
+def test_certificates_that_are_refused(served, security, certificates, pair, said):
     """An expired certificate, an unknown CA and another host's certificate each give an error with a remedy."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trusted = certificates.authority if pair.pop("signed", True) else certificates.stranger

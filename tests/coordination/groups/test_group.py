@@ -106,7 +106,7 @@ def test_the_first_that_joined_leads_in_an_absent_leaders_place():
     assert "c" == group.leader
 
 
-def test_a_replaced_instance_is_fenced_and_its_place_goes_on():
+def test_a_replaced_instance_is_fenced_and_the_new_id_takes_over():
     """Row 199: Requests with the old id get an error. The new id takes over, and leads if the old id did."""
     old = member("old", "range", instance_id="i")
     group = group_of(old)

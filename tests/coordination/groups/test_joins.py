@@ -112,7 +112,7 @@ def test_an_empty_group_waits_the_initial_delay():
     assert [(Code.NONE, 1)] == [(one.code, one.generation) for one in answer]
 
 
-def test_who_joins_in_the_delay_adds_another_one():
+def test_a_join_during_the_delay_adds_another_delay():
     """Row 174: A join during the initial delay adds one more delay, which begins at the end of the first."""
     all_ = Coordination(delay_ms=DELAY_MS)
     first = all_.join(version=3)

@@ -23,7 +23,7 @@ def offset(all_: Coordination, partition: TopicPartition = T0) -> int | None:
     return None if found is None else found.position.offset
 
 
-def test_a_position_without_a_generation_makes_the_group():
+def test_a_position_without_a_generation_creates_the_group():
     """Row 202: A commit without a generation creates the group in memory only; no group record is written."""
     all_ = Coordination()
     assert Code.NONE is all_.commit(42)
@@ -52,7 +52,7 @@ def test_no_position_is_committed_while_the_group_completes():
     assert 2 == offset(all_)
 
 
-def test_a_retention_is_written_as_an_expiry():
+def test_a_commits_retention_is_written_as_an_expiry():
     """Row 204: A commit with a retention is written as record version 1, the only one with an expiry."""
     all_ = Coordination()
     all_.commit(42, retention_ms=1_000)
@@ -98,7 +98,7 @@ def test_each_partition_is_judged_for_itself():
     assert {T0: Code.OFFSET_METADATA_TOO_LARGE} == surrogates
 
 
-def test_a_pending_position_is_unstable_only_for_who_asks_for_stable_ones():
+def test_a_pending_position_is_unstable_only_for_stable_requests():
     """Row 205: Requests without require_stable get the committed position while another one is pending."""
     all_ = Coordination()
     all_.commit(42)
@@ -126,7 +126,7 @@ def test_a_position_is_seen_when_it_is_in_the_log():
     assert 50 == offset(all_)
 
 
-def test_a_position_in_a_former_topic_of_the_name_is_none():
+def test_a_position_in_a_former_topic_of_the_name_does_not_count():
     """Row 207: Topic ids are compared, so a former topic's position does not count. A record without an id does."""
     all_ = Coordination()
     all_.topics[T0] = uuid.UUID(int=1)

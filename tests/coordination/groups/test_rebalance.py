@@ -102,7 +102,7 @@ def test_members_that_do_not_sync_are_removed():
     assert (GroupState.PREPARING_REBALANCE, [leader]) == (all_.group.state, list(all_.group.members))
 
 
-def test_a_silent_member_fails_during_a_rebalance():
+def test_a_silent_member_is_removed_during_a_rebalance():
     """Row 193: The session of a silent member ends, and the join phase ends without this member."""
     all_ = Coordination()
     first, second = all_.stable(None, None)

@@ -122,7 +122,7 @@ def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
     assert {leader, follower} == set(all_.group.members)
 
 
-def test_a_group_of_absent_static_members_waits_on():
+def test_a_group_of_absent_static_members_keeps_waiting():
     """Row 187: If all members are absent, the timer restarts in the old generation, and no member is removed."""
     all_ = Coordination()
     ids = all_.stable("one", "two")

@@ -108,7 +108,7 @@ async def test_acks_0_gathers_the_lines_of_all_writers():
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "flush"])
-async def test_acks_0_tells_a_failure_at_the_next_call_of_that_handle(call: str):
+async def test_acks_0_reports_a_failure_at_the_next_call_on_the_handle(call: str):
     """The first call on a handle after its lines were lost fails; the second call succeeds."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")

@@ -193,7 +193,7 @@ async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient
     assert b"b\n" == await orders.cat("orders/0/log")
 
 
-async def test_a_batch_torn_at_close_is_told(orders: MountClient):
+async def test_an_incomplete_batch_at_close_is_reported(orders: MountClient):
     """If the last batch is incomplete at close(2) or fsync(2), the call fails with EINVAL and a report."""
     data = bytes(batch(b"a"))
     with refused("EINVAL"):

@@ -19,7 +19,7 @@ from topicfs.fusefs.metrics.address import LOOPBACK, MetricsAddressError, parse_
         ("[fe80::1%eth0]:9464", "fe80::1%eth0", 9464),
     ],
 )
-def test_an_address_is_a_port_and_maybe_a_host(text: str, host: str, port: int):
+def test_an_address_is_a_port_with_an_optional_host(text: str, host: str, port: int):
     """An address is [HOST:]PORT; without HOST, the server listens only on the loopback interface."""
     assert (host, port) == parse_metrics_address(text)
 

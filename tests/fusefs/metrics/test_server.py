@@ -105,7 +105,7 @@ def asked_status(server: MetricsServer) -> int:
         b"",
     ],
 )
-def test_whatever_is_sent_the_next_scrape_is_answered(server: MetricsServer, request_line: bytes, capfd):
+def test_after_any_request_the_next_scrape_is_answered(server: MetricsServer, request_line: bytes, capfd):
     """After any invalid request the next scrape is answered, and nothing is printed."""
     with socket.create_connection(server.address) as client:
         client.sendall(request_line)

@@ -70,7 +70,7 @@ def peak_bytes(pid: int) -> int:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
 
-def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
+def test_a_decompression_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
     """Reading a batch that inflates to 300 MiB gives EFBIG, within the memory of one request; others are readable."""
     before = peak_bytes(bombs.pid)
     for codec in Codec:

@@ -148,7 +148,7 @@ def as_user(uid: int, gid: int, script: str, cwd: Path) -> subprocess.CompletedP
 
 
 @pytest.mark.root
-def test_files_belong_to_whom_the_mount_says(start: Start, tmp_path: Path, mnt: Path):
+def test_files_have_the_owner_and_modes_of_the_options(start: Start, tmp_path: Path, mnt: Path):
     """With --uid, --gid and --umask, owner and group may append, others may read; no user may write read-only files."""
     start("--allow-other", "--uid", "4321", "--gid", "56", "--umask", "002")
     (mnt / "orders").mkdir()

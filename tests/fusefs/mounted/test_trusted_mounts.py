@@ -72,7 +72,9 @@ def hostile(base: Path) -> Iterator[Callable[[], Path]]:
     assert not is_mounted(mnt)
 
 
-def test_a_directorys_mount_is_its_owners(base: Path, hostile: Callable[[], Path], unmounted: Mount) -> None:
+def test_a_directory_has_only_the_mount_of_its_owner(
+    base: Path, hostile: Callable[[], Path], unmounted: Mount
+) -> None:
     """The mount of a data directory is found by its owner's process ID, even if a forged mount claims this ID."""
     mnt = hostile()
     daemon = unmounted.start().daemon
@@ -96,7 +98,7 @@ def test_an_unmount_waits_for_no_process_of_another(
     assert None is daemon.poll()
 
 
-def test_an_unmount_reads_no_file_that_is_named(base: Path, hostile: Callable[[], Path]) -> None:
+def test_an_unmount_reads_no_file_that_a_forged_status_names(base: Path, hostile: Callable[[], Path]) -> None:
     """An unmount does not read the file that a forged `@status` names, which may be private or endless."""
     secret = base / "secret"
     secret.write_text("a secret\n")

@@ -100,7 +100,7 @@ def test_a_reader_reads_on_over_a_cleaning(compacted):
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "range"])
-def test_old_positions_are_not_gone_to(compacted, whole, monkeypatch):
+def test_a_jump_to_an_old_position_fails(compacted, whole, monkeypatch):
     """In a view from before a compaction, a jump fails because positions have changed; reading on works."""
     monkeypatch.setattr("topicfs.fusefs.views.rendering.FIRST_FETCH_BYTES", 200)
     views = PartitionViews(compacted.log)

@@ -296,7 +296,7 @@ def test_lz4_frames_that_kafka_refuses(frame, cause):
         inflate(Codec.LZ4, frame)
 
 
-def test_lz4_header_checksum_is_not_looked_at_in_the_oldest_format():
+def test_the_lz4_header_checksum_is_ignored_in_the_oldest_format():
     """Row 142: in magic 0 the header checksum is ignored, as old writers got it wrong. Magic 1 and 2 check it."""
     quirk = bytes.fromhex("04224d1860401a") + STORED_BLOCK + END
 

@@ -163,7 +163,7 @@ def test_an_emptied_marker_keeps_the_epoch():
     assert cleaned(emptied, now=LATER + 2 * RETENTION, producers=producers) == emptied
 
 
-def test_a_users_key_like_a_markers_removes_nothing():
+def test_a_users_key_equal_to_a_markers_key_removes_no_marker():
     """Row 118: a user's record whose key equals a marker's key removes no marker."""
     key = bytes.fromhex("00000001")
     data = batch(record(0, b"x"), **TXN) + marker(1, commit=True) + batch(record(2, key))

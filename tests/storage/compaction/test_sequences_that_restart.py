@@ -47,7 +47,7 @@ def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
     return found
 
 
-def test_older_batches_go_though_sequences_begin_at_0_each_time():
+def test_only_the_last_batch_of_a_producer_is_kept():
     """Row 109: only a producer's last batch is kept for its sequence. Older batches are dropped, then their markers."""
     on_disk = compacted_log()
     for _ in range(4):

@@ -84,7 +84,7 @@ def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_an_engine_is_known_from_a_broker(tmp_path: Path) -> None:
+def test_a_lock_shows_whether_topicfs_or_a_broker_holds_it(tmp_path: Path) -> None:
     """Another process recognizes that a lock is held by topicfs's engine, and a broker cannot take the lock."""
     lock = DirectoryLock(tmp_path)
     script = (

@@ -50,7 +50,7 @@ def grow(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", OF_A_PARTITION)
-def test_a_partition_with_one_is_offline_and_the_others_are_served(data: Path, name: str) -> None:
+def test_only_the_partition_with_such_a_file_is_offline(data: Path, name: str) -> None:
     """The partition is offline; the reason has the file and its size. Other partitions are served."""
     grow(data / "damaged-0" / name)
     engine = open_engine(data)
@@ -80,7 +80,7 @@ def test_a_directory_with_an_oversize_file_of_its_own_is_refused(data: Path, nam
 
 
 @pytest.mark.parametrize("name", [*OF_A_PARTITION, *INDEXES])
-def test_a_check_names_it_and_goes_on(data: Path, name: str) -> None:
+def test_a_check_reports_the_file_and_continues(data: Path, name: str) -> None:
     """`check` reports the oversize file and still checks the other partition."""
     path = grow(data / "damaged-0" / name)
     examination = DirectoryCheck(data, NativeFileSystem(read_only=True))

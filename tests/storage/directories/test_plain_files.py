@@ -65,7 +65,7 @@ def put(kind: str, path: Path) -> None:
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("name", OF_A_PARTITION)
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_partition_with_one_is_offline_and_the_others_are_served(
+def test_only_the_partition_with_such_a_file_is_offline(
     data: Path, kind: str, name: str, *, clean: bool, read_only: bool
 ) -> None:
     """The partition is offline; the reason has the file and its kind. Other partitions are served."""

@@ -53,7 +53,7 @@ MAKERS = [one, several, replicas, taken_over, cached]
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_directory_that_is_made_is_its_owners(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_new_directory_is_private(tmp_path: Path, make: Callable[[Path], None]) -> None:
     """A new directory has mode 0700, whatever the umask allows."""
     make(tmp_path)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}

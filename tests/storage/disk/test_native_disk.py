@@ -71,7 +71,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("kind", [NativeFileSystem, SimulatedDisk])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_change_does_not_reach_the_other_names_of_a_file(kind, change, tmp_path):
+def test_a_change_does_not_reach_other_hard_links(kind, change, tmp_path):
     """The first change of a linked file copies it, with its modification time, and only the opened name changes."""
     disk = kind()
     directory = tmp_path if kind is NativeFileSystem else Path("/")

@@ -170,7 +170,7 @@ def test_sanity_check_for_tools():
         (bytes(8), False),
     ],
 )
-def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(data: bytes, right: bool) -> None:
+def test_the_end_of_an_index_shows_whether_it_fits_a_log(data: bytes, right: bool) -> None:
     """An index may belong to a log if it has whole, used slots and ends at or above the base and inside the log."""
     assert right == may_end(ends_of(data, SLOT.size), 10_000)
 

@@ -135,7 +135,7 @@ def test_sanity_check_for_tools():
         ([(0, 0), (7, 1)], (0, 0), True),
     ],
 )
-def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(
+def test_the_end_of_an_index_shows_whether_it_fits_a_log(
     entries: list[tuple[int, int]], first_batch: tuple[int, int], right: bool
 ) -> None:
     """Row 27: the last slot must be whole, used, not below the base, and not before the first entry."""

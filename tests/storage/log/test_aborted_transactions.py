@@ -24,7 +24,7 @@ def test_aborts_are_indexed_with_the_stable_offset_they_leave():
     assert log.aborted() == [AbortedSpan(1, 0, 10, 5), AbortedSpan(2, 5, 13, 14)]
 
 
-def test_reads_tell_the_aborts_among_what_they_return():
+def test_reads_list_the_aborts_of_returned_records():
     """Row 83: a read returns an abort whose marker is in a later segment. READ_UNCOMMITTED readers get no aborts."""
     log = Transactions()
     log.fill(2, pid=1)
@@ -38,7 +38,7 @@ def test_reads_tell_the_aborts_among_what_they_return():
     assert () == plain.aborted
 
 
-def test_a_read_tells_no_abort_but_those_of_what_it_returns():
+def test_a_read_lists_only_aborts_within_its_range():
     """Rows 21 and 29: a read returns only aborts within its own range, including a marker at its first offset."""
     log = Transactions()
     for pid in (1, 2, 3):

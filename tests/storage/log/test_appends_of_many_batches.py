@@ -57,7 +57,7 @@ def test_an_empty_control_batch_opens_no_transaction():
     assert [] == list(on_disk.log.chain.segments[0].transaction_index)
 
 
-def test_every_kind_of_control_record_is_no_marker_but_two():
+def test_only_two_kinds_of_control_records_are_markers():
     """Row 101: control records other than transaction markers neither begin nor end a transaction."""
     log = LogOnDisk().log
     for kind in (ControlType.LEADER_CHANGE, ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION):

@@ -302,7 +302,7 @@ def test_epochs_of_batches_that_found_no_room_are_not_noted():
 
 
 @pytest.mark.parametrize(("kept_bytes", "kept"), [(99, 1), (100, 2), (250, 3), (299, 3)])
-def test_of_an_append_that_a_kill_cuts_whole_batches_stay(kept_bytes: int, kept: int):
+def test_whole_batches_stay_after_a_kill_cuts_an_append(kept_bytes: int, kept: int):
     """If a kill cuts a write of several batches, its complete batches stay, because the caller got no result."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"before"))

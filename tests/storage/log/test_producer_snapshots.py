@@ -35,7 +35,7 @@ def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
     assert [1, 2, 3] == on_disk.snapshots()
 
 
-def test_a_snapshot_is_not_written_again_where_one_is():
+def test_an_existing_snapshot_is_not_written_again():
     """Row 97: a roll or close does not rewrite an existing snapshot."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced())
@@ -175,7 +175,7 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
         assert 56 == len(on_disk.content("00000000000000000002.snapshot"))
 
 
-def test_stray_snapshots_go_but_for_the_newest():
+def test_stray_snapshots_except_the_newest_are_deleted():
     """Rows 47 and 102: snapshots that are at no segment's base are deleted, except the newest one."""
     on_disk = LogOnDisk()
     for _ in range(3):
@@ -239,7 +239,7 @@ def test_truncation_forgets_what_came_after():
     assert not on_disk.log.append(produced(sequence=2)).duplicate
 
 
-def test_an_emptied_batch_still_tells_its_producers_sequence():
+def test_recovery_reads_the_sequence_of_an_emptied_batch():
     """Row 82: recovery reads the producer and its last sequence from a batch without records."""
     on_disk = LogOnDisk()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, leader_epoch=0)

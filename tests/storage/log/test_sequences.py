@@ -65,7 +65,7 @@ def test_several_producers_in_one_append():
     assert 4 == on_disk.log.append(produced(pid=1, sequence=2)).base_offset
 
 
-def test_an_older_epoch_is_fenced_but_by_a_replica():
+def test_an_older_epoch_is_fenced_except_on_a_replica():
     """Row 77: a client's batch with an old epoch is fenced, but a replica accepts such a batch."""
     log = LogOnDisk().log
     log.append(produced(epoch=1))

@@ -25,7 +25,7 @@ def test_timestamps_too_far_from_now():
     assert 3 == on_disk.log.log_end_offset
 
 
-def test_the_largest_time_before_now_alone_refuses_nothing():
+def test_only_the_largest_limit_before_now_refuses_nothing():
     """message.timestamp.before.max.ms accepts every past time only at its largest value, 2**63 - 1."""
     earliest = -(2**63)
     unlimited = LogOnDisk(message_timestamp_before_max_ms=2**63 - 1)

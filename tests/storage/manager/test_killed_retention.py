@@ -170,7 +170,7 @@ def check_finished(topic: Topic, case: Case, where: str) -> None:
 
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_whatever_step_of_a_round_is_the_last(case: Case, end: End) -> None:
+def test_retention_killed_at_any_step_loses_nothing(case: Case, end: End) -> None:
     """After a kill or power loss at any step no kept record is lost and the start never moves back.
 
     The next round deletes what the interrupted round left.

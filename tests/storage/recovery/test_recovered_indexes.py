@@ -28,7 +28,7 @@ def test_lost_indexes_are_rebuilt():
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_missing_index_is_made_from_its_log(clean):
+def test_a_missing_index_is_rebuilt_from_its_log(clean):
     """A missing `.index` or `.timeindex` is rebuilt after any stop, clean or not."""
     on_disk = filled()
     on_disk.log.close()
@@ -57,7 +57,7 @@ def damaged_indexes():
 @pytest.mark.parametrize(("kind", "damage"), list(damaged_indexes()))
 @pytest.mark.parametrize("base_offset", [3, 9])
 @pytest.mark.parametrize("way", ["clean", "below the recovery point", "read-only", "read-only and clean"])
-def test_an_index_that_cannot_be_the_logs_is_made_anew(kind, damage, base_offset, way):
+def test_an_index_that_cannot_belong_to_its_log_is_rebuilt(kind, damage, base_offset, way):
     """A damaged index is rebuilt in any segment, even below the recovery point and in the last segment."""
     on_disk = filled()
     on_disk.log.close()
@@ -215,7 +215,7 @@ def test_an_empty_active_segment_without_indexes(clean):
     assert 3 == log.append(batch(b"next")).base_offset
 
 
-def test_an_untrimmed_index_after_a_clean_start_is_made_anew():
+def test_a_clean_start_trims_an_untrimmed_index():
     """A clean start trims an untrimmed index, so that the index's zeros are not read as entries."""
     on_disk = filled(2)
     on_disk.log.close()

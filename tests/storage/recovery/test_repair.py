@@ -42,7 +42,7 @@ def flip(on_disk: LogOnDisk, record: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("record", range(RECORDS - 1))
-def test_a_base_offset_gets_the_value_that_its_neighbors_leave_it(record: int) -> None:
+def test_a_base_offset_is_repaired_from_its_neighbors(record: int) -> None:
     """A flipped bit of any base offset except the last one is repaired from the neighbors."""
     on_disk = filled()
     whole = logs(on_disk)
@@ -54,7 +54,7 @@ def test_a_base_offset_gets_the_value_that_its_neighbors_leave_it(record: int) -
         assert whole == {name: data for name, data in logs(on_disk).items() if data}, f"bit {bit}"
 
 
-def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
+def test_the_last_base_offset_is_repaired_only_if_impossible() -> None:
     """The last base offset is repaired only if it is impossible. A larger one may be the end of a gap."""
     on_disk = filled()
     whole = logs(on_disk)
@@ -86,7 +86,7 @@ def test_a_neighbor_that_may_be_wrong_repairs_nothing() -> None:
 
 @pytest.mark.parametrize("bit", [0x80, 0x02])
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
-def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
+def test_a_magic_that_ends_a_brokers_log_is_repaired_and_reported(
     record: int, bit: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A magic that would end the log in a broker is repaired, with a warning.
@@ -136,7 +136,7 @@ def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
 
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
-def test_a_length_is_told_by_the_checksum(record: int) -> None:
+def test_a_length_is_repaired_by_the_checksum(record: int) -> None:
     """A length is repaired to the value one bit away that has a valid checksum. A broker truncates the log there."""
     on_disk = filled()
     whole = logs(on_disk)
@@ -175,7 +175,7 @@ def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("bit", LENGTH)
-def test_a_log_that_was_closed_in_order_is_repaired_before_it_is_cut(bit: int) -> None:
+def test_a_cleanly_closed_log_is_repaired_and_not_truncated(bit: int) -> None:
     """After a clean close the last batch is repaired, instead of being cut off."""
     on_disk = filled()
     whole = logs(on_disk)

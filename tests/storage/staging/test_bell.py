@@ -104,7 +104,7 @@ def test_a_close_does_not_wait_for_callers_who_read_no_answers(tmp_path: Path) -
         assert not closing.is_alive()
 
 
-def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
+def test_endless_rings_cost_one_check_per_round(tmp_path: Path) -> None:
     """One round answers all rings before it, and is followed by a pause of the same length."""
     begun, looks = time.monotonic(), []
     bell = Bell(tmp_path, lambda: looks.append(1))
@@ -115,7 +115,7 @@ def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
     bell.close()
 
 
-def test_a_name_that_another_user_has_taken_answers_nobody(tmp_path: Path) -> None:
+def test_a_job_waits_if_another_user_has_taken_the_bells_name(tmp_path: Path) -> None:
     """If another user has taken the bell's name, a job waits for the given time."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(address_of(tmp_path))

@@ -508,7 +508,7 @@ def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: Ma
     assert ({}, {}) == (engine.groups.listed(), positions(engine))
 
 
-def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: EmbeddedEngine, clock: ManualClock):
+def test_a_created_group_stays_as_long_as_positions(engine: EmbeddedEngine, clock: ManualClock):
     """A created group without positions stays as long as positions do. A broker deletes it at its next check."""
     engine.groups.create("g")
     clock.advance(7 * DAY_MS - 1)

@@ -105,7 +105,7 @@ def loaded(
     return bench
 
 
-def test_holes_of_what_was_kept_are_fetched_first():
+def test_gaps_of_the_loaded_state_are_fetched_first():
     """Row 151: the next fetch begins at the first hole; records of loaded batches that are done count as done."""
     bench = loaded(10, (15, 20, ACKNOWLEDGED, 2), (30, 40, ARCHIVED, 3))
     partition = bench.partition
@@ -146,7 +146,7 @@ def test_a_state_that_does_not_fit_its_start_offset_is_refused(batch):
         loaded(10, batch)
 
 
-def test_the_bound_between_start_and_end_counts_what_is_done_and_lets_what_was_released_through():
+def test_at_the_record_limit_only_released_records_are_delivered():
     """Row 152: at most twenty records are in flight; records released within are delivered again, new ones are not."""
     bench = Bench((10, 14), (15, 24), (25, 29), (30, 32), limits=Limits(LOCK, 5, 20))
 
@@ -203,7 +203,7 @@ def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
     assert (20, 20) == (bench.partition.next_fetch_offset(), bench.partition.start_offset)
 
 
-def test_what_is_narrowed_comes_by_itself():
+def test_records_delivered_often_are_delivered_alone():
     """Row 156: records delivered twice come with new ones; those delivered three times end the fetch and are halved."""
     log = [(7, 19), (20, 27)]
     bench = loaded(5, (15, 19, AVAILABLE, 2), (20, 22, ARCHIVED, 3), (26, 30, AVAILABLE, 3), log=log)
@@ -244,7 +244,7 @@ def test_the_last_attempt_is_alone_among_others():
     assert [(17, 17, 5)] == bench.take(500, fetch_offset=5)
 
 
-def test_the_logs_start_archives_what_waits_and_leaves_what_is_held():
+def test_a_moved_log_start_archives_records_that_are_not_held():
     """Row 159: if the log start moves, the start offset follows at once; held records below it stay held."""
     log = [(first, first + 4) for first in range(2, 37, 5)]
     bench = Bench(*log)
@@ -354,7 +354,7 @@ def test_a_lock_is_renewed_without_a_write():
     assert [(AVAILABLE, 1), (ACKNOWLEDGED, 1)] == bench.states()[0]
 
 
-def test_the_limit_counts_as_it_is_when_records_are_released():
+def test_the_limit_at_the_release_counts():
     """Row 163: if the limit was lowered while records were held, the lower limit counts at their release."""
     bench = Bench((5, 14), limits=Limits(LOCK, 10, 200))
     bench.take()

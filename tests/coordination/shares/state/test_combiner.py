@@ -42,7 +42,7 @@ def test_two_batches(known: StateBatch, changed: StateBatch, expected: list[Stat
     assert tuple(expected) == combine([known], [changed], -1)
 
 
-def test_what_lies_below_the_start_is_dropped():
+def test_records_below_the_start_are_dropped():
     """Row 168: a batch that contains the start offset is cut there."""
     batches = [B(90, 99, 0, 1), B(100, 110, 0, 1)]
 

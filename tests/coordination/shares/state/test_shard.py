@@ -69,7 +69,7 @@ def test_a_state_begins_with_a_snapshot():
     assert ShareState(1, 4, 0, 10, NOW, NOW, (), 0) == read_snapshot(second.value or b"")
 
 
-def test_after_so_many_updates_comes_a_snapshot(monkeypatch):
+def test_a_snapshot_follows_the_last_allowed_update(monkeypatch):
     """Row 164: after two updates a snapshot of the next epoch is written, and then updates again."""
     monkeypatch.setattr(shard_module, "UPDATES_PER_SNAPSHOT", 2)
     bench = Bench()
@@ -84,7 +84,7 @@ def test_after_so_many_updates_comes_a_snapshot(monkeypatch):
     assert ShareUpdate(1, 0, 0, (StateBatch(0, 10, 0, 1),), 0) == read_update(records[3].value or b"")
 
 
-def test_what_others_did_not_touch_is_not_lost(monkeypatch):
+def test_a_batch_that_an_update_does_not_touch_stays(monkeypatch):
     """Row 165: the first and third batch are done and the start moves; the second batch stays in the snapshot."""
     monkeypatch.setattr(shard_module, "UPDATES_PER_SNAPSHOT", 0)
     bench = Bench()

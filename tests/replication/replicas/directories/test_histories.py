@@ -90,7 +90,7 @@ def test_a_directory_that_may_have_more_is_not_gone_on_without(
     assert [(1, 2), (1,), (1,)] == runs(two, A)
 
 
-def test_each_disk_alone_and_then_both_is_a_fork() -> None:
+def test_two_disks_that_were_used_alone_are_a_fork() -> None:
     """If each disk was used alone, both may have own records: the start reports both as a fork and changes neither."""
     two = two_with("common\n")
     two.open(A, left_out=(B,))
