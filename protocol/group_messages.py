@@ -146,12 +146,12 @@ OFFSET_COMMIT = api(
 OFFSET_FETCH = api(
     9,
     "OffsetFetch",
-    range(1, 10),
+    range(1, 11),
     request="""
         groupId string 0-7, topics [name string, partitionIndexes [int32]]?2+ 0-7,
         groups [
             groupId string, memberId string? 9+, memberEpoch int32 9+,
-            topics [name string, partitionIndexes [int32]]?
+            topics [name string 8-9, topicId uuid 10+, partitionIndexes [int32]]?
         ] 8+,
         requireStable bool 7+""",
     response="""
@@ -167,7 +167,7 @@ OFFSET_FETCH = api(
         groups [
             groupId string,
             topics [
-                name string,
+                name string 8-9, topicId uuid 10+,
                 partitions [
                     partitionIndex int32, committedOffset int64, committedLeaderEpoch int32, metadata string?,
                     errorCode int16
@@ -176,8 +176,11 @@ OFFSET_FETCH = api(
             errorCode int16
         ] 8+""",
     flexible_since=6,
-).asked_from(7)
-"""If `topics` is null, the answer has all topics in which the group has positions."""
+).asked_from(7, before=10)
+"""If `topics` is null, the answer has all topics in which the group has positions.
+
+From version 10 on (Kafka 4.1), a topic is identified by its ID.
+"""
 
 OFFSET_DELETE = api(
     47,

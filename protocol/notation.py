@@ -17,14 +17,18 @@ class Api:
     asked_since: int = 0
     """The oldest version that a client of this project uses. A server also reads older versions."""
 
-    def asked_from(self, version: int) -> Api:
-        """Return a copy for a client that uses no version below `version`."""
-        return replace(self, asked_since=version)
+    asked_before: int | None = None
+    """The oldest version that is too new for a client of this project. None: a client uses the newest version."""
+
+    def asked_from(self, version: int, *, before: int | None = None) -> Api:
+        """Return a copy for a client that uses no version below `version`, and none from `before` on."""
+        return replace(self, asked_since=version, asked_before=before)
 
     @property
     def asked_versions(self) -> range:
         """The versions that a client uses."""
-        return range(self.asked_since or self.request.versions[0], self.request.versions.stop)
+        oldest, stop = self.request.versions[0], self.request.versions.stop
+        return range(self.asked_since or oldest, self.asked_before or stop)
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from topicfs.coordination.records.group_records import (
     write_committed_offset,
     write_offset_key,
 )
+from topicfs.storage.checkpoints.identifiers import encode_id
 from topicfs.storage.model import (
     LATEST_TIMESTAMP,
     NO_PRODUCER_ID,
@@ -132,7 +133,7 @@ class OffsetStore:
         positions: list[CommittedOffset] = []
         for partition, position in request.positions.items():
             topic_id = self._topic_ids(partition)
-            if topic_id is None:
+            if topic_id is None or position.topic_id not in ("", encode_id(topic_id)):
                 codes[partition] = Code.UNKNOWN_TOPIC_OR_PARTITION
             elif len(position.metadata.encode("utf-16-le")) // 2 > self._limits.metadata_max_bytes:
                 codes[partition] = Code.OFFSET_METADATA_TOO_LARGE

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar, cast
+from uuid import UUID
 
 from topicfs.coordination.groups.group import Group, GroupMember
-from topicfs.coordination.groups.offsets import StoredOffset
+from topicfs.coordination.groups.offsets import NO_TOPIC_ID, StoredOffset
 from topicfs.coordination.groups.requests import (
     Code,
     JoinAnswer,
@@ -24,6 +25,7 @@ from topicfs.coordination.membership import GroupState, Position
 from topicfs.listener.broker import Broker, Request
 from topicfs.listener.errors import RefusedError, answer_or_error
 from topicfs.protocol.error_codes import ErrorCode
+from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
 from topicfs.storage.errors import ReadOnlyError, UnknownTopicError
 from topicfs.storage.model import NO_LEADER_EPOCH, TopicPartition
 from topicfs.storage.wire import Values
@@ -38,6 +40,8 @@ GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 """All operations on a group (read, delete, describe, settings), as bits by Kafka's numbers; clients may do them."""
 SINCE_NO_PROTOCOL = 7
 """From this version on, a failed JoinGroup is answered with a null protocol name. Before, the name is empty."""
+SINCE_TOPIC_IDS = 10
+"""From this version on, OffsetFetch identifies topics by their ids."""
 SINCE_UNKNOWN_IS_AN_ERROR = 6
 """From this version on, DescribeGroups answers a missing group with an error. Before, with the state Dead."""
 MAX_WAIT_SECONDS = 5.0
@@ -193,6 +197,7 @@ def offset_commit(broker: Broker, request: Request) -> Values:
                 each["committedOffset"],
                 each["committedMetadata"] or "",
                 each.get("committedLeaderEpoch", NO_LEADER_EPOCH),
+                topic_id=encode_id(one["topicId"]) if "topicId" in one else "",
             )
             for name, one in named
             if name is not None
@@ -246,7 +251,7 @@ def _for_partitions(
 
 
 def offset_fetch(broker: Broker, request: Request) -> Values:
-    """Answer OffsetFetch: the positions of a group or, from version 8 on, of several groups."""
+    """Answer OffsetFetch: the positions of a group or, from version 8 on, of several groups; from version 10 on, by topic ids."""
     values = request.values
     stable = values.get("requireStable", False)
     if "groups" in values:
@@ -259,28 +264,60 @@ def offset_fetch(broker: Broker, request: Request) -> Values:
 
 
 def _positions(broker: Broker, request: Request, one: Values, *, require_stable: bool) -> Values:
-    asked = one["topics"]
-    places = (
-        None
-        if asked is None
-        else [TopicPartition(each["name"], number) for each in asked for number in each["partitionIndexes"]]
-    )
+    by_id = request.version >= SINCE_TOPIC_IDS
+    asked = None if one["topics"] is None else [(_name_of(broker, each), each) for each in one["topics"]]
+    places = None
+    if asked is not None:
+        named = ((name, each) for name, each in asked if name is not None)
+        places = [TopicPartition(name, number) for name, each in named for number in each["partitionIndexes"]]
     found: Fetched | Code = _answer(
         broker,
         request,
         partial(_requests(broker).fetch, one["groupId"], places, require_stable=require_stable),
     )
     code, positions = (found, {}) if isinstance(found, Code) else (Code.NONE, found)
-    topics: dict[str, list[Values]] = {}
-    for place in positions if places is None else places:
-        topics.setdefault(place.topic, []).append(_position(place.partition, positions.get(place), code))
-    return {
-        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
-        "errorCode": code,
-    }
+    gone: set[UUID] = set()
+    if asked is None:
+        asked = _topics_with_positions(broker, positions, by_id=by_id)
+    elif (
+        by_id
+    ):  # A topic that still exists had its name all the time: the position is not that of a later topic.
+        gone = {each["topicId"] for _, each in asked} - broker.topics_by_id().keys()
+
+    def position(name: str | None, each: Values, number: int) -> Values:
+        if name is None or each.get("topicId") in gone:
+            return _position(number, ErrorCode.UNKNOWN_TOPIC_ID, code)
+        return _position(number, positions.get(TopicPartition(name, number)), code)
+
+    topics = [
+        {
+            **{key: each[key] for key in ("name", "topicId") if key in each},
+            "partitions": [position(name, each, number) for number in each["partitionIndexes"]],
+        }
+        for name, each in asked
+    ]
+    return {"topics": topics, "errorCode": code}
 
 
-def _position(number: int, stored: StoredOffset | Code | None, code: Code) -> Values:
+def _topics_with_positions(
+    broker: Broker, positions: Fetched, *, by_id: bool
+) -> list[tuple[str | None, Values]]:
+    """Return the topics of `positions` in the form of a request. By id, a topic whose id is unknown is left out."""
+    topics: dict[tuple[str, UUID], list[int]] = {}
+    present = broker.engine.topics()
+    for place, stored in positions.items():
+        unique = stored.position.topic_id if isinstance(stored, StoredOffset) else NO_TOPIC_ID
+        if unique == NO_TOPIC_ID and place.topic in present:
+            unique = decode_id(present[place.topic].topic_id)
+        topics.setdefault((place.topic, unique), []).append(place.partition)
+    return [
+        (name, {**({"topicId": unique} if by_id else {"name": name}), "partitionIndexes": numbers})
+        for (name, unique), numbers in topics.items()
+        if not by_id or unique != NO_TOPIC_ID
+    ]
+
+
+def _position(number: int, stored: StoredOffset | int | None, code: Code) -> Values:
     if not isinstance(stored, StoredOffset):
         nothing = {"committedOffset": -1, "committedLeaderEpoch": NO_LEADER_EPOCH, "metadata": ""}
         return {"partitionIndex": number, "errorCode": code if stored is None else stored, **nothing}

@@ -179,7 +179,10 @@ def test_commits(clients: Any, version: int, generation: int) -> None:
 
     same(clients, commit)
     for which in OFFSET_FETCH.request.versions:
-        same(clients, lambda one, which=which: fetch(one, group, topic, which))
+        same(
+            clients,
+            lambda one, which=which: fetch(one, group, topic, which, topic_id=ids[clients.index(one)]),
+        )
         if which >= 2:
             same(clients, lambda one, which=which: fetch(one, group, None, which))
     same(clients, lambda one: fetch(one, "unknown", topic, 9))
@@ -197,12 +200,16 @@ def version_topic(one: dict[str, Any], version: int) -> dict[str, Any]:
     return {**name, "partitions": partitions}
 
 
-def fetch(client: RawClient, group: str, topic: str | None, version: int) -> dict[str, Any]:
-    topics = (
-        None
-        if topic is None
-        else [{"name": name, "partitionIndexes": [0, 1, 7]} for name in (topic, "missing")]
-    )
+def fetch(
+    client: RawClient, group: str, topic: str | None, version: int, *, topic_id: UUID | None = None
+) -> dict[str, Any]:
+    topics: Any = None
+    if topic is not None:
+        both = ((topic, topic_id or UUID(int=8)), ("missing", UUID(int=9)))
+        topics = [
+            {**({"topicId": unique} if version >= 10 else {"name": name}), "partitionIndexes": [0, 1, 7]}
+            for name, unique in both
+        ]
     one = {"groupId": group, "topics": topics}
     one |= {"memberId": None, "memberEpoch": -1} if version >= 9 else {}
     asked = {"groupId": group, "topics": topics, "groups": [one], "requireStable": True}
