@@ -11,7 +11,7 @@ from prometheus_client.core import Metric as Family
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.metrics import table
-from topicfs.fusefs.metrics.scrape import Pace, family, histogram, single
+from topicfs.fusefs.metrics.scrape import Pace, family, histogram, label_text, single
 from topicfs.storage.counts.engine_counts import OTHERS, EngineCounts
 from topicfs.storage.counts.topic_counts import TopicCounts
 from topicfs.storage.messages import printable
@@ -159,9 +159,10 @@ def _group_families(
         yield single(table.GROUP_MEMBERS, summary.members)
     lags: dict[tuple[str, str], int] = {}
     for group, own in pace.paced(positions.items()):
+        shown_name = label_text(group)
         for place, position in own.items():
             if place in ends:
-                key = (group, place.topic)
+                key = (shown_name, place.topic)
                 lags[key] = lags.get(key, 0) + max(ends[place] - position, 0)
     shown = sorted(lags.items(), key=lambda one: (-one[1], one[0]))
     rest = sum(lag for _, lag in shown[MAX_LAGS:])

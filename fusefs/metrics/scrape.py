@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 
 from topicfs.fusefs.metrics.table import Metric, MetricKind
+from topicfs.storage.messages import printable
 
 STEP_SECONDS, REST_SECONDS = 0.002, 0.001
 """A scrape works for the first time and then pauses for the second, so that the event loop's thread gets the
@@ -60,6 +61,14 @@ class Pace:
         for item in items:
             yield item
             self.rest()
+
+
+def label_text(name: str) -> str:
+    """Return a name as the value of a label. Prometheus' library escapes line ends, quotes and backslashes.
+
+    The text format has no escapes for other unprintable characters, so they are escaped as in Python.
+    """
+    return "\n".join(map(printable, name.split("\n")))
 
 
 def family(metric: Metric, samples: Iterable[Sample]) -> Family:

@@ -207,15 +207,30 @@ def test_series_are_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     assert {"g0": 4, "g1": 3, OTHERS: 3} == lags
 
 
-HOSTILE = 'a"b\\c\nd{}, é\u2028'
+HOSTILE = {
+    'a"b\\c\nd{}, é': 'a"b\\c\nd{}, é',
+    "a\0b": "a\\x00b",
+    "a\x1b[2Jb": "a\\x1b[2Jb",
+    'a"} 1': 'a"} 1',
+    "a\nb 1\r": "a\nb 1\\r",
+    "a\\": "a\\",
+    "a\u2028b": "a\\u2028b",
+}
+"""Names of groups, and the values of their labels."""
 
 
 def test_hostile_names_stay_inside_their_labels(engine: Engine):
-    """The name of a group, whatever its characters, stays inside its label."""
-    append_lines(engine.create_topic("orders").partitions()[0], "a\n")
-    engine.groups.set_positions(HOSTILE, {TopicPartition("orders", 0): Position(0)})
-    found = scraped(engine)
-    assert 1 == of(found, table.GROUP_LAG, group=HOSTILE, topic="orders")
+    """The name of a group, whatever its characters, stays inside its label. Names that look alike share their sum."""
+    append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
+    for name in HOSTILE:
+        engine.groups.set_positions(name, {TopicPartition("orders", 0): Position(0)})
+    engine.groups.set_positions("a\\x00b", {TopicPartition("orders", 0): Position(1)})
+    text = MetricsCollector(engine).text()
+    assert [] == [line for line in text.split("\n") if not line.isprintable()]
+    found = samples(text)
+    for name, label in HOSTILE.items():
+        expected = 3 if name == "a\0b" else 2
+        assert expected == of(found, table.GROUP_LAG, group=label, topic="orders")
     assert {name for name, _ in found} <= {
         name + suffix for name in (m.name for m in METRICS) for suffix in ("", "_bucket", "_count", "_sum")
     }
