@@ -11,7 +11,7 @@ mount=${3:-mnt}
 mkdir "$mount/$2"
 for partition in "$mount/$1"/[0-9]*; do
     number=${partition##*/}
-    [ -d "$mount/$2/$number" ] || mkdir "$mount/$2/$number"
+    mkdir -p "$mount/$2/$number"
     end=$(sed -n 's/^log_end_offset //p' "$partition/status")
     [ "$end" -eq 0 ] || cat "$partition/0-$((end - 1)).json" >>"$mount/$2/$number/log.json"
 done

@@ -10,7 +10,7 @@ set -euo pipefail
 topic=$1 group=${MOUNT:-mnt}/@groups/$2
 shift 2
 
-[ -d "$group" ] || mkdir "$group"
+mkdir -p "$group"
 echo commit=manual >"$group/config"
 lag=1
 while [ "$lag" -gt 0 ]; do

@@ -5,7 +5,7 @@
 set -euo pipefail
 mount=${1:-mnt}
 
-[ -d "$mount/shop" ] || mkdir "$mount/shop" "$mount/shop/1" # a topic with partitions 0 and 1
+mkdir -p "$mount/shop/1" # a topic with partitions 0 and 1
 
 # In the topic's own log, a key chooses the partition as in Kafka's producer, so equal keys are in the same partition.
 printf '%s\t%s\n' anna '2 pears' carl '1 fig' anna '3 plums' >>"$mount/shop/log.kv"

@@ -12,7 +12,7 @@ set -euo pipefail
 topic=$1 queue=${MOUNT:-mnt}/@queues/$2
 shift 2
 
-[ -d "$queue" ] || mkdir "$queue"
+mkdir -p "$queue"
 exec 3<>"$queue/$topic/take"
 while read -r job <&3; do # waits for the next job
     if "$@" <<<"$job"; then

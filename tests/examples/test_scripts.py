@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 
@@ -105,6 +106,27 @@ def test_queue_worker(mounted):
         wait_until(lambda: "lag 0\n" in (mounted / "mnt/@queues/g/status").read_text(), "all jobs are done")
         worker.terminate()
     assert ["did 1\n", "did 2\n", "did 2\n", "did 3\n"] == sorted(did)
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("script", ["queue-worker.sh jobs g cat", "nightly-batch.sh jobs g cat"])
+def test_a_queue_or_group_that_another_program_makes_at_the_same_moment(mounted, script):
+    """A script goes on if another program makes its queue or group just before the script does."""
+    (mounted / "mnt/jobs").mkdir()
+    shell(mounted, "echo 1 >> mnt/jobs/0/log")
+    first = mounted / ".venv/bin/mkdir"
+    first.write_text('#!/bin/sh\nfor path; do :; done\n/bin/mkdir "$path"\nexec /bin/mkdir "$@"\n')
+    first.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{first.parent}:{os.environ['PATH']}"}
+    with started(
+        ["bash", "-c", f"exec examples/{script}"],
+        cwd=mounted,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert "1\n" == program.stdout.readline()
+        program.terminate()
 
 
 @pytest.mark.fuse
