@@ -53,9 +53,11 @@ def _times(parent: TopicDirectory, name: str) -> Node:
     try:
         selector = parse(name)
     except SelectorError as error:
-        raise FileError(Refusal.NOT_FOUND, str(error) if name[0] == "@" else NOT_IN_A_TOPIC) from None
+        is_time = name[0] == "@"
+        reason = error.reason if is_time else NOT_IN_A_TOPIC
+        raise FileError(Refusal.NOT_FOUND, reason, reported=is_time) from None
     if not isinstance(selector, TimeRange) or selector.suffix == BATCH.suffix:
-        raise FileError(Refusal.NOT_FOUND, NOT_IN_A_TOPIC)
+        raise FileError(Refusal.NOT_FOUND, NOT_IN_A_TOPIC, reported=not name.isdecimal())
     form = parent.context.decoding.form(selector.suffix)
     return TopicTimesFile(parent, name, parent.files, form, selector)
 

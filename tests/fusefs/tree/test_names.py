@@ -117,10 +117,6 @@ async def test_modes(orders: MountClient, path: str, mode: int):
         "orders/10000",
         "orders/logs",
         "orders/log.batch",
-        "orders/@0-.batch",
-        "orders/@0",
-        "orders/-10",
-        "orders/0-",
         "orders/0/.git",
     ],
 )
@@ -212,6 +208,27 @@ async def test_a_name_that_resembles_a_selector_is_reported(orders: MountClient)
 
     (line,) = orders.context.reports.lines()
     assert "orders/0/5x: 5x: not a selector; selectors are 42, 42-99, 42-, -10, @TIME" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("@bogus-", "bogus: not a time"),
+        ("@2026-11-28 12:00-", "2026-11-28 12:00: not a time"),
+        ("@0", "a topic has its partitions (0, 1, …), log, follow, config, status, @TIME- and @TIME-@TIME"),
+        ("@0-.batch", "a topic has its partitions"),
+        ("-10", "a topic has its partitions"),
+        ("0-", "a topic has its partitions"),
+    ],
+)
+async def test_a_selector_that_a_topic_does_not_have_is_reported(orders: MountClient, name: str, reason: str):
+    """A misspelled time, or an offset without a partition, is reported with the names that a topic has."""
+    with refused("ENOENT"):
+        orders.lookup(f"orders/{name}")
+
+    (line,) = orders.context.reports.lines()
+    assert f"error orders/{name}: " in line
+    assert reason in line
 
 
 async def test_removing_a_topic_file_by_file_names_the_way_once(orders: MountClient):
