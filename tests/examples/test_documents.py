@@ -150,3 +150,9 @@ def test_lines_fit_a_screen(document):
     assert [] == [
         line for line in prose.splitlines() if len(line) >= 120 and not line.startswith(("|", "    "))
     ]
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_each_bullet_begins_a_line(document):
+    """No bullet of a list follows a sentence on the same line, where Markdown shows a plain asterisk."""
+    assert [] == re.findall(r"(?m)^(?! {4}|\|).*[.:] \* .*$", document.read_text())
