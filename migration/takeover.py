@@ -278,10 +278,7 @@ class Takeover:
             registry.put({topic.name: TopicEntry(topic.topic_id, dict(topic.settings))})
         copied = sum(copy_partition(self._files, one) for one in copies if one.partition.topic == topic.name)
         settings = ", ".join(f"{name}={value}" for name, value in sorted(topic.settings.items()))
-        self._report(
-            f"{topic.name}: {copied} of {len(topic.log_dirs)} partitions taken over, the others were already there; "
-            f"{settings}"
-        )
+        self._report(f"{topic.name}: {_taken_over(copied, len(topic.log_dirs), 'partitions')}; {settings}")
 
     def _open(self, topics: list[TopicFound], groups: GroupsFound, share_groups: ShareGroupsFound) -> None:
         """Open everything, with recovery if necessary, and close it cleanly. Raises StorageError."""
@@ -313,9 +310,7 @@ class Takeover:
                 partitions[number].append(batch, durable=True, encoded_here=True)
         new = Counter(position.group for position in groups.new)
         for group, count in sorted(Counter(place.group for place in groups.wanted).items()):
-            self._report(
-                f"group {group}: {new[group]} of {count} positions taken over, the others were already there"
-            )
+            self._report(f"group {group}: {_taken_over(new[group], count, 'positions')}")
 
 
 def adopt_share_groups(
@@ -334,7 +329,12 @@ def adopt_share_groups(
         )
         if states:
             count = own.adopt(name, found.epochs[name], kept, states)
-            yield f"share group {name}: {count} of {len(states)} states taken over, the others were already there"
+            yield f"share group {name}: {_taken_over(count, len(states), 'states')}"
+
+
+def _taken_over(count: int, total: int, what: str) -> str:
+    present = "" if count == total else ", the others were already there"
+    return f"{count} of {total} {what} taken over{present}"
 
 
 def _directories_of(log_dirs: Mapping[TopicPartition, Path], topic: str) -> list[Path]:

@@ -218,9 +218,13 @@ def test_positions_are_taken_along() -> None:
     assert expected == stood(disk, DATA)
     assert "__consumer_offsets: 3 positions in topics that are not here, skipped" in told
     assert [
-        "group a: 2 of 2 positions taken over, the others were already there",
-        "group b: 1 of 1 positions taken over, the others were already there",
+        "group a: 2 of 2 positions taken over",
+        "group b: 1 of 1 positions taken over",
     ] == told[-2:]
+    Takeover(
+        BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], report=told.append, files=disk
+    ).take()
+    assert "group b: 0 of 1 positions taken over, the others were already there" == told[-1]
     engine = served(disk, DATA)
     assert PARTITIONS == len(engine.topic(TOPIC).partitions())
     engine.close()
