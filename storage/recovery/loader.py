@@ -376,7 +376,9 @@ class LogLoader:
             if self._files.read_only:
                 self._hidden = self._hidden or f"{fault}; nothing from there on is shown"
             else:
-                _LOGGER.warning("%s; cut %d bytes", fault, cut_bytes)
+                _LOGGER.warning(
+                    "%s; cut %d bytes, and the log ends at offset %d", fault, cut_bytes, recovered.end_offset
+                )
         if cut_bytes and not self._files.read_only:
             # Otherwise the bytes cut off could come back after another crash, among records written since.
             segment.log.sync()
