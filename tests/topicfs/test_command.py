@@ -152,7 +152,7 @@ def test_dump_takes_kafkas_flags_and_plain_files(topicfs):
     assert f"Non-consecutive offsets in {second}\n  -1 is followed by 132\n" == by_flag.errors.decode()
 
 
-def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path):
+def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path, monkeypatch):
     """`check` prints each finding on one line with file, position and cause; its status is 1 if there is a finding."""
     data = tmp_path / "broken"
     shutil.copytree(LOG_DIRS / "g-none-0", data / "g-none-0")
@@ -167,6 +167,9 @@ def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path)
         "broken/g-none-0/00000000000000000132.log: position 609: checksum is 0xc2c87142, but its bytes have 0x"
     )
     assert 1 == len(ran.text.splitlines())
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert topicfs("check", str(data)).text.startswith(f"{log}: position 609: ")
 
 
 def test_findings_go_down_the_pipe_though_a_bar_is_on_the_screen(tmp_path):

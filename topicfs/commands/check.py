@@ -70,7 +70,9 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
 def line(finding: Finding) -> str:
     """Return a finding in the format of compiler messages: file, position, cause."""
     position = "" if finding.position is None else f" position {finding.position}:"
-    return printable(f"{os.path.relpath(finding.file)}:{position} {finding.cause}")
+    path = os.path.relpath(finding.file)
+    shown = finding.file if path.startswith("..") else path
+    return printable(f"{shown}:{position} {finding.cause}")
 
 
 def print_line(text: str, progress: Progress) -> None:
