@@ -22,12 +22,21 @@ for partition in "$log_dir"/*-[0-9]*; do
 done
 
 # 2. Check every byte; each finding names its file, position and cause.
-if ! topicfs check "$log_dir"; then
+if ! findings=$(topicfs check "$log_dir"); then
+    printf '%s\n' "$findings"
+    [ $# -gt 0 ] || [ -d "$log_dir/__cluster_metadata-0" ] || set -- --without-settings
     cat >&2 <<END
-A takeover ends these partitions before the first damaged batch, as a broker does. Save the records after it first:
-    topicfs cat --data $log_dir TOPIC/PARTITION/OFFSET-.json > rest
-Then take over the others: topicfs takeover $log_dir $data
+A takeover ends each damaged partition before its first damaged batch, as a broker does. Save the records after it
+first, from a copy of the partition that is marked as closed cleanly, so that reading does not stop at the damage:
+    mkdir rest && touch rest/.kafka_cleanshutdown
 END
+    sed -En 's|.*/(([^/]+)-([0-9]+))/[^/]+: position .* reading can go on at ([0-9]+)$|\1 \2 \3 \4|p' <<<"$findings" \
+        | while read -r partition topic number offset; do
+            echo "    cp -r $log_dir/$partition rest/"
+            echo "    topicfs cat --data rest $topic/$number/$offset-.json > $partition-$offset.json"
+        done >&2
+    echo "Then take over the rest, and append each saved file by topicfs append TOPIC/PARTITION/log.json FILE:" >&2
+    echo "    topicfs takeover $* $log_dir $data" >&2
     exit 1
 fi
 

@@ -77,17 +77,23 @@ class BatchCheck:
                 at = Position(columns.batches.stop)
         except CorruptBatchError:
             # A batch is damaged: check them one by one.
-            for header in batches:
+            for number, header in enumerate(batches):
                 if header.position >= at:
-                    yield from self._check_one(data, header)
+                    is_last = number + 1 == len(batches)
+                    end_offset = header.end_offset if is_last else batches[number + 1].base_offset
+                    yield from self._check_one(data, header, end_offset)
 
-    def _check_one(self, data: memoryview, header: BatchHeader) -> Iterator[Finding]:
+    def _check_one(self, data: memoryview, header: BatchHeader, end_offset: Offset) -> Iterator[Finding]:
         try:
             spans = decode(data, header.position, header.end_position, control=True)
         except CorruptBatchError as error:
             self.reach = max(self.reach, header.end_offset)
-            oversize = "its records are not read: " if isinstance(error, OversizeBatchError) else ""
-            yield Finding(self._file, header.position, oversize + error.cause)
+            if isinstance(error, OversizeBatchError):
+                cause = f"its records are not read: {error.cause}"
+            else:
+                lost = f"offsets {header.base_offset} to {end_offset - 1} cannot be read"
+                cause = f"{error.cause}; {lost}, and reading can go on at {end_offset}"
+            yield Finding(self._file, header.position, cause)
             return
         for columns in spans:
             yield from self._check_span(columns)

@@ -165,17 +165,26 @@ def test_dead_brokers_disk(checkout):
     assert "400\n" == shell(checkout, "topicfs cat g-none/0 | wc -l")
 
 
-def test_damage_on_a_dead_brokers_disk(checkout):
-    """A damaged log is taken over only after the records behind the damage, which a takeover cuts off, are saved."""
+@pytest.mark.parametrize("closed", [True, False], ids=["closed cleanly", "stopped by a crash"])
+def test_damage_on_a_dead_brokers_disk(checkout, closed):
+    """The script ends at a damaged log, and its commands save the records that a takeover would cut off."""
     shell(checkout, f"cp -r {LOG_DIRS} disk")
     with (checkout / "disk/g-none-0/00000000000000000268.log").open("r+b") as log:
         log.seek(3100)
         log.write(b"X")
-    said = shell(checkout, "! examples/dead-brokers-disk.sh disk data --without-settings")
-    assert "00000000000000000268.log: position 2971: checksum" in said
-    assert "topicfs cat --data disk TOPIC/PARTITION/OFFSET-.json" in said
+    if not closed:
+        (checkout / "disk/.kafka_cleanshutdown").unlink()
+        (checkout / "disk/recovery-point-offset-checkpoint").unlink()
+    said = shell(checkout, "! examples/dead-brokers-disk.sh disk data")
+    assert "disk/g-none-0/00000000000000000268.log: position 2971: checksum" in said
+    assert "; offsets 293 to 298 cannot be read, and reading can go on at 299\n" in said
+    assert said.endswith("topicfs takeover --without-settings disk data\n")
     assert not (checkout / "data").exists()
-    assert "101\n" == shell(checkout, "topicfs cat --data disk g-none/0/299-.json | wc -l")
+    for command in re.findall(r"(?m)^    (.*)", said):
+        shell(checkout, command)
+    assert "101\n" == shell(checkout, "wc -l < g-none-0-299.json")
+    shell(checkout, "topicfs append --data data g-none/0/log.json g-none-0-299.json")
+    assert "394\n" == shell(checkout, "topicfs cat --data data g-none/0 | wc -l")
 
 
 @pytest.mark.java
