@@ -110,7 +110,7 @@ def test_queued_appends_wait_for_the_quota(engine, client, relay):
         assert [2, 3, 4] == sorted(one.base_offset for one in appended)
 
 
-def test_an_append_goes_on_after_the_pause(engine, client, relay):
+def test_an_append_continues_after_the_pause(engine, client, relay):
     """After the pause, appends, reads and following of the partition continue."""
     partition = opened(engine, client, "goes-on")
     relay.do(PRODUCE, *[lambda said: {**said, "throttleTimeMs": 20}] * 3)

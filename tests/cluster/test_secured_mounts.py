@@ -44,7 +44,7 @@ def said_by(done):
     return line
 
 
-def test_a_wrong_password_is_told(mount, broker):
+def test_a_wrong_password_is_reported(mount, broker):
     """The error for a wrong password has the user's name and the remedy but not the password; nothing is mounted."""
     port = broker.ports["SASL_PLAINTEXT"]
     line = said_by(mount(port, **PASSWORD, **{"sasl.jaas.config": ALICE % "hunter2"}))

@@ -205,7 +205,7 @@ def test_the_command_appends_without_a_mount(address, client):
 
 
 @pytest.mark.parametrize(("words", "codec"), [(("--compression", "zstd"), 4), (("--acks", "1"), 0)])
-def test_the_command_appends_as_it_is_told(address, client, words, codec):
+def test_options_of_append_choose_codec_and_acks(address, client, words, codec):
     """`append --compression` overrides the topic's codec; `append --acks 1` waits only for the leader."""
     name = f"appended-{words[1]}"
     client.create_topic(name)
@@ -239,7 +239,7 @@ def test_a_child_that_ends_meanwhile_interrupts_no_write(mounted, client, broker
 
 
 @pytest.mark.fuse
-def test_a_topic_made_anew_under_open_files_is_another_one(mounted, client):
+def test_a_recreated_topic_under_open_files_is_another_one(mounted, client):
     """Writers and followers of the old topic get ESTALE and write nothing to the new topic, which is soon visible."""
     client.create_topic("anew")
     log, follow = mounted / "anew/0/log", mounted / "anew/0/follow"

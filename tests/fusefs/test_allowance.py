@@ -271,7 +271,7 @@ def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
     assert lock.locked()
 
 
-def test_damaged_batches_of_a_fetch_are_told_one_by_one():
+def test_damaged_batches_of_a_fetch_are_reported_one_by_one():
     """A fetch reports each damaged batch separately, whether its header or its records are damaged."""
     partition = MemoryPartition()
     for number in range(6):

@@ -178,7 +178,7 @@ async def test_batches_that_inflate_to_much_together_are_refused(orders: MountCl
     assert 2 == orders.engine.partition("orders", 0).offsets().log_end_offset
 
 
-async def test_compressed_batches_are_taken_apart_in_a_thread(orders: MountClient, threads):
+async def test_compressed_batches_are_decoded_in_a_thread(orders: MountClient, threads):
     """The engine validates compressed batches in a thread, and plain batches in the event loop."""
     threads.clear()
     await put(orders, sealed(record()))
@@ -220,7 +220,7 @@ async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: Mo
     assert "earliest" not in names
 
 
-async def test_follow_tells_a_damaged_batch_once_and_goes_on(orders: MountClient, tmp_path):
+async def test_follow_reports_a_damaged_batch_once_and_continues(orders: MountClient, tmp_path):
     """A reader of `follow` gets the records before a damaged batch, EIO once, and then the records after the batch."""
     fh = await orders.open("orders/0/follow")
     for line in (b"one\n", b"two\n", b"three\n"):

@@ -161,7 +161,7 @@ async def test_open_measures_a_decoded_file_for_a_short_time(shop: MountClient, 
         assert seconds == waited[-1]
 
 
-async def test_a_log_goes_on_growing_in_place_while_schemas_are_known(shop: MountClient):
+async def test_a_log_grows_in_place_while_schemas_are_known(shop: MountClient):
     """As long as no schema was missing, the same file grows with an append, and no new file is measured."""
     handle = await shop.open("orders/0/3-.avro.json")
     await shop.read_on(handle)

@@ -247,7 +247,7 @@ async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountCli
 
 
 @pytest.mark.parametrize("path", ["orders/log.json", "orders/0/log.json"])
-async def test_many_lines_of_json_are_taken_apart_in_a_thread(client: MountClient, in_loop, path: str):
+async def test_many_lines_of_json_are_parsed_in_a_thread(client: MountClient, in_loop, path: str):
     """A write of many JSON lines is parsed and appended in a thread; a write of few lines is not."""
     await client.mkdir("orders")
     seen = in_loop(LogAppender, "_append_own")

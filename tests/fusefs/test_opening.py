@@ -32,7 +32,7 @@ def test_an_owner_of_a_moment_is_waited_for(options):
     assert 3 == len(pauses)
 
 
-def test_an_owner_that_stays_is_told(options):
+def test_an_owner_that_stays_is_reported(options):
     """After OWNER_PATIENCE_SECONDS the daemon fails, and its error names the process that owns the directory."""
     lock = DirectoryLock(options.directories[0])
     now = [0.0]

@@ -70,7 +70,7 @@ def position(served: Served, group: str, number: int) -> int | None:
     return None if found is None else found.offset
 
 
-def test_a_consumer_goes_on_at_its_position(served: Served, consumer: Callable[..., Consumer]) -> None:
+def test_a_consumer_continues_at_its_position(served: Served, consumer: Callable[..., Consumer]) -> None:
     """A group's next consumer begins at the last committed position."""
     fill(served, "t", 1)
     with closing(consumer("g", **{"enable.auto.commit": False})) as first:

@@ -12,7 +12,7 @@ from tests.soak.mirror import USUAL, kill_mirrors
 
 
 @pytest.mark.java
-def test_a_mirror_that_is_killed_goes_on(tmp_path: Path) -> None:
+def test_a_mirror_that_is_killed_continues(tmp_path: Path) -> None:
     """A killed mirror continues despite transactions, compaction, retention, deletions and recreated topics."""
     try:
         java = find_java()

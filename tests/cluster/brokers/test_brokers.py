@@ -57,7 +57,7 @@ def test_metadata_names_topics_by_id_with_their_leaders(brokers, client, address
     assert Leader(-1, -1) == metadata.leader(TopicPartition("unknown", 0))
 
 
-def test_a_topic_made_again_has_another_id(brokers, client):
+def test_a_recreated_topic_has_another_id(brokers, client):
     """A recreated topic has another id than the deleted one."""
     first = client.create_topic("again")
     assert first == brokers.metadata().topics["again"].topic_id

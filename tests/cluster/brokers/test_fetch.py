@@ -213,7 +213,7 @@ def test_a_session_names_only_what_changed(address, client, connection):
 
 
 @pytest.mark.java
-def test_a_session_and_a_topic_made_again(brokers, client):
+def test_a_session_and_a_recreated_topic(brokers, client):
     """After a topic is recreated, the session drops the old id and asks for the new one."""
     session = FetchSession(brokers, NODE, Isolation.READ_UNCOMMITTED)
     partition = TopicPartition("session-remade", 0)

@@ -34,7 +34,7 @@ def holds(engine: ClusterEngine) -> bool:
 
 
 @pytest.mark.parametrize("name", ["0/follow", "follow", "log", "drain"])
-async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
+async def test_a_reader_that_waits_continues_when_brokers_are_back(
     broker: Broker, address: ClusterAddress, client: Client, name: str
 ) -> None:
     """A waiting reader gets new records when the brokers are back; a group member keeps its position and commits it."""

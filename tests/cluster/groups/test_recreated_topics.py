@@ -72,7 +72,7 @@ def engine(address: ClusterAddress, relay: Relay) -> Iterator[ClusterEngine]:
         yield engine
 
 
-def test_no_position_is_committed_to_a_topic_that_was_made_again(
+def test_no_position_is_committed_to_a_recreated_topic(
     engine: ClusterEngine, relay: Relay, client: Client
 ) -> None:
     """A position in the deleted topic is not set in the new one: a member's commit and a user's `set` both fail."""
@@ -102,7 +102,7 @@ def test_no_position_is_committed_to_a_topic_that_was_made_again(
     client.delete_topics([TOPIC])
 
 
-def test_a_member_of_the_api_begins_a_topic_that_was_made_again_at_its_start(
+def test_a_member_of_the_api_begins_a_recreated_topic_at_its_start(
     address: ClusterAddress, client: Client
 ) -> None:
     """A member of the API begins a recreated topic at its start, and does not commit positions of the deleted topic."""

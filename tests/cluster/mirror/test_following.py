@@ -67,7 +67,7 @@ def findings(directory):
     return list(DirectoryCheck(directory, NativeFileSystem(read_only=True)).findings())
 
 
-def test_a_second_run_goes_on(copy, client):
+def test_a_second_run_continues(copy, client):
     """A second run continues where the first run ended, and copies no record again."""
     client.create_topic("on")
     client.produce("on", lines("a", "b"))
@@ -128,7 +128,7 @@ def test_a_start_within_a_batch(copy, client, broker):
     assert log_bytes(broker.log_dir / "within-0") == log_bytes(copy.directory / "within-0")
 
 
-def test_a_topic_made_again_replaces_its_copy(copy, client):
+def test_a_recreated_topic_replaces_its_copy(copy, client):
     """A recreated topic, recognized by its id, replaces the copy even if names and offsets are equal."""
     client.create_topic("remade")
     client.produce("remade", lines("old"))
@@ -259,7 +259,7 @@ def test_a_compacted_source(copy, client, broker):
     assert b"last" in ours.values()
 
 
-def test_a_copy_that_was_compacted_here_goes_on(copy, client):
+def test_a_copy_that_was_compacted_here_continues(copy, client):
     """`topicfs maintain` may compact the copy between two runs, if it does not move the copy's end.
 
     The source's batches then differ from the copy's batches. The mirror does not take the difference for a foreign

@@ -86,7 +86,7 @@ def newest(client, topic):
     return {record.key: record for record in client.records(topic)}
 
 
-def test_a_group_goes_on_in_another_cluster(copy, three_brokers, java, tmp_path):
+def test_a_group_continues_in_another_cluster(copy, three_brokers, java, tmp_path):
     """A mirror of three brokers, handed to one broker, keeps offsets, transactions, compaction and group positions."""
     client = Client(three_brokers[1].bootstrap_server)
     copy.address = cluster_address(f"kafka://{client.bootstrap_server}")

@@ -89,7 +89,7 @@ def test_users_and_passwords(broker, security, certificates, mechanism, protocol
 
 
 @pytest.mark.java
-def test_a_session_goes_on_over_the_same_connection(broker, security, monkeypatch):
+def test_a_session_continues_over_the_same_connection(broker, security, monkeypatch):
     """The client reauthenticates before the broker's two-second session ends; a broker disconnects late clients."""
     settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     known = security(**settings, sasl_jaas_config=jaas("alice", "alice-secret"))

@@ -120,7 +120,7 @@ def test_an_append_asks_for_bounds_only_beside_other_producers(address, client):
         ) == connection.asked  # With acks=1 some replicas may lack the record.
 
 
-def test_behind_an_open_transaction_an_append_is_not_visible_yet(engine, client):
+def test_after_an_open_transaction_an_append_is_not_visible_yet(engine, client):
     """The last stable offset after an append comes from the leader and is never guessed."""
     partition = opened(engine, client, "undecided")
     producer = client.producer(transactional_id="undecided")
@@ -185,7 +185,7 @@ def codec_of(data):
     return Codec(read_header(data, 0).attributes & CODEC_MASK)
 
 
-def test_the_brokers_clock_is_told(engine, client):
+def test_an_append_returns_the_brokers_time(engine, client):
     """With LogAppendTime an append returns the broker's time."""
     partition = opened(engine, client, "clock", message_timestamp_type="LogAppendTime")
     assert partition.append(batch(b"a")).append_time > NOW
@@ -255,7 +255,7 @@ def test_batches_of_other_producers_are_copies(engine, client):
     assert [b"a", b"ours", b"a", b"b"] == values(client, "others")
 
 
-def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client):
+def test_what_a_leader_refuses_is_reported_and_what_follows_is_taken(engine, client):
     """A refused append fails with the cluster's message and stores nothing; the next append succeeds."""
     settings = {"max_message_bytes": "1000", "cleanup_policy": "compact"}
     partition = opened(engine, client, "refusing", message_timestamp_before_max_ms="86400000", **settings)
@@ -290,7 +290,7 @@ def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
     assert [b"a", b"b", b"d"] == values(client, "partly")
 
 
-def test_too_few_replicas_are_told(three_brokers):
+def test_too_few_replicas_are_reported(three_brokers):
     """With too few replicas in sync an append with acks=all fails and nothing is stored."""
     client = Client(three_brokers[1].bootstrap_server)
     client.create_topic("insync", partitions=3, replicas=(2, 3), settings={"min.insync.replicas": "2"})

@@ -277,7 +277,7 @@ def transactional(offset, value, *, control=False):
     return encode([record], stamp, base_offset=Offset(offset))
 
 
-def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
+def test_an_aborted_transaction_that_has_ended_hides_nothing_after_it():
     """A part of a window that starts after an abort marker shows the producer's later, committed records."""
     data = transactional(0, b"a") + transactional(1, b"\0" * 6, control=True) + transactional(2, b"b")
     aborted = (AbortedTransaction(ProducerId(7), Offset(0)),)

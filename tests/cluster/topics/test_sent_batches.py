@@ -89,7 +89,7 @@ def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client,
     assert [b"%d" % number for number in range(12)] == values(client, f"ahead-{durable}")
 
 
-def test_an_append_that_waits_comes_behind_those_begun(engine, client):
+def test_an_append_that_waits_comes_after_those_begun(engine, client):
     """An append that waits also collects the results of begun appends, whose callers get them when they ask."""
     partition = opened(engine, client, "ahead-behind")
     first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
@@ -125,7 +125,7 @@ def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
     assert [b"%d" % number for number in range(60)] == values(client, name)
 
 
-def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
+def test_what_is_begun_after_a_refusal_is_dropped(engine, client):
     """Appends begun after a refused one are dropped, whether sent or not; the next append succeeds."""
     partition = opened(engine, client, "ahead-dropped", max_message_bytes="1000")
     appends = [begun(partition, batch(b"a"))]
@@ -149,7 +149,7 @@ def test_what_is_begun_behind_a_refusal_is_dropped(engine, client):
     assert [b"a", b"e", b"f"] == values(client, "ahead-dropped")
 
 
-def test_nothing_is_appended_behind_a_producers_first_batch_that_is_refused(engine, client):
+def test_nothing_is_appended_after_a_producers_first_batch_that_is_refused(engine, client):
     """If a new producer's first batch is refused, later ones are dropped: a leader takes any first sequence number."""
     partition = opened(engine, client, "ahead-first-refused", max_message_bytes="1000")
     appends = []
@@ -220,7 +220,7 @@ def test_what_was_never_sent_is_certainly_not_in_the_log(address, client):
     assert [b"before"] == values(client, "ahead-unsent")
 
 
-def test_a_deleted_topic_is_told(engine, client):
+def test_a_deleted_topic_is_reported(engine, client):
     """Appends to a deleted topic fail, and a new topic of its name gets nothing."""
     partition = opened(engine, client, "ahead-renewed")
     begun(partition, batch(b"a")).end()

@@ -161,7 +161,7 @@ def test_a_topic_is_not_deleted_while_one_says_nothing(engine, client):
     assert TOPIC in client.topics()
 
 
-def test_positions_and_lags_are_told_of_all(engine, client):
+def test_positions_and_lags_list_all_partitions(engine, client):
     """Positions and lags list all partitions of the metadata; the silent partition's lag is unknown."""
     place = TopicPartition(TOPIC, SILENT)
     engine.groups.set_positions("unanswered", {place: Position(Offset(0))})

@@ -58,7 +58,7 @@ async def test_flush_waits_while_the_opener_holds_on():
     assert [b"a b\n"] == file.target.kept
 
 
-async def test_a_failure_at_flush_is_told_once():
+async def test_a_failure_at_flush_is_reported_once():
     """If flush refuses a line, close(2) fails, and release does not report the error again."""
     file = OpenFile()
     await file.handle.write(b"bad")

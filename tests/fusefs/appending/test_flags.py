@@ -49,7 +49,7 @@ def test_synchronous_descriptors_are_durable(flag: int):
     assert not access_of(os.O_WRONLY | os.O_APPEND).durable
 
 
-def test_the_three_access_modes_are_told_apart():
+def test_the_three_access_modes_are_distinguished():
     """O_RDONLY, O_WRONLY and O_RDWR are distinguished, although O_RDONLY is 0."""
     seen = [(access_of(mode).reads, access_of(mode).writes) for mode in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR)]
 

@@ -66,7 +66,7 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
     assert framed.waiting == FramingState(b"ne")
 
 
-def test_skipping_goes_on_over_writes_without_a_newline():
+def test_skipping_continues_over_writes_without_a_newline():
     """A write inside a refused line yields no lines and counts as empty; the line remains refused."""
     refused = LINES.after_refusal(b"x" * 10, ERROR)
 

@@ -88,7 +88,7 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
-async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(number: int):
+async def test_a_repeated_write_is_checked_with_the_unfinished_line(number: int):
     """A repeated write is checked together with the unfinished line before it, and succeeds after the cause is gone."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
@@ -102,7 +102,7 @@ async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(
 
 
 @pytest.mark.parametrize("call", ["write", "flush", "fsync"])
-async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_call(call: str):
+async def test_an_error_that_the_kernel_may_have_dropped_is_reported_at_the_next_call(call: str):
     """If the kernel may have dropped an error, the next call fails with the same error, once."""
     file = OpenFile()
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES

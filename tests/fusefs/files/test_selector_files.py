@@ -105,7 +105,7 @@ async def test_the_last_records_are_those_of_the_lookup(timed: MountClient):
     assert b"d\n" == await timed.read_on(fh)
 
 
-async def test_the_last_records_are_looked_up_anew_after_a_second(
+async def test_the_last_records_are_resolved_again_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
     """If `-1` is not open, it is resolved again after SELECTOR_CACHE_SECONDS."""
@@ -125,7 +125,7 @@ async def test_the_last_records_are_looked_up_anew_after_a_second(
         ("orders/@1s-", b"b\nc\nd\n", b"d\n"),
     ],
 )
-async def test_a_time_counted_from_now_is_looked_up_anew_after_a_second(
+async def test_a_time_counted_from_now_is_resolved_again_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, first: bytes, later: bytes
 ):
     """After SELECTOR_CACHE_SECONDS, a time relative to now is resolved again, for partitions and topics."""

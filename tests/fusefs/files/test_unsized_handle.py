@@ -19,7 +19,7 @@ class Stale(Handle):
         raise FileError(errno.ESTALE)
 
 
-def test_a_read_that_failed_is_told_once():
+def test_a_read_that_failed_is_reported_once():
     """close(2) fails if the program has read nothing, but not if a read has already failed."""
 
     async def closed(*, read: bool) -> None:

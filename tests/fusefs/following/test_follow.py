@@ -122,7 +122,7 @@ async def test_several_partitions_and_one_that_comes_later():
     assert [b"of 1\n", b"of 2\n"] == [await follow.read(100) for _ in range(2)]
 
 
-async def test_markers_of_transactions_are_passed_over():
+async def test_markers_of_transactions_are_skipped():
     """Transaction markers are skipped: reads do not show them, and poll(2) does not count them as data."""
     topic = Topic()
     follow = topic.follow(nonblocking=True)

@@ -138,7 +138,7 @@ async def test_a_batch_of_several_windows_is_shared_window_by_window():
     assert [expected] * 2 == [await rest(follow, 2**17) for follow in followers[1:]]
 
 
-async def test_damage_is_told_to_each_follower_once():
+async def test_damage_is_reported_to_each_follower_once():
     """Each follower gets the error of a damaged batch once, and then the records after the batch."""
     topic = Topic()
     partition = topic.partitions[0]

@@ -88,7 +88,7 @@ def test_batches_of_aborted_transactions_do_not_show():
     assert found(aborted, aborted=told).batches[0].attributes & HIDDEN_MASK
 
 
-def test_a_damaged_batch_is_told_by_its_checksum():
+def test_a_wrong_checksum_is_reported():
     """Reading a batch with a wrong checksum raises CorruptBatchError with its position."""
     data = batch(b"aaaa") + batch(b"bbbb", offset=1)
     data[-2] ^= 1

@@ -231,7 +231,7 @@ async def test_the_last_close_leaves(world: World):
     assert ["leave"] == stream.member.said
 
 
-async def test_a_failed_commit_is_told_by_the_next_read(world: World):
+async def test_a_failed_commit_is_reported_by_the_next_read(world: World):
     """After a failed commit, reads fail until a commit succeeds, so that no record is read twice unnoticed."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0)

@@ -37,7 +37,7 @@ def registry() -> Iterator[socket.socket]:
         yield server
 
 
-def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, registry: socket.socket):
+def test_a_registry_that_hangs_delays_nobody_else(unmounted: Mount, registry: socket.socket):
     """While a registry hangs, only programs that need its schemas wait; other files can be read and written."""
     mount = unmounted.start(
         schemas={"registry": f"http://127.0.0.1:{registry.getsockname()[1]}"}, answer_seconds=600

@@ -371,7 +371,7 @@ def test_einval_for_another_state(shared_mount: Mount, topic: Path, line: bytes)
     assert reason(shared_mount, f"{topic.name}/0/state")
 
 
-def test_a_failed_partition_comes_back_by_its_state(mount: Mount):
+def test_a_failed_partition_is_reopened_by_its_state(mount: Mount):
     """Writing `online` to `state` fails with the reason until the partition is repaired, and then reopens it."""
     mount.bash("mkdir a; echo before >> a/0/log")
     status = mount.path / "a" / "0" / "status"

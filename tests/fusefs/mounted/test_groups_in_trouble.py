@@ -29,7 +29,7 @@ def log_files(mount: Mount, topic: str) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(mount.data.glob(f"{topic}-*/*.log"))}
 
 
-def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
+def test_a_full_disk_at_a_commit_is_reported_by_the_next_read(mount: Mount):
     """If a commit fails because the disk is full, reads fail until a commit succeeds; each record is read once."""
     group = made(mount, lines=2)
     descriptor = os.open(group / "log", os.O_RDONLY)
@@ -67,7 +67,7 @@ def test_on_a_full_disk_new_members_wait_for_room(mount: Mount):
 
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "a newer version"])
-def test_damaged_records_of_groups_are_told_and_left(unmounted: Mount, damage: str):
+def test_damaged_records_of_groups_are_reported_and_left(unmounted: Mount, damage: str):
     """If records of groups are damaged, the groups give EIO with the reason, topics work, and no byte is rewritten."""
     mount = unmounted.start()
     group = made(mount)

@@ -45,7 +45,7 @@ def test_lines_that_do_not_fit_on_the_disk_are_reported(unmounted: Mount) -> Non
     assert "orders/0/log: lines lost when the file was closed" in mount.log
 
 
-def test_a_log_that_cannot_be_flushed_is_told(unmounted: Mount) -> None:
+def test_a_log_that_cannot_be_flushed_is_reported(unmounted: Mount) -> None:
     """If a log cannot be flushed when the mount ends, `topicfs umount` names the partition and the cause."""
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
@@ -108,7 +108,7 @@ def test_unmounting_after_a_kill_says_that_nothing_was_closed(unmounted: Mount) 
     assert f"topicfs: {mount.path}: its daemon had been killed; the next mount recovers" in done.stderr
 
 
-def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None:
+def test_a_daemon_that_is_killed_while_it_ends_is_reported(unmounted: Mount) -> None:
     """If the daemon is killed while it ends, `topicfs umount` says that its data directories were not closed."""
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr

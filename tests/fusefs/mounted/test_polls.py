@@ -67,7 +67,7 @@ def test_an_epoll_is_woken_whoever_polls_meanwhile(waiting: Path, topic: Path):
 
 
 @kinds
-def test_an_edge_triggered_epoll_is_told_of_each_record(waiting: Path, topic: Path):
+def test_an_edge_triggered_epoll_is_notified_of_each_record(waiting: Path, topic: Path):
     """An edge-triggered epoll(7), whose program reads until EAGAIN, is notified of each record."""
     with opened(waiting) as descriptor, select.epoll() as epoll:
         epoll.register(descriptor, select.EPOLLIN | select.EPOLLET)
@@ -80,7 +80,7 @@ def test_an_edge_triggered_epoll_is_told_of_each_record(waiting: Path, topic: Pa
 
 
 @kinds
-def test_an_epoll_is_told_that_the_topic_was_deleted(waiting: Path, topic: Path):
+def test_an_epoll_is_woken_when_the_topic_is_deleted(waiting: Path, topic: Path):
     """When the topic is deleted, a waiting epoll(7) is woken, and the next read gives ESTALE."""
     with opened(waiting) as descriptor, select.epoll() as epoll:
         epoll.register(descriptor, select.EPOLLIN)

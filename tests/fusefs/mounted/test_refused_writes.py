@@ -193,7 +193,7 @@ def test_the_lines_of_a_group_around_one_that_is_refused_are_kept(topic: Path, t
     assert set(kept) <= {"first", "before", "after", "last"}
 
 
-def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path):
+def test_a_bad_line_after_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path):
     """A bad line after the first MiB of a write fails the program, although earlier requests succeeded."""
     good = '{"payload":"%s"}\n' % ("x" * 1000)
     (big := tmp_path / "big").write_text(good * 1500 + "bad\n" + good * 1500)
@@ -205,7 +205,7 @@ def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp
 
 
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "tee -a"])
-def test_a_bad_batch_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path, writer: str):
+def test_a_bad_batch_after_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path, writer: str):
     """A bad batch after the first MiB fails the program; the batches before it are stored, those after it are not."""
     shell("bash", "for i in 1 2 3 4; do head -c 500000 /dev/zero | tr '\\0' x; echo; done > $F; while read -r l; do echo $l >> log; done < $F", topic / "0", F=tmp_path / "lines")  # fmt: skip
     batches = bytearray((topic / "0" / "log.batch").read_bytes())

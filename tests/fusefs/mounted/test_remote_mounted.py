@@ -133,7 +133,7 @@ def child_of(pid: int) -> int:
     return int(children[0]) if children else pid
 
 
-def test_tail_goes_on_once_there_is_an_answer(remote: Mount, stall: Path, program):
+def test_tail_continues_once_there_is_an_answer(remote: Mount, stall: Path, program):
     """After the engine answers again, readers get the records that exist, and later the new records."""
     following = program("cat", "orders/0/follow")
     waits(remote)

@@ -41,7 +41,7 @@ def test_a_disk_that_fills_up_costs_nothing(two: ReplicaDisks) -> None:
     two.assert_equal()
 
 
-def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: ReplicaDisks) -> None:
+def test_a_disk_that_vanishes_and_returns_costs_nothing(two: ReplicaDisks) -> None:
     """While a disk is unmounted under a running daemon, nothing is written to its bare mountpoint."""
 
     def vanish() -> None:
@@ -56,7 +56,7 @@ def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: ReplicaDisks) ->
     two.assert_equal()
 
 
-def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: ReplicaDisks) -> None:
+def test_a_group_reads_on_when_a_disk_fails_and_returns(two: ReplicaDisks) -> None:
     """While a disk fails and comes back, a group reads each record once."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
     group = two.mount.path / "@groups" / "g"
@@ -74,7 +74,7 @@ def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: ReplicaDisks) ->
     wait_until(two.in_sync, "both replicas are in sync")
 
 
-def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) -> None:
+def test_a_queue_continues_when_a_disk_vanishes_and_returns(two: ReplicaDisks) -> None:
     """If a disk vanishes and returns, accepted and rejected records stay so, and only the held record is read again."""
     (two.orders / "0" / "log").write_text("".join(f"{n}\n" for n in range(6)))
     jobs = two.mount.path / "@queues" / "jobs" / "orders"

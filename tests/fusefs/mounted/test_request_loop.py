@@ -77,7 +77,7 @@ def test_many_requests_that_are_not_common_are_answered(orders: Path):
     assert b"line\n" * 200 == (orders / "log").read_bytes()
 
 
-def test_a_daemon_that_was_suspended_goes_on(unmounted: Mount, orders: Path):
+def test_a_daemon_that_was_suspended_continues(unmounted: Mount, orders: Path):
     """After SIGSTOP and SIGCONT a daemon answers the requests that arrived in between."""
     os.kill(unmounted.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(4) as threads:

@@ -37,7 +37,7 @@ def manager() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("end", ["signal", "umount"])
-def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: socket.socket, end: str):
+def test_a_service_manager_gets_the_states_of_the_mount(tmp_path: Path, manager: socket.socket, end: str):
     """The daemon tells the service manager when it is ready, that it is alive, and that it ends, for any reason."""
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()

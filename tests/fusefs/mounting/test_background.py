@@ -51,7 +51,7 @@ def test_a_successful_start_prints_nothing() -> None:
         ("is_killed", "topicfs: the daemon was ended by signal 7 (Bus error) before mounting"),
     ],
 )
-def test_whatever_ends_the_daemon_is_told(serve: str, told: str) -> None:
+def test_whatever_ends_the_daemon_is_reported(serve: str, told: str) -> None:
     """If the daemon ends before it is mounted, the last line of the command gives the reason; the status is 1."""
     done = started(serve)
     assert (1, told) == (done.returncode, done.stderr.splitlines()[-1])

@@ -125,7 +125,7 @@ def test_a_journal_that_does_not_listen_is_named():
     assert "/nowhere/journal" == raised.value.filename
 
 
-def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
+def test_a_journal_that_hangs_blocks_nobody(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
     """If the journal hangs, entries are dropped after one wait; later the journal gets their number."""
     monkeypatch.setattr(daemon_log, "JOURNAL_TIMEOUT_SECONDS", 0.01)
     handler = JournalHandler({}, Path(journal.getsockname()))
@@ -179,7 +179,7 @@ def test_a_daemon_without_a_terminal_logs_to_syslog(
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "is not there"])
-def test_syslog_holds_nobody_up(
+def test_syslog_blocks_nobody(
     journal: socket.socket, trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """If syslog hangs or is missing, entries are lost without a wait; after its restart, syslog gets later entries."""

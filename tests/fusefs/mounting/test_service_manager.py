@@ -94,7 +94,7 @@ def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.s
         listening.recv(4096)
 
 
-def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) -> None:
+def test_a_manager_that_reads_nothing_blocks_nobody(listening: socket.socket) -> None:
     """A manager that never reads does not block the sender, which is the event loop."""
     manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
     telling = Thread(target=lambda: [manager.alive() for _ in range(1000)], daemon=True)

@@ -82,7 +82,7 @@ def test_an_unexpected_error_does_not_change_the_mount(engine: EmbeddedEngine):
     assert "settings: could not be reloaded; the log has the traceback" in line
 
 
-def test_a_service_without_settings_goes_on(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
+def test_a_service_without_settings_continues(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
     """A managed service accepts a reload even if it has no settings, because the service manager sends SIGHUP."""
     caplog.set_level(logging.INFO)
     reload = SettingsReload(None, engine, None, Reports(ManualClock()), terminal=False, managed=True)

@@ -35,7 +35,7 @@ async def test_writes_are_answered_while_nothing_is_appended(client: Program, en
     assert engine.line.calls["append"] <= 2
 
 
-async def test_a_begun_line_and_a_durable_write_come_behind_what_waits(
+async def test_a_begun_line_and_a_durable_write_come_after_what_waits(
     client: Program, engine: StallingEngine
 ) -> None:
     """close(2) appends the unfinished line after the lines that wait in the buffer."""
@@ -47,7 +47,7 @@ async def test_a_begun_line_and_a_durable_write_come_behind_what_waits(
     assert 2 == engine.line.calls["append"]
 
 
-async def test_a_failure_is_told_by_the_next_call(client: Program, engine: StallingEngine) -> None:
+async def test_a_failure_is_reported_by_the_next_call(client: Program, engine: StallingEngine) -> None:
     """A failed append fails the next call on each file that wrote its lines; for closed files, `@status` has a line."""
     engine.line.stall("append")
     written, closed = [await client.open("orders/0/log", APPEND) for _ in range(2)]

@@ -77,7 +77,9 @@ async def test_a_small_write_waits_for_all_before_it(
     assert BEFORE + BLOCKS[0] + last.rstrip() + b"\n" == await client.cat("orders/0/log")
 
 
-async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_reported_by_the_next_write(
+    client: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a failed append the next write fails, and its lines are dropped; the program can then continue."""
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
@@ -92,7 +94,7 @@ async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch:
     assert BEFORE + b"goes on\n" == await client.cat("orders/0/log")
 
 
-async def test_a_failure_that_the_kernel_may_drop_is_told_again(
+async def test_a_failure_that_the_kernel_may_drop_is_reported_again(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the kernel may have dropped the error, the repeated request fails with the same error."""
@@ -110,7 +112,7 @@ async def test_a_failure_that_the_kernel_may_drop_is_told_again(
 
 
 @pytest.mark.parametrize("call", ["flush", "fsync"])
-async def test_a_failure_is_told_by_the_end(
+async def test_a_failure_is_reported_by_the_end(
     client: Program, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """close(2) and fsync(2) wait for running appends, and fail if one of the appends fails."""
@@ -158,7 +160,7 @@ async def test_answered_writes_of_a_killed_program_are_still_appended(
     assert BEFORE + b"".join(BLOCKS[:3]) == await client.cat("orders/0/log")
 
 
-async def test_what_is_lost_behind_a_program_that_ended_is_reported(
+async def test_what_is_lost_after_a_program_that_ended_is_reported(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If an append fails after its program was killed, `@status` reports the lost lines."""
@@ -203,7 +205,7 @@ async def test_an_unfinished_line_after_a_lost_append_is_not_stored(
     assert BEFORE == await client.cat("orders/0/log")
 
 
-async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_after_a_close_is_reported(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure that no later call can return is reported in `@status`."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])

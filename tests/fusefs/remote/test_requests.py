@@ -191,7 +191,7 @@ async def test_a_follower_of_a_topic_gets_the_partitions_that_answer(client: Pro
     await client.fs.release(fh)
 
 
-async def test_an_error_is_told_to_the_request_that_asked(client: Program, engine: StallingEngine):
+async def test_an_error_is_reported_to_the_request_that_asked(client: Program, engine: StallingEngine):
     """An error of the engine fails the request that got it; the next request asks the engine again."""
     engine.line.error = PartitionOfflineError("orders-0: no broker answers")
     with refused("EIO") as refusal:

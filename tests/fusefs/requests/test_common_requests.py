@@ -300,7 +300,7 @@ async def test_a_request_that_waits_is_answered_when_its_handler_ends(mount: Mou
 @pytest.mark.parametrize(
     ("error", "number"), [(FileError(errno.ESTALE), errno.ESTALE), (KeyError(FH), errno.EIO)]
 )
-async def test_an_error_behind_a_wait_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
+async def test_an_error_after_a_wait_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
     """An error that a handler raises after a wait is answered with its errno, and counted once."""
     mount.handlers.wait, mount.handlers.error = True, error
     request = mount.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))

@@ -82,7 +82,7 @@ def test_names_are_forgotten_in_order_whatever_the_kernel_says(answer):
     kernel.end()
 
 
-def test_nothing_is_told_after_the_end(answer):
+def test_nothing_is_reported_after_the_end(answer):
     """`end` waits for the notification that is being sent, and drops later notifications."""
     told: list[bytes] = []
     began, may_go_on = threading.Event(), threading.Event()

@@ -126,7 +126,7 @@ async def test_only_topics_are_removed(orders: MountClient, path: str):
         await orders.rmdir(path)
 
 
-async def test_a_topic_made_again_is_another_one(orders: MountClient):
+async def test_a_recreated_topic_is_another_one(orders: MountClient):
     """After a topic was deleted and created again, open files of the old topic give ESTALE."""
     old = await orders.open("orders/0/log", APPEND)
     reader = await orders.open("orders/0/log")
@@ -141,7 +141,7 @@ async def test_a_topic_made_again_is_another_one(orders: MountClient):
     assert b"new\n" == await orders.cat("orders/0/log")
 
 
-async def test_a_partition_opened_anew_takes_the_place_of_the_old_one(orders: MountClient):
+async def test_a_reopened_partition_takes_the_place_of_the_old_one(orders: MountClient):
     """After a partition was reopened, its open files give ESTALE; readers of the topic's `follow` continue."""
     await orders.append("orders/0/log", b"a\n")
     reader = await orders.open("orders/0/log")
@@ -231,9 +231,7 @@ async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: M
     assert all("No space left" in line for line in told)
 
 
-async def test_a_writer_of_a_topic_that_is_being_deleted_is_told_that_it_is_gone(
-    orders: MountClient, monkeypatch
-):
+async def test_a_writer_of_a_topic_that_is_being_deleted_gets_estale(orders: MountClient, monkeypatch):
     """After the deletion of a topic has begun, its writers get ESTALE, not EIO, which would ask for a repair."""
     writer = await orders.open("orders/0/log", APPEND)
     ended, goes_on = threading.Event(), threading.Event()
@@ -256,7 +254,7 @@ async def test_a_writer_of_a_topic_that_is_being_deleted_is_told_that_it_is_gone
     assert "" == orders.reports
 
 
-async def test_readers_of_the_topic_end_when_a_partition_is_opened_anew(orders: MountClient):
+async def test_readers_of_the_topic_end_when_a_partition_is_reopened(orders: MountClient):
     """When a partition is reopened, a reader of the topic's log gets ESTALE, because the files may have changed."""
     await orders.append("orders/0/log", b"a\n")
     reader = await orders.open("orders/log")

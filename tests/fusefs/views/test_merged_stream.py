@@ -107,7 +107,7 @@ def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: 
 
 
 @pytest.mark.parametrize("kept", [1, 9])
-def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
+def test_a_stream_that_continues_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
     """After an extension, new records follow the earlier records, even if they are older; earlier positions stay.
 
     The stream can be read from its start again as long as all extensions are remembered (KEPT_ROUNDS).
@@ -236,7 +236,7 @@ def test_shares_may_begin_and_end_anywhere():
     assert [b"1", b"2"] == [line.split(b'"offset":')[1][:1] for line in read_all(reader).splitlines()]
 
 
-def test_damage_costs_its_own_records_and_is_told_once():
+def test_damage_costs_its_own_records_and_is_reported_once():
     """A damaged batch fails one read, after the records that are earlier in time; later records can be read."""
     partitions = partitions_of([[[1], [3], [5]], [[2], [4]]])
     partitions[0].damage(1)
@@ -250,7 +250,7 @@ def test_damage_costs_its_own_records_and_is_told_once():
     assert b"1/0\nand more\n1/1\n0/2\n" == read(reader, len(before), 1000)
 
 
-def test_records_that_were_deleted_are_told_each_time():
+def test_records_that_were_deleted_are_reported_each_time():
     """If records of the stream were deleted, every read fails, because lines would be missing unnoticed."""
     partition = MemoryPartition()
     for time in range(4):

@@ -134,7 +134,7 @@ def test_a_reader_that_jumps_gets_the_bytes_at_its_position() -> None:
 
 
 @pytest.mark.usefixtures("pool")
-def test_records_appended_meanwhile_are_shown_behind_those_inflated() -> None:
+def test_records_appended_meanwhile_are_shown_after_those_inflated() -> None:
     """Records that are appended while a reader reads are returned after the decompressed records."""
     partition, shown = MemoryPartition(), b""
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
@@ -238,7 +238,7 @@ def test_thousands_of_readers_share_the_threads(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("step", [2**17, 2**20])
-def test_chunks_end_a_little_behind_the_end_of_a_read(step: int) -> None:
+def test_chunks_end_a_little_after_the_end_of_a_read(step: int) -> None:
     """The data decompressed ahead ends shortly after the end of a read, so that little of a window is copied."""
     aim = ReadGoal(step, batch_share=0.5, batch_bytes=8192)
     for spilled in (0, 1000, step - 1000, 5 * step + 70_000):

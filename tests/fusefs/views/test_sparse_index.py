@@ -36,7 +36,7 @@ def entries(index: SparseIndex) -> list[Entry]:
     return found
 
 
-def test_entries_stand_at_the_first_batch_behind_each_interval() -> None:
+def test_entries_stand_at_the_first_batch_after_each_interval() -> None:
     """The index has an entry at the first batch after each ENTRY_INTERVAL."""
     index = SparseIndex(Offset(100))
     extend(index, [40_000] * 7)

@@ -86,7 +86,7 @@ def test_forms_are_remembered_side_by_side(partition: MemoryPartition) -> None:
     assert partition.reads <= 4 * len(FORMS) + one_active_segment
 
 
-def test_growth_behind_what_was_remembered_is_measured(partition: MemoryPartition) -> None:
+def test_growth_after_what_was_remembered_is_measured(partition: MemoryPartition) -> None:
     """Records after the stored part are measured, even after a roll."""
     views = views_of(partition)
     views.whole(VALUES).measure()
@@ -106,7 +106,7 @@ def test_growth_behind_what_was_remembered_is_measured(partition: MemoryPartitio
 
 
 @pytest.mark.parametrize("change", ["torn", "flipped", "other segment", "empty", "other log"])
-def test_what_does_not_fit_is_measured_anew_and_replaced(partition: MemoryPartition, change: str) -> None:
+def test_what_does_not_fit_is_measured_again_and_replaced(partition: MemoryPartition, change: str) -> None:
     """A stored file that is damaged, or belongs to another segment or log, is replaced after a new measurement."""
     views_of(partition).whole(VALUES).measure()
     path = partition.directory / view_names(40)[0]

@@ -105,7 +105,7 @@ def read_on(stream: MergedReader, position: int) -> None:
 
 
 @OVERTAKEN
-def test_a_merged_stream_is_stale_behind_the_cut(overtaken: bool) -> None:
+def test_a_merged_stream_is_stale_after_the_cut(overtaken: bool) -> None:
     """A merged stream fails after the truncation, even if it is read from its start again."""
     partition = partition_with(b"a" * 300_000, b"b" * 300_000, b"c")
     stream = MergedReader([MergedRange(partition, Offset(0), Offset(3))], VALUES, Isolation.READ_COMMITTED)

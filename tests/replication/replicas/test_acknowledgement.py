@@ -186,7 +186,7 @@ class Lines:
         return [0] * len(lines)
 
 
-def test_a_named_producer_that_found_too_few_disks_goes_on_where_it_was():
+def test_a_named_producer_that_found_too_few_disks_continues_where_it_was():
     """`append --producer` fails if too few disks have its lines. Run again, it appends no line twice."""
     two, registry_disk = replicated(), SimulatedDisk()
 

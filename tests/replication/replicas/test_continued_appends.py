@@ -49,7 +49,7 @@ def test_a_begun_write_is_completed_under_other_settings():
     assert area.is_empty()
 
 
-def test_a_named_producer_goes_on_with_another_leader():
+def test_a_named_producer_continues_with_another_leader():
     """Each replica knows the producer's last sequence number, so the producer continues with another leader."""
     on_disks = Replicated()
     on_disks.engine.create_topic("orders")

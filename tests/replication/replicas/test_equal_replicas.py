@@ -84,7 +84,7 @@ def test_a_follower_leaves_it_to_its_leader_when_to_roll():
     assert ["00000000000000000000.log"] == logs_of(two, 1) == logs_of(two, 2)
 
 
-def test_a_replica_whose_segment_lost_whole_batches_does_not_go_on_behind_the_hole():
+def test_a_replica_whose_segment_lost_whole_batches_does_not_continue_after_the_hole():
     """If a power loss cut a segment exactly after a batch and a later segment exists, the other replica leads."""
     two = Replicated(internal_segment_bytes=SMALL)
     two.engine.create_topic("orders")
@@ -146,7 +146,7 @@ def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader
     assert one == other
 
 
-def test_a_preferred_leader_that_fails_before_anybody_noticed_is_passed_over():
+def test_a_preferred_leader_that_fails_before_anybody_noticed_is_skipped():
     """If the preferred leader's log is offline, which no append has noticed, the present leader stays."""
     two = Replicated()
     two.engine.create_topic("orders")

@@ -52,7 +52,7 @@ def test_the_replica_that_lacks_fewer_records_leads():
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
-def test_an_older_copy_that_went_on_behind_a_gap_keeps_what_is_behind_it(power):
+def test_an_older_copy_that_went_on_after_a_gap_keeps_the_records_after_it(power):
     """The recovery point after the gap is on disk before the older copy is in sync."""
     made = older_copy()
     made.open()
@@ -66,7 +66,7 @@ def test_an_older_copy_that_went_on_behind_a_gap_keeps_what_is_behind_it(power):
 
 
 @pytest.mark.parametrize("batches", [1, 3, 30])
-def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches):
+def test_a_follower_that_was_killed_after_a_gap_keeps_the_records_after_it(batches):
     """The recovery point is on disk before the first batch after the gap, long before the follower is in sync."""
     made = older_copy()
     made.open()
@@ -79,7 +79,7 @@ def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches
     assert 30 + batches == made.engine.controller.logs(ORDERS)[2].log_end_offset
 
 
-def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_behind_a_gap():
+def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_after_a_gap():
     """The follower takes nothing after the gap until its disk accepts the recovery point. Both are in one epoch."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
@@ -122,7 +122,7 @@ def test_gaps_are_kept_if_the_recovery_points_were_lost_while_it_was_closed():
     assert LEFT == made.lines()
 
 
-def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_what_is_behind_it():
+def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_the_records_after_it():
     """The records after the gap are kept even if the new disk is opened alone after a kill."""
     made = filled()
     remove(made, 1, 2)
@@ -134,7 +134,7 @@ def test_a_new_disk_filled_from_a_log_with_a_gap_keeps_what_is_behind_it():
     assert GAP in str(made.partition().status().missing)
 
 
-def test_a_moved_copy_of_a_log_with_a_gap_keeps_what_is_behind_it():
+def test_a_moved_copy_of_a_log_with_a_gap_keeps_the_records_after_it():
     """The recovery point of a moved copy is on disk before the move takes effect."""
     made = Replicated(3, replicas=1, internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
@@ -187,7 +187,7 @@ def test_missing_offsets_are_named_while_the_log_is_offline():
     assert GAP in str(made.partition().status().missing)
 
 
-def test_a_deleted_segment_behind_the_log_start_explains_no_loss():
+def test_a_deleted_segment_after_the_log_start_explains_no_loss():
     """A deleted segment above the log start explains no missing offsets: it was truncated, or its leader lacked it."""
     made = filled()
     for _ in range(3):
@@ -233,7 +233,7 @@ def test_a_batch_whose_offset_is_damaged_fills_no_gap(number):
 @pytest.mark.parametrize("others", [1, 2], ids=["two", "three"])
 @pytest.mark.parametrize("lost", [(0, 0), (1, 1)], ids=["its start", "a gap"])
 @pytest.mark.parametrize(("at", "mask"), [(70, 1), (8, 128)], ids=["value", "length"])
-def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_passed_over(others, lost, at, mask):
+def test_a_batch_that_is_damaged_where_others_have_a_gap_is_not_skipped(others, lost, at, mask):
     """A damaged batch in a gap of all other replicas raises an error, and no batch after it is returned."""
     made = filled(1 + others)
     for number in range(2, 2 + others):

@@ -253,7 +253,7 @@ def test_a_replica_that_begins_earlier_learns_no_loss_from_the_other():
     assert ((1, 2), LINES[5:], None) == (made.in_sync(), made.lines(), missing(made))
 
 
-def test_deleted_segments_explain_no_loss_behind_them():
+def test_deleted_segments_explain_no_loss_after_them():
     """Files that retention has just removed do not explain the loss of the segment after them."""
     made = filled(retention_bytes=3000)
     made.open()
@@ -269,7 +269,7 @@ def test_deleted_segments_explain_no_loss_behind_them():
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
-def test_a_kill_behind_a_deletion_is_no_loss(number):
+def test_a_kill_after_a_deletion_is_no_loss(number):
     """Until leader epochs are rewritten after a deletion, the renamed segments explain the missing offsets."""
     made = filled(retention_bytes=3000)
     made.open()

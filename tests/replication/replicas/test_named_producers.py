@@ -74,7 +74,7 @@ def test_a_repeated_run_appends_nothing_after_a_disk_died(dead: int) -> None:
 
 @pytest.mark.parametrize("how", ["while it serves", "at a start"])
 @pytest.mark.parametrize("away", [1, 2])
-def test_a_directory_that_comes_back_has_the_newer_copy(away: int, how: str) -> None:
+def test_a_directory_that_returns_has_the_newer_copy(away: int, how: str) -> None:
     """The older copy does not count, so nothing is appended twice when the other directory fails later."""
     two, other = served(), 3 - away
     run(two, "a\n")

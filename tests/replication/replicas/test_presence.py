@@ -125,7 +125,7 @@ def test_a_replica_killed_before_the_copying_does_not_join(two):
     assert two.files(1) == two.files(2) != good
 
 
-def test_a_replica_in_use_that_lost_a_file_is_copied_again_when_its_directory_comes_back(two):
+def test_a_replica_in_use_that_lost_a_file_is_copied_again_when_its_directory_returns(two):
     """A replica is compared when its directory returns, because it may have lost files meanwhile."""
     two.open()
     remove(two, 1, 2)

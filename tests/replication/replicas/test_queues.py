@@ -75,7 +75,7 @@ def test_a_failed_disk_loses_no_acknowledgement(broken: int) -> None:
 
 
 @pytest.mark.parametrize("begin", ["reopen", "kill", "crash"])
-def test_the_next_process_goes_on(begin: str) -> None:
+def test_the_next_process_continues(begin: str) -> None:
     """The next process continues the queue with the delivery count of a released record."""
     two = served()
     two.engine.share_groups.create("jobs").alter({"share.delivery.count.limit": "2"})
@@ -99,7 +99,7 @@ def test_the_next_process_goes_on(begin: str) -> None:
 
 
 @pytest.mark.parametrize("away", [1, 2])
-def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
+def test_a_returning_directory_gets_the_state_of_the_queue(away: int) -> None:
     """When a directory is back, each directory alone has the queue's current state, as a single broker would."""
     two = served()
     session = opened(two)

@@ -175,7 +175,7 @@ def test_a_disk_that_fails_as_it_returns_is_tried_again():
     assert ["a"] == two.lines()
 
 
-def test_a_failed_disk_comes_back_and_catches_up():
+def test_a_failed_disk_returns_and_catches_up():
     """A returning disk gets the missing records, and loses records of an append that was never acknowledged."""
     two = Replicated()
     two.engine.create_topic("orders")
@@ -297,7 +297,7 @@ def test_topics_are_changed_while_a_directory_is_away():
     assert (1, 2) == two.in_sync()
 
 
-def test_a_topic_is_deleted_on_a_disk_that_fails_as_it_is_told():
+def test_a_topic_is_deleted_on_a_disk_that_fails_during_the_deletion():
     """If a disk fails during a topic's deletion, the deletion is remembered, and done when the disk is back."""
     two = Replicated()
     two.engine.create_topic("orders")

@@ -146,7 +146,7 @@ def test_a_follower_without_room_is_left_behind():
     assert ["a", "b"] == two.lines()
 
 
-def test_a_line_behind_an_undecided_transaction_is_not_committed():
+def test_a_line_after_an_undecided_transaction_is_not_committed():
     """read_committed readers wait for an earlier undecided transaction, even if every replica has the line."""
     two = replicated()
     two.partition().append(produced(b"t", txn=True))

@@ -147,7 +147,7 @@ def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
     assert LINES == two.lines()
 
 
-def test_appends_go_on_behind_what_was_healed(two):
+def test_appends_continue_after_what_was_healed(two):
     """Appends continue equally in both replicas, even if the active segment's index was rebuilt."""
     active = two.engine.controller.logs(two.partition().name)[2].chain.active
     flip(two, 2, 6, name=f"{active.base_offset:020}.index", mask=64)
@@ -210,7 +210,7 @@ def test_a_loss_of_power_while_it_is_healed_costs_nothing(two, step):
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
-def test_an_entry_that_leads_behind_the_log_is_found(two, kind):
+def test_an_entry_that_points_beyond_the_log_is_found(two, kind):
     """An index entry that points beyond the end of the log is found, even the active segment's last entry."""
     active = two.engine.controller.logs(two.partition().name)[1].chain.active
     slots = (active.offset_index if kind == "index" else active.time_index).slots

@@ -134,7 +134,7 @@ def test_with_the_interval_0_no_scrub_is_due(engine, clock, tmp_path):
     assert position(tmp_path) is None
 
 
-def test_an_interrupted_scrub_goes_on_where_it_was(engine, tmp_path):
+def test_an_interrupted_scrub_continues_where_it_was(engine, tmp_path):
     """A resumed scrub does not read again the partitions before the saved position."""
     topic_id = engine.topic("beta").topic_id
     begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=True, topic_id=topic_id)

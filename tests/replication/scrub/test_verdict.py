@@ -68,7 +68,7 @@ def test_a_batch_of_another_epoch_is_damaged():
     assert 1 == judge(log((0, 7)), Bounds(0, 100, (EpochEntry(8, Offset(50)),)), whole=True).sound
 
 
-def test_a_gap_is_no_damage_but_it_is_told():
+def test_a_gap_is_no_damage_but_it_is_reported():
     """A gap is reported: compaction may have left it, or another replica may have its records."""
     verdict = judge(log((0, 0), (4, 3)), BOUNDS, whole=True)
     assert (2, None, False) == (verdict.sound, verdict.cause, verdict.gapless)

@@ -289,7 +289,7 @@ def test_a_kill_while_a_set_is_made_loses_no_topic(writes: int, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("operation", ["rename", "sync_directory"])
-def test_a_directory_that_fails_while_it_is_told_of_a_run_forks_nothing(operation: str) -> None:
+def test_a_directory_that_fails_while_it_records_a_run_forks_nothing(operation: str) -> None:
     """A directory that fails while it records a run has the older history, even if the record reached its disk."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
@@ -359,7 +359,7 @@ def without_history(all_of: Replicated, root: Path) -> None:
     all_of.disks.write_bytes(path, json.dumps({**plain, "version": 1}).encode())
 
 
-def test_a_set_of_version_1_goes_on() -> None:
+def test_a_set_of_version_1_continues() -> None:
     """The first change writes version 2 to both directories. A start with only one of the directories needs consent."""
     two = two_with("a\n")
     for root in two.roots:

@@ -72,7 +72,7 @@ def test_another_topics_id_is_reported_and_left(two):
     assert ["one"] == two.lines()
 
 
-def test_a_topic_that_was_made_anew_meanwhile_takes_nothing_of_the_old_one(two):
+def test_a_topic_recreated_meanwhile_takes_nothing_of_the_old_one(two):
     """A directory that lost the id while out of service gets the old topic's id, and its replica is then deleted."""
     break_disk(two.disk(2))
     two.append("two\n")

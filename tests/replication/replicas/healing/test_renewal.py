@@ -217,7 +217,7 @@ def test_a_full_disk_keeps_what_it_has(both):
     assert ["/a"] == [one.healed_from for one in scrub(both)]
 
 
-def test_appends_go_on_while_it_is_copied(both, monkeypatch):
+def test_appends_continue_while_it_is_copied(both, monkeypatch):
     """Records that are appended during the copying are copied as well. Appends wait only for the last records."""
     before = newest(both)
     damage(both, 2)
@@ -302,7 +302,7 @@ def test_neither_log_is_compacted_meanwhile_and_both_are_again_afterwards(both, 
     assert [1, 1] == [len(one._compacted()) for one in cleaners]
 
 
-def test_a_replica_that_moves_is_not_copied_anew(both):
+def test_a_replica_that_moves_is_not_copied_again(both):
     """A damaged replica that is being moved is not copied again, because its future copy is made from the leader."""
     three = filled(Replicated(3, replicas=2, **settings()))
     damage(three, 2)

@@ -29,7 +29,7 @@ def cut(
         cuts.append(end)
 
 
-def test_a_follower_that_only_lacks_records_goes_on():
+def test_a_follower_that_only_lacks_records_continues():
     """A follower in the leader's epoch whose log is not longer truncates nothing."""
     assert [] == cut(entries((0, 0)), 10, entries((0, 0)), 10)
     assert [] == cut(entries((0, 0), (1, 8)), 10, entries((0, 0)), 8)
