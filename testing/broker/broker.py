@@ -58,7 +58,7 @@ SETTINGS: Mapping[str, str] = {
     # Indexes are preallocated: by default 2 × 10 MB per partition, which tests would have to copy.
     "log.index.size.max.bytes": "65536",
 }
-"""One node, small indexes, and short periods of all background duties."""
+"""Settings for one node, with small indexes and short periods of all background duties."""
 
 
 class BrokerError(Exception):

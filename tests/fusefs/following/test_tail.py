@@ -54,7 +54,7 @@ async def test_each_form_is_rendered_by_itself():
 
 
 async def test_a_slow_follower_renders_text_that_is_no_longer_stored():
-    """A slow follower renders the text that is no longer stored itself, and shares the text after that."""
+    """A slow follower itself renders text that is no longer stored, and shares the text after that."""
     topic = Topic()
     topic.tails = Tails(kept_bytes=3 * (CHUNK_OVERHEAD_BYTES + 100))
     partition = topic.partitions[0]

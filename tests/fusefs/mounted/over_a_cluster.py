@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SIZES = "a size is known of what was read: fusefs/SEMANTICS.md#a-kafka-cluster"
+SIZES = "a size is known only after a read: fusefs/SEMANTICS.md#a-kafka-cluster"
 NO_FILES = "brokers show no files: fusefs/SEMANTICS.md#a-kafka-cluster"
-NO_DISK = "nothing is said of the brokers' disks: fusefs/SEMANTICS.md#a-kafka-cluster"
-MANY_TRIPS = "so many round trips take minutes: tests/cluster/test_shells_while_leaders_go.py"
-NO_QUEUES = "the client of a cluster speaks no share groups: fusefs/SEMANTICS.md#a-kafka-cluster"
-OWN_DISK = "it is about the disk of a data directory"
+NO_DISK = "the brokers' disks are unknown: fusefs/SEMANTICS.md#a-kafka-cluster"
+MANY_TRIPS = "its round trips take minutes; see tests/cluster/test_shells_while_leaders_go.py"
+NO_QUEUES = "the client of a cluster has no share groups: fusefs/SEMANTICS.md#a-kafka-cluster"
+OWN_DISK = "it tests the disk of a data directory"
 
 DIFFERENT: Mapping[str, str] = {
     "test_shell_appending::test_a_synchronous_descriptor_is_on_disk_when_write_returns": NO_DISK,
@@ -31,15 +31,15 @@ DIFFERENT: Mapping[str, str] = {
     "test_polls::test_an_edge_triggered_epoll_is_notified_of_each_record[take]": NO_QUEUES,
     "test_polls::test_an_epoll_is_woken_when_the_topic_is_deleted[take]": NO_QUEUES,
     "test_polls::test_an_epoll_is_woken_whoever_polls_meanwhile[take]": NO_QUEUES,
-    "test_errnos::test_eperm[creation of a selector]": "open(2) asks what the name means: ENOENT",
-    "test_errnos::test_eilseq_and_estale_for_producers": "batches get the mount's own producer there",
+    "test_errnos::test_eperm[creation of a selector]": "open(2) resolves the name, which gives ENOENT",
+    "test_errnos::test_eilseq_and_estale_for_producers": "batches get the mount's own producer",
 }
 """Tests that fail over a cluster, as fusefs/SEMANTICS.md says, with the reasons."""
 
 DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "ls orders/1/segments": NO_FILES,
     "stat -c %s pages/log pages/0/log pages/1/log": SIZES,
-    "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
+    "grep -v '^#' orders/config": "the brokers decide how long a new topic keeps its records",
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
 """Examples of fusefs/SEMANTICS.md whose output differs over a cluster, except the examples about queues."""
@@ -51,26 +51,26 @@ def differs(example: str) -> bool:
 
 
 DIRECTORY_ALONE: Mapping[str, str] = {
-    "test_compaction_mounted": "brokers compact when they will: tests/cluster/topics/test_reader.py",
-    "test_daemon": "it is about who owns a data directory",
-    "test_decoding_mounted::test_readers_see_whole_lines_of_exact_size_while_schemas_come": "a size is not known before "
-    "it was read there; fusefs/SEMANTICS.md#payloads-with-a-schema is tried",
+    "test_compaction_mounted": "brokers decide when they compact; see tests/cluster/topics/test_reader.py",
+    "test_daemon": "it tests which process owns a data directory",
+    "test_decoding_mounted::test_readers_see_whole_lines_of_exact_size_while_schemas_come": "a size is known only "
+    "after a read; the examples of fusefs/SEMANTICS.md#payloads-with-a-schema run",
     "test_disk_space": OWN_DISK,
-    "test_ends_of_records": "a broker's own clients and settings bound what it takes",
+    "test_ends_of_records": "a broker accepts only what its clients and settings allow",
     "test_groups_in_trouble": OWN_DISK,
-    "test_groups_mounted::test_more_waiting_members_than_the_bound": "who asks a cluster waits, too: there is no place "
-    "left for a status",
-    "test_groups_mounted::test_positions_and_settings_survive": "a group's settings are the mount's own there: "
+    "test_groups_mounted::test_more_waiting_members_than_the_bound": "requests to the cluster wait, too, so that no "
+    "waiting place is left for the status",
+    "test_groups_mounted::test_positions_and_settings_survive": "over a cluster the settings of a group end with the mount: "
     "fusefs/SEMANTICS.md#a-kafka-cluster",
-    "test_groups_mounted::test_thousands_of_members_wait_in_one_program": "each is a thread there",
+    "test_groups_mounted::test_thousands_of_members_wait_in_one_program": "each member needs a thread",
     "test_last_words": OWN_DISK,
-    "test_metrics": "what a remote engine shows is in tests/fusefs/metrics/test_collector.py",
+    "test_metrics": "tests/fusefs/metrics/test_collector.py tests the metrics of a remote engine",
     "test_queues_mounted": NO_QUEUES,
     "test_replicas": OWN_DISK,
-    "test_remote_mounted": "it has a remote engine of its own",
+    "test_remote_mounted": "it uses its own remote engine",
     "test_scrub_mounted": OWN_DISK,
     "test_staged_writes": "tasks of Spark stage their writes in a data directory",
-    "test_transactions": "it begins with a broker's files; tests/cluster/test_shown_as_files.py with its records",
+    "test_transactions": "it needs a broker's files; tests/cluster/test_shown_as_files.py tests the records",
     "test_two_directories": OWN_DISK,
     "test_errnos::test_a_failed_fsync_stops_the_partition": OWN_DISK,
     "test_errnos::test_a_failed_partition_is_reopened_by_its_state": OWN_DISK,
@@ -80,10 +80,10 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_shell_appending::test_four_shells_append_at_once": MANY_TRIPS,
     "test_shell_appending::test_writers_that_hold_their_file_never_interleave_inside_a_record": MANY_TRIPS,
     "test_shell_appending::test_ftruncate_takes_the_size_that_is_there": SIZES,
-    "test_shell_appending::test_sigterm_unmounts_cleanly": "the mark of a clean end is a file",
-    "test_shell_following::test_tail_neither_repeats_nor_loses_a_line": "brokers delete when they will",
+    "test_shell_appending::test_sigterm_unmounts_cleanly": "the mark of a clean end is a file of a data directory",
+    "test_shell_following::test_tail_neither_repeats_nor_loses_a_line": "brokers decide when they delete",
     "test_shell_tools::test_df_shows_the_disk": OWN_DISK,
     "test_shell_tools::test_tail_f_follows_a_whole_topic": SIZES,
-    "test_shell_tools::test_recursive_tools_end_and_agree": "it counts all topics, and other tests share the cluster",
+    "test_shell_tools::test_recursive_tools_end_and_agree": "it counts all topics, also those of other tests",
 }
 """Modules and tests that are not run over a cluster, with the reasons."""

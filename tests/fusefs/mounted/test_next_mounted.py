@@ -225,7 +225,7 @@ THERE = (
 
 
 def test_names(topic: Path, shared_mount: Mount):
-    """A number has one spelling and no upper limit; the files behave like `drain`, and are not listed."""
+    """The number in `next-N` has one spelling and no upper limit; the files behave like `drain`, and are not listed."""
     fill(topic, 3)
     directory = groups(shared_mount, topic)
     there = shared_mount.bash(f"cd $dir; stat -c '%A %s %n' drain {' '.join(THERE)}; ls", dir=directory)

@@ -121,7 +121,7 @@ def test_a_mount_whose_device_is_not_received_is_unmounted(place: Path, monkeypa
 
 
 def open_files(process: int) -> list[str]:
-    """Return the targets of the process's descriptors. A program that starts may close one meanwhile."""
+    """Return the targets of a process's descriptors, without descriptors that are closed meanwhile."""
     targets = []
     for one in Path(f"/proc/{process}/fd").iterdir():
         with suppress(FileNotFoundError):

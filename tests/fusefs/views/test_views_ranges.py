@@ -15,7 +15,7 @@ from topicfs.storage.model import Offset
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """A partition of offsets 0 to 299, three in a batch, in three segments."""
+    """A range shows exactly its records, within batches and across segments, whether the log is measured or not."""
     return numbered(100, rolled_after=(30, 70))
 
 

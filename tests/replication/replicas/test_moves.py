@@ -305,7 +305,7 @@ def test_two_threads_that_copy_at_once_copy_each_record_once():
 
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_a_move_that_was_interrupted_continues(end: End):
-    """After a kill or a power loss before any disk change no line is missing, and the replica arrives."""
+    """After a kill or a power loss before any disk change no line is missing, and the move is completed."""
     step = 0
     while True:
         two = PoweredReplicas(2, replicas=1, seed=step, internal_segment_bytes=200)

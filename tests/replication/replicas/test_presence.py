@@ -162,7 +162,7 @@ def test_deleted_records_do_not_come_back(two):
 
 
 def test_retention_that_was_interrupted_repeats(two):
-    """Segments that the other replica's interrupted retention would remove now are neither missing nor copied."""
+    """Segments that retention has deleted in the other replica only are neither missing nor copied."""
     two.config = two.config.__class__(
         replication_factor=2,
         recovery_threads=1,
@@ -176,7 +176,7 @@ def test_retention_that_was_interrupted_repeats(two):
 
 
 def test_a_directory_that_was_away_follows_a_deletion(two):
-    """The log start of a directory that is not in sync does not count, so it follows the deletion."""
+    """A directory that is not in sync follows the deletion of records, because its own log start does not count."""
     two.open(two.roots[0], left_out=two.roots[1:])
     two.append("more\n")
     two.partition().delete_records(Offset(25))

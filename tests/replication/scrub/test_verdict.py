@@ -1,4 +1,4 @@
-"""Tests of which batches in some bytes are sound."""
+"""Tests of finding the sound batches in a buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of starts with some directories of a set, each of which was written with different others before."""
+"""Tests of starts with some directories of a set, after the directories were used in different combinations."""
 
 from __future__ import annotations
 
