@@ -57,7 +57,7 @@ def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
     if folder.is_dir():
         return folder
     if shutil.which("debootstrap") is None:
-        raise UnavailableError("debootstrap is missing")
+        raise UnavailableError("debootstrap is missing: install the package debootstrap")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fetching-", dir=folder.parent) as beside:
         tree = Path(beside) / "tree"

@@ -84,7 +84,7 @@ def _connected(owner: str) -> socket.socket:
                 started = _start_forks(owner)
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"no process forks Spark's after {TIMEOUT_SECONDS} s; its errors are in {LAST_WORDS}"
+                    f"the forking process did not answer for {TIMEOUT_SECONDS} s; its errors are in {LAST_WORDS}"
                 ) from None
             time.sleep(0.02)
         else:

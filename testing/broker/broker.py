@@ -187,7 +187,7 @@ class Broker:
         """Shut down cleanly within `seconds`, which leaves the clean-shutdown marker."""
         self._end(signal.SIGTERM, seconds)
         if not (self.log_dir / ".kafka_cleanshutdown").exists():
-            raise BrokerError(f"stopped, but not cleanly\n{self._last_lines()}")
+            raise BrokerError(f"the broker did not stop cleanly\n{self._last_lines()}")
 
     def kill(self) -> None:
         """Kill the broker with SIGKILL."""
@@ -262,11 +262,11 @@ class Broker:
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             if not self.running:
-                raise BrokerError(f"ended while starting\n{self._last_lines()}")
+                raise BrokerError(f"the broker ended while it was starting\n{self._last_lines()}")
             if self._accepts() and _has_broker(client):
                 return
             time.sleep(POLL_SECONDS)
-        raise BrokerError(f"not ready after {START_TIMEOUT_SECONDS} s\n{self._last_lines()}")
+        raise BrokerError(f"the broker was not ready after {START_TIMEOUT_SECONDS} s\n{self._last_lines()}")
 
     def _accepts(self) -> bool:
         """Return whether the port is open.
@@ -288,7 +288,9 @@ class Broker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-            raise BrokerError(f"did not stop in {seconds:g} s: killed\n{self._last_lines()}") from None
+            raise BrokerError(
+                f"the broker did not stop within {seconds:g} s, and was killed\n{self._last_lines()}"
+            ) from None
 
     def _last_lines(self, count: int = 30) -> str:
         return "\n".join(self._output_file.read_text(errors="replace").splitlines()[-count:])
