@@ -59,7 +59,7 @@ def gate() -> Iterator[Gate]:
     gate = Gate()
     yield gate
     gate.open()
-    assert not gate.held_too_long, "the event loop waited"
+    assert not gate.held_too_long, "a call waited in the event loop's thread"
 
 
 async def reached(gate: Gate) -> None:

@@ -76,7 +76,7 @@ class Run:
             if key not in self._unsound:
                 self._unsound[key] = scratch.unsound(tests, uncompiled=key[1])
         if self._unsound[key]:
-            raise TrialError(f"without any mutant these fail already: {' '.join(tests)}")
+            raise TrialError(f"these tests fail without any mutant: {' '.join(tests)}")
         return scratch.try_out(mutant, tests)
 
 

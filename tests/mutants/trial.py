@@ -88,7 +88,7 @@ class Scratch:
         finally:
             _end(process)
         if process.returncode == _NO_TESTS:
-            raise TrialError(f"no tests: {' '.join(tests)}\n{printed.decode()[-2000:]}")
+            raise TrialError(f"pytest found no tests: {' '.join(tests)}\n{printed.decode()[-2000:]}")
         return process.returncode == 0
 
 

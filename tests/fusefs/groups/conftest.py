@@ -55,7 +55,7 @@ async def errno_of(awaited: Awaitable[object]) -> int | Exception:
         return error.number
     except Exception as error:  # noqa: BLE001 - the test says which
         return error
-    raise AssertionError(f"answered with {found!r}")
+    raise AssertionError(f"the call returned {found!r} instead of failing")
 
 
 class World:

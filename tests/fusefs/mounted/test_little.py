@@ -94,7 +94,7 @@ def little_memory() -> Iterator[Path]:
         group.mkdir()
         (group / limit).write_text(str(100 * MIB))
     except OSError as error:
-        pytest.skip(f"no control group to be had: {error}")
+        pytest.skip(f"no control group can be made: {error}")
     yield group / "cgroup.procs"
     group.rmdir()
 

@@ -145,7 +145,7 @@ def test_a_mount_that_forgot_nothing_ends_at_once():
 
 def test_forget_name_after_the_end_starts_no_thread(answer):
     """`forget_name` after `end` starts no thread."""
-    answer(lambda _parent_id, _name: pytest.fail("told after the end"))
+    answer(lambda _parent_id, _name: pytest.fail("a notification was sent after the end"))
     kernel = KernelNotifications()
     kernel.end()
     kernel.forget_name(7, "late")
