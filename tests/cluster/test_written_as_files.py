@@ -266,7 +266,7 @@ def test_a_recreated_topic_under_open_files_is_another_one(mounted, client):
 
 @pytest.mark.fuse
 @pytest.mark.parametrize("stamped", [False, True])
-def test_old_times_are_no_reason_for_retention_where_the_broker_stamps_records(mounted, client, stamped):
+def test_retention_ignores_old_record_times_with_log_append_time(mounted, client, stamped):
     """With LogAppendTime retention ignores old record times; otherwise `@status` warns of their early deletion."""
     name = f"stamped-{stamped}"
     settings = {"retention.ms": "86400000"} | ({"message.timestamp.type": "LogAppendTime"} if stamped else {})

@@ -139,7 +139,7 @@ def test_one_request_decodes_a_batch_once():
             find_record(partition, Offset(0))
 
 
-def test_a_read_that_takes_too_much_is_short_where_it_may_be(monkeypatch):
+def test_a_read_that_exceeds_its_allowance_is_short_or_fails(monkeypatch):
     """A read that exceeds its allowance is short if short reads are allowed; otherwise (page cache) the read fails."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = MemoryPartition()
@@ -185,7 +185,7 @@ def test_asking_whether_a_view_is_measured_starts_no_long_measurement():
     assert (view.size, view.measured) == (measure.MEASURE_INLINE_BYTES + 2, True)
 
 
-def test_measuring_by_bytes_counts_what_was_inflated():
+def test_measure_counts_decompressed_bytes():
     """`measure` with `max_bytes` counts decompressed bytes, so it stops after a batch that decompresses to a MiB."""
     partition = compressed(*[2**20] * 8)
     view = PartitionViews(partition).whole(VALUES)
@@ -193,7 +193,7 @@ def test_measuring_by_bytes_counts_what_was_inflated():
     assert view.measure()
 
 
-def test_places_are_known_where_much_was_inflated():
+def test_positions_are_stored_by_decompressed_size():
     """A position is stored every few decompressed MiB, so that a jump to any byte stays within an allowance."""
     partition = MemoryPartition()
     for number in range(40):
@@ -305,7 +305,7 @@ def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
         last_records_start(partition, 60, Offset(80), isolation=UNCOMMITTED)
 
 
-def test_more_records_than_there_are_need_not_be_counted():
+def test_a_request_for_more_records_than_the_log_has_counts_nothing():
     """If more records are requested than the log has, they begin at its first record, and are not counted."""
     partition = MemoryPartition()
     partition.add_marker()
@@ -340,7 +340,7 @@ def test_leave_event_loop_raises_only_in_the_event_loop():
         leave_event_loop()
 
 
-def test_the_event_loop_leaves_what_inflates_slowly(monkeypatch):
+def test_slow_decompression_is_left_to_a_thread(monkeypatch):
     """A batch of very many small blocks, or a series of batches that takes too long, is left to a thread."""
     slow = deflate(Codec.SNAPPY, b"")
     for byte in record(b"x" * 3000):

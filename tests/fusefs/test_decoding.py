@@ -213,7 +213,7 @@ async def test_a_line_is_encoded_by_the_newest_schema_of_its_topic(shop: MountCl
     assert framed(30, b"\x0c\x00") == await shop.cat("orders/0/10")
 
 
-async def test_what_is_shown_is_taken_back(shop: MountClient):
+async def test_shown_lines_can_be_appended(shop: MountClient):
     """When shown lines are appended, schema IDs are ignored, base64 is kept, and schema ID headers are dropped."""
     await shop.mkdir("copy")
     await shop.append("_schemas/0/log.json", registered("copy-value", 1, 40, ORDER))

@@ -139,9 +139,7 @@ async def test_others_are_answered_while_partitions_are_made(client: MountClient
     assert b"retention.ms=7\n" in await client.cat("other/config")
 
 
-async def test_a_time_with_a_long_way_to_it_is_looked_up_in_a_thread(
-    client: MountClient, in_loop, monkeypatch
-):
+async def test_a_long_search_by_time_runs_in_a_thread(client: MountClient, in_loop, monkeypatch):
     """If a search by time would decompress more than INLINE_SEARCH_BYTES, it is repeated in a thread."""
     monkeypatch.setattr(records, "INLINE_SEARCH_BYTES", 2**19)
     await client.mkdir("orders")

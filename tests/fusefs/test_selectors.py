@@ -235,7 +235,7 @@ def test_selectors_name_what_lies_in_the_log(name: str, place: SelectedRecord | 
         ("18446744073709551616", "no offset 18446744073709551616; offsets 103 to 109 exist"),
     ],
 )
-def test_what_is_outside_the_log_is_refused_with_the_range_that_exists(name: str, reason: str) -> None:
+def test_a_selector_outside_the_log_is_refused_with_the_existing_offsets(name: str, reason: str) -> None:
     """A selector outside the log is refused; the reason has the existing offsets, as the mount's status shows them."""
     with pytest.raises(SelectorError) as caught:
         resolve(parse(name), orders(start=103))

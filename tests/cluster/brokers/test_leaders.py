@@ -95,7 +95,7 @@ def test_the_search_for_a_leader_has_a_time_limit(leaders, topic, monkeypatch):
         leaders.ask(TopicPartition(name, 0), topic_id, Attempts(UnreachableError("no way")))
 
 
-def test_a_topic_that_is_not_there_is_asked_for_a_few_times(leaders, topic, client):
+def test_an_unknown_topic_is_retried_a_few_times(leaders, topic, client):
     """An unknown topic is retried a few times, as a broker may lag; its name with another id is a different topic."""
     name, topic_id = topic
     attempts = Attempts(0)

@@ -94,7 +94,7 @@ def test_an_impossible_leader_epoch_is_damage(epoch):
         (EpochEnd(0, Offset(0)), 0),  # The epoch is older than all epochs of the copy.
     ],
 )
-def test_an_unclean_election_cuts_back_to_where_both_agree(diverging, end):
+def test_an_unclean_election_truncates_to_the_last_common_epoch(diverging, end):
     """After an unclean election the copy truncates to where its epochs and the leader's agree, as a follower does."""
     made = Copy(1, 1, 3, 3, 3)
     made.take(answer(diverging=diverging), epoch=4)

@@ -81,7 +81,7 @@ def test_a_topic_is_missing_for_a_while_before_it_is_gone(looks: Looks):
         partition.read(Offset(0), max_bytes=1)
 
 
-def test_a_topic_that_is_named_again_is_there_again(looks: Looks):
+def test_a_topic_that_reappears_has_new_partition_objects(looks: Looks):
     """A topic that reappears after its deletion has new partition objects, as users of the old ones saw the end."""
     looks.see(orders="a")
     before = looks.catalog.topics["orders"]

@@ -255,7 +255,7 @@ def test_batches_of_other_producers_are_copies(engine, client):
     assert [b"a", b"ours", b"a", b"b"] == values(client, "others")
 
 
-def test_what_a_leader_refuses_is_reported_and_what_follows_is_taken(engine, client):
+def test_a_refused_append_fails_and_the_next_one_succeeds(engine, client):
     """A refused append fails with the cluster's message and stores nothing; the next append succeeds."""
     settings = {"max_message_bytes": "1000", "cleanup_policy": "compact"}
     partition = opened(engine, client, "refusing", message_timestamp_before_max_ms="86400000", **settings)

@@ -89,7 +89,7 @@ def test_appends_are_in_the_log_in_the_order_of_their_beginnings(engine, client,
     assert [b"%d" % number for number in range(12)] == values(client, f"ahead-{durable}")
 
 
-def test_an_append_that_waits_comes_after_those_begun(engine, client):
+def test_an_append_that_waits_comes_after_begun_appends(engine, client):
     """An append that waits also collects the results of begun appends, whose callers get them when they ask."""
     partition = opened(engine, client, "ahead-behind")
     first, second = begun(partition, batch(b"a")), begun(partition, batch(b"b"))
@@ -125,7 +125,7 @@ def test_a_broken_connection_doubles_and_loses_nothing(address, client, where):
     assert [b"%d" % number for number in range(60)] == values(client, name)
 
 
-def test_what_is_begun_after_a_refusal_is_dropped(engine, client):
+def test_appends_begun_after_a_refused_one_are_dropped(engine, client):
     """Appends begun after a refused one are dropped, whether sent or not; the next append succeeds."""
     partition = opened(engine, client, "ahead-dropped", max_message_bytes="1000")
     appends = [begun(partition, batch(b"a"))]
@@ -191,7 +191,7 @@ def test_after_an_unknown_result_no_append_is_stored_twice(address, client):
     assert [b"0", b"1", b"2"][: len(doubtful)] == doubtful
 
 
-def test_what_was_never_sent_is_certainly_not_in_the_log(address, client):
+def test_a_batch_that_was_never_sent_is_reported_as_not_stored(address, client):
     """If the session has expired and the broker is unreachable, the error says that the append was not stored."""
     over = threading.Event()
 

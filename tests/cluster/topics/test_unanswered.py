@@ -95,7 +95,7 @@ def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
     assert [SILENT] == [number for number, one in silent.partitions().items() if one.summary().offline]
 
 
-def test_keys_go_where_they_go_with_all_partitions_known(silent, client):
+def test_keys_are_hashed_over_all_partitions_even_if_leaders_are_silent(silent, client):
     """Keys are hashed over all partitions of the metadata, even if some of their leaders are silent."""
     target = TopicTarget(
         f"{TOPIC}/log.kv", silent, Encoder(KV, system_clock, Reports(system_clock)), KafkaPartitioner()

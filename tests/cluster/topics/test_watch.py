@@ -33,7 +33,7 @@ def listened(engine, client, name, **how):
     return partition, called
 
 
-def test_a_listener_is_called_for_what_others_append(engine, client):
+def test_a_listener_is_called_for_records_of_other_clients(engine, client):
     """When a listener is called, the new batches can be read without waiting."""
     partition, called = listened(engine, client, "appended")
     for count in range(1, 4):

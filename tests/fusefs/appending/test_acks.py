@@ -65,7 +65,7 @@ async def test_acks_0_gathers_no_batches():
     assert file.target.kept == [data]
 
 
-async def test_what_was_gathered_is_appended_when_the_mount_ends():
+async def test_waiting_lines_are_appended_when_the_mount_ends():
     """When the mount ends, the waiting lines in the linger buffer are appended without waiting for the linger time."""
     file = OpenFile(Acks.NONE)
     async with trio.open_nursery() as nursery:

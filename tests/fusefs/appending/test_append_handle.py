@@ -70,7 +70,7 @@ async def test_a_failure_at_flush_is_reported_once():
     assert () == file.reports.lines()
 
 
-async def test_release_commits_what_is_left_and_reports_what_fails():
+async def test_release_appends_the_unfinished_line_and_reports_a_failure():
     """RELEASE has no caller that could get an error, so an append that fails in it is reported in `@status`."""
     file = OpenFile()
     file.held = True

@@ -64,7 +64,7 @@ async def test_lines_keep_the_order_in_which_they_were_answered() -> None:
     assert [b"0\n1\n2\n3\n4\n5\n"] == book.kept
 
 
-async def test_a_durable_write_comes_after_what_was_answered_before() -> None:
+async def test_a_durable_write_comes_after_the_waiting_lines() -> None:
     """A write with O_SYNC is appended after the lines that wait in the buffer."""
     desk, book = Desk(), Book()
     await desk.open(book).write(b"waits\n")

@@ -15,7 +15,7 @@ from topicfs.fusefs.appending.handle import Acks, AppendHandle
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 
 
-async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
+async def test_a_bad_line_drops_the_lines_of_its_write_and_the_unfinished_line():
     """A bad line drops the good lines of its write and the unfinished line before it; later lines are stored."""
     file = OpenFile()
     await file.handle.write(b"wait")

@@ -95,7 +95,7 @@ async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: 
     assert [offset for h in headers for offset in range(h.base_offset, h.end_offset)] == expected
 
 
-async def test_a_ranges_batches_are_those_wholly_inside(orders: MountClient):
+async def test_a_range_shows_the_batches_that_are_wholly_inside(orders: MountClient):
     """A range shows the batches that lie completely inside it; the first and last offset belong to the range."""
     first, second, third = (
         bytes(batch(*b"abc"[:count].split(), *[b"x"] * (count - 1), offset=offset))

@@ -188,7 +188,7 @@ async def test_the_kernel_does_not_hold_ever_more_selectors(
 
 
 @pytest.mark.parametrize(("size", "accepted"), [(0, False), (14, True), (1, False), (15, False)])
-async def test_truncation_is_taken_where_it_means_nothing(orders: MountClient, size: int, accepted: bool):
+async def test_only_a_truncation_to_the_present_size_succeeds(orders: MountClient, size: int, accepted: bool):
     """truncate(2) to the present size succeeds; truncating to any other size, even 0, fails with EPERM."""
     await orders.append("orders/0/log", lines(0, 2))
 

@@ -44,7 +44,7 @@ async def timed(orders: MountClient) -> MountClient:
         ("0-0.kv", b"\\N\ta\n"),
     ],
 )
-async def test_what_a_selector_holds(timed: MountClient, name: str, content: bytes):
+async def test_a_range_is_cut_at_the_ends_of_the_log(timed: MountClient, name: str, content: bytes):
     """A range includes its last offset and is cut at the ends of the log; the file of a record adds no newline."""
     assert await timed.cat(f"orders/0/{name}") == content
     assert (await timed.stat(f"orders/0/{name}")).size == len(content)

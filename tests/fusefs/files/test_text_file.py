@@ -115,7 +115,7 @@ async def test_config_read_and_written_back_changes_nothing(orders: MountClient)
     assert await orders.cat("orders/config") == before
 
 
-async def test_status_says_where_a_partition_stands(orders: MountClient):
+async def test_the_status_of_a_partition_has_names_and_values(orders: MountClient):
     """A partition's status has lines of the form `name value`."""
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
 
@@ -133,7 +133,7 @@ async def test_status_says_where_a_partition_stands(orders: MountClient):
     ] == list(lines)[:8]  # fmt: skip
 
 
-async def test_an_open_texts_size_is_what_it_holds(orders: MountClient):
+async def test_an_open_text_keeps_its_size(orders: MountClient):
     """The text and size of an open file do not change, because tar reads exactly as many bytes as stat(2) gave."""
     fh = await orders.open("orders/0/status")
     node = orders.lookup("orders/0/status")
@@ -181,7 +181,7 @@ async def test_a_text_that_changed_has_another_time(orders: MountClient):
 
 
 @pytest.mark.parametrize("path", ["@status", "orders/0/status", "orders/0/start"])
-async def test_what_is_only_read(orders: MountClient, path: str):
+async def test_files_cannot_be_opened_for_writing_without_allow_delete(orders: MountClient, path: str):
     """Without --allow-delete, opening any of these files for writing fails with EPERM, even for root."""
     with refused("EPERM"):
         await orders.open(path, APPEND)

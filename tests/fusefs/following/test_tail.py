@@ -31,7 +31,7 @@ async def rest(follow: Stream, size: int = 1000) -> bytes:
     return b"".join(found)
 
 
-async def test_what_is_appended_is_rendered_once_for_all():
+async def test_an_appended_batch_is_rendered_once_for_all_followers():
     """An appended batch is fetched and rendered once, and all followers of a form share the text."""
     topic = Topic()
     partition = topic.partitions[0]
@@ -72,7 +72,7 @@ async def test_a_slow_follower_renders_text_that_is_no_longer_stored():
     assert partition.reads == reads + 2
 
 
-async def test_no_more_is_kept_than_the_bound():
+async def test_the_stored_text_of_all_partitions_is_limited():
     """The limit applies to all partitions and forms together; the oldest text is dropped first."""
     topic = Topic(3)
     topic.tails = Tails(kept_bytes=5 * (CHUNK_OVERHEAD_BYTES + 100))
@@ -110,7 +110,7 @@ async def test_the_stored_text_is_dropped_with_the_last_follower():
     assert b"b\n" == await rest(late)
 
 
-async def test_a_newcomer_begins_at_the_end_whatever_the_others_have_read():
+async def test_a_new_follower_begins_at_the_end_of_the_log():
     """A new follower begins at the end of the log; the other followers continue at their positions."""
     topic = Topic()
     early, behind = topic.follow(nonblocking=True), topic.follow(nonblocking=True)

@@ -125,7 +125,7 @@ def test_a_thinned_batch_becomes_a_dense_one_without_producer():
     assert records(made) == [tuple(record)[1:] for record in kept]
 
 
-def test_a_batch_stamped_by_a_log_keeps_the_times_it_showed():
+def test_records_of_a_batch_with_log_append_time_keep_this_time():
     """The records of a LogAppendTime batch keep that time, and the batch's timestamp type becomes CreateTime."""
     data = batch(b"a", b"b", timestamp=[1, 2], stamp=PRODUCER)
     set_append_time(data, 0, 99)

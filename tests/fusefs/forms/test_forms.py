@@ -88,7 +88,7 @@ def test_an_empty_text_is_no_batch(form):
 
 @pytest.mark.parametrize("form", [KV, JSON])
 @pytest.mark.parametrize("index", [-1, 1])
-def test_a_record_that_is_not_there(form, index):
+def test_render_one_refuses_an_index_outside_the_columns(form, index):
     """`render_one` raises IndexError for an index outside the columns."""
     with pytest.raises(IndexError):
         form.render_one(columns_of([Record(0, 0, None, b"")]), index, **WHERE)

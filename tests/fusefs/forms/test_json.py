@@ -99,7 +99,7 @@ def test_what_is_escaped():
 
 
 @given(st.binary(max_size=60), st.integers(0, 40))
-def test_text_is_text_exactly_where_python_says_so(value, padding):
+def test_a_value_is_text_if_python_decodes_it(value, padding):
     """A value is shown as text if Python decodes it as UTF-8, whatever its length; otherwise as base64."""
     value = b"x" * padding + value
     fields = json.loads(line_of(Record(0, 0, None, value)))

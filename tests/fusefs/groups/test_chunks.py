@@ -71,7 +71,7 @@ def test_json_lines_end_at_their_lf():
     assert [(0, 0), (first, 1), (len(chunk.text), 2)] == places(chunk)
 
 
-def test_batches_end_where_they_end():
+def test_whole_batches_are_returned():
     """Whole batches are returned, even if the position of the group is after their first records."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
@@ -120,7 +120,7 @@ def test_markers_are_skipped():
     assert 3 == chunks.next_offset
 
 
-def test_records_above_the_end_come_when_it_moves_on():
+def test_records_above_the_end_are_returned_when_the_end_moves():
     """Records above the end are returned after the end has moved on, even if their batch was fetched before."""
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")

@@ -123,7 +123,7 @@ async def test_a_record_by_its_name(queue: Queue):
     assert b"a\n" == await taker.read()
 
 
-async def test_a_close_gives_back_what_is_held(queue: Queue):
+async def test_a_close_releases_the_held_records(queue: Queue):
     """close(2) immediately releases the records that the file holds."""
     queue.add(b"a")
     taker = queue.open()

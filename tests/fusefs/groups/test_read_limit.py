@@ -53,7 +53,7 @@ async def read_all(stream: Stream, size: int = 100) -> list[bytes]:
         *((name, None) for name in ("next", "Next-1", "drain-1", "next-1-2", "0", "")),
     ],
 )
-def test_a_name_says_where_the_file_ends(name: str, limit: ReadLimit | None):
+def test_the_name_next_n_is_parsed(name: str, limit: ReadLimit | None):
     """The number in `next-N` is at least 1, has no leading zero, and has no upper limit."""
     assert limit == parse_read_limit(name)
 
@@ -81,7 +81,7 @@ async def test_closing_before_the_end_commits_nothing(world: World):
 
 
 @pytest.mark.parametrize("count", [3, 4, BEYOND_64_BITS])
-async def test_fewer_records_end_where_the_partitions_ended(world: World, count: int):
+async def test_with_too_few_records_the_file_ends_at_the_end_of_the_log(world: World, count: int):
     """If there are fewer records than the limit, the file ends where the log ended at open(2)."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(count))

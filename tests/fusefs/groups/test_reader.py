@@ -23,7 +23,7 @@ async def test_it_begins_at_the_groups_position(world: World):
     assert b"b\nc\n" == await world.open(0, p0=1).read()
 
 
-async def test_asking_for_more_commits_what_was_given(world: World):
+async def test_a_read_commits_the_records_of_earlier_reads(world: World):
     """A read commits the records that earlier reads returned, so that unprocessed records are not lost."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
@@ -34,7 +34,7 @@ async def test_asking_for_more_commits_what_was_given(world: World):
     assert {orders(0): 2} == stream.member.committed
 
 
-async def test_only_what_was_given_whole_is_done(world: World):
+async def test_only_records_that_were_read_whole_are_committed(world: World):
     """If a program reads byte by byte, a record is committed when the first byte after it is read."""
     world.add(0, b"ab", b"c")
     stream, seen = world.open(0), []
@@ -45,7 +45,7 @@ async def test_only_what_was_given_whole_is_done(world: World):
     assert [(b"a", None), (b"b", None), (b"\n", None), (b"c", 1), (b"\n", 1)] == seen
 
 
-async def test_whole_records_where_one_fits(world: World):
+async def test_a_read_returns_whole_records_if_one_fits(world: World):
     """A read returns whole records if at least one fits; a larger record is returned in pieces."""
     world.add(0, b"abc", b"def", b"ghi")
     stream = world.open(0)
@@ -309,7 +309,7 @@ async def test_drain_that_cannot_commit_says_so_in_place_of_its_end(world: World
     assert errno.ENOSPC == getattr(await stream.fails(), "errno", None)
 
 
-async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nursery):
+async def test_drain_waits_for_a_rebalance(nursery: trio.Nursery):
     """`drain` waits while a rebalance may still assign partitions to it."""
     world = World(2)
     stream, seen = world.open(0, limit=DRAIN, nonblocking=False), []
@@ -350,7 +350,7 @@ async def test_drain_passes_markers(world: World):
 
 
 @pytest.mark.parametrize("drains", [True, False])
-async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through(world: World, drains: bool):
+async def test_a_partition_of_aborted_records_is_committed_to_its_end(world: World, drains: bool):
     """A group's position moves past a log that has only aborted records; in an empty log it gets no position."""
     world = World(2)
     world.topic.all[0].add_marker()

@@ -73,7 +73,7 @@ def test_removed_offsets_are_gone_alone_and_skipped_in_ranges(mount, topic):
     assert partition.joinpath("-2").read_text() == f"value {LAST - 1}\nvalue {LAST}\n"
 
 
-def test_sizes_are_those_of_what_is_left(mount, topic):
+def test_sizes_after_a_compaction_agree_with_the_remaining_records(mount, topic):
     """After a compaction, `stat`, `wc`, `tail -c` and seeks agree with the remaining records, in each form."""
     partition = topic / "0"
     before = {name: (partition / name).stat().st_size for name in ("log", "log.kv", "log.json")}
@@ -132,7 +132,7 @@ def test_status_tells_of_compaction(mount, topic):
     assert lines()["last_flush"].endswith("Z")
 
 
-def test_segment_files_are_those_of_now(mount, topic):
+def test_segments_shows_the_rewritten_files(mount, topic):
     """`segments/` shows the rewritten files byte for byte."""
     directory = topic / "0" / "segments"
     first = directory / f"{0:020}.log"

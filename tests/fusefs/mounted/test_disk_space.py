@@ -105,7 +105,7 @@ def test_retention_gives_room_back(mount, topic):
     )
 
 
-def test_what_a_reader_holds_is_free_once_it_has_closed(mount, topic):
+def test_a_deleted_segment_is_freed_when_its_reader_closes_it(mount, topic):
     """A deleted segment that a reader has open is freed when the reader closes its file."""
     partition = topic / "0"
     first = min(path.name for path in (partition / "segments").iterdir() if path.suffix == ".log")

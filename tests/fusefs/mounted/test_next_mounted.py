@@ -170,7 +170,7 @@ def test_values_with_line_breaks_are_one_record(topic: Path, shared_mount: Mount
     assert ["0\nand\n\nmore\n1\nand\n\nmore\n", "2\nand\n\nmore\n", ""] == runs
 
 
-def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
+def test_next_3s_reads_records_that_arrive_within_3_seconds(topic: Path, shared_mount: Mount):
     """`next-3s` reads records that exist or arrive within its time; later records are for the next run."""
     fill(topic, 3)
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name

@@ -52,7 +52,7 @@ def test_a_line_without_newline_is_a_record_once_closed(topic: Path, interpreter
     assert "x\ny\nz\n" == (topic / "0" / "log").read_text()
 
 
-def test_a_record_is_there_when_the_command_returns(topic: Path):
+def test_the_next_command_sees_the_record(topic: Path):
     """The next command of a shell sees the record."""
     result = shell(
         "bash",
@@ -146,7 +146,7 @@ def test_editors_rewriters_and_renames_are_refused(topic: Path, command: str):
 
 
 @pytest.mark.parametrize("command", ["touch log", "touch -d 2001-01-01 log", ": > log", ": >> log"])
-def test_what_changes_nothing_is_accepted(topic: Path, command: str):
+def test_setting_times_and_truncating_at_open_have_no_effect(topic: Path, command: str):
     """Setting times and truncating at open(2) succeed but have no effect."""
     log = topic / "0" / "log"
     log.write_text("a\n")

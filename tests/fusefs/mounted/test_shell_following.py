@@ -214,7 +214,7 @@ def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
     assert "maximum of 2 waiting reads" in mount.status
 
 
-def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
+def test_poll_select_and_epoll_find_the_file_readable_only_with_a_record(topic: Path):
     """poll, select and epoll find the file readable only if there is a record for it."""
     descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
     poll, epoll = select.poll(), select.epoll()

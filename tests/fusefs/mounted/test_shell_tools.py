@@ -47,7 +47,7 @@ def run(script: str, cwd: Path, **names: object) -> str:
     return result.stdout
 
 
-def test_a_file_comes_out_as_it_went_in(text: Path, source: Path):
+def test_a_log_has_the_bytes_of_the_appended_file(text: Path, source: Path):
     """A log has the same bytes and the same size as the file that was appended."""
     assert run('cmp log "$SOURCE"; stat -c %s log', text, SOURCE=source) == f"{source.stat().st_size}\n"
 

@@ -53,7 +53,7 @@ async def test_views_are_measured_one_after_the_other():
     assert [3, 1] == [view.calls for view in views]
 
 
-async def test_what_cannot_be_measured_blocks_nothing():
+async def test_a_view_that_cannot_be_measured_does_not_block_others():
     """If a view cannot be measured, it is tried once, and the other views are measured."""
     gone = MeasuredView(3, fails=SegmentDeletedError("x"))
     silent = MeasuredView(3, fails=PartitionOfflineError("x"))

@@ -20,7 +20,7 @@ def test_an_open_file_is_held_until_it_is_closed(tmp_path: Path):
     assert not holds(os.getpid(), "/orders/0/log")
 
 
-def test_a_duplicate_keeps_it_held(tmp_path: Path):
+def test_a_duplicate_keeps_the_file_open(tmp_path: Path):
     """A process has a file open as long as a duplicate of its descriptor is open."""
     descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY)
     duplicate = os.dup(descriptor)

@@ -35,7 +35,7 @@ async def test_writes_are_answered_while_nothing_is_appended(client: Program, en
     assert engine.line.calls["append"] <= 2
 
 
-async def test_a_begun_line_and_a_durable_write_come_after_what_waits(
+async def test_close_appends_an_unfinished_line_after_the_waiting_lines(
     client: Program, engine: StallingEngine
 ) -> None:
     """close(2) appends the unfinished line after the lines that wait in the buffer."""

@@ -160,7 +160,7 @@ async def test_answered_writes_of_a_killed_program_are_still_appended(
     assert BEFORE + b"".join(BLOCKS[:3]) == await client.cat("orders/0/log")
 
 
-async def test_what_is_lost_after_a_program_that_ended_is_reported(
+async def test_a_failed_append_of_a_killed_program_is_reported(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If an append fails after its program was killed, `@status` reports the lost lines."""

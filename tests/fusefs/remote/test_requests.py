@@ -162,7 +162,9 @@ async def test_topics_and_settings_are_changed_in_threads(engine: StallingEngine
     assert asked <= set(engine.line.calls)
 
 
-async def test_a_follower_gets_what_arrives(client: Program, engine: StallingEngine):
+async def test_a_follower_calls_the_engine_only_after_a_record_has_arrived(
+    client: Program, engine: StallingEngine
+):
     """A reader of `follow` calls the engine only after a record has arrived."""
     fh = await client.open("orders/0/follow")
     seen: list[bytes] = []

@@ -226,7 +226,7 @@ async def test_a_refused_negotiation_passes_as_it_is(served: Served):
     await serving(served, use)
 
 
-async def test_the_end_answers_what_was_read(served: Served, monkeypatch: pytest.MonkeyPatch):
+async def test_the_end_of_the_loop_answers_waiting_requests(served: Served, monkeypatch: pytest.MonkeyPatch):
     """When the loop ends, it answers the requests that wait, and ends the library once."""
     opened = trio.Event()
 

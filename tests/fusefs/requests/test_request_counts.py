@@ -27,7 +27,7 @@ def test_a_duration_is_in_the_first_bucket_that_is_longer(nanoseconds: int, buck
     assert BUCKETS == len(found.buckets)
 
 
-def test_kinds_are_counted_apart_and_only_those_that_came_are_shown():
+def test_kinds_are_counted_separately_and_shown_only_if_they_occurred():
     """Each kind of request is counted separately; kinds without requests are not shown."""
     counts = RequestCounts()
     for number in KINDS:

@@ -39,7 +39,7 @@ async def test_more_calls_than_threads_take_turns(nursery: trio.Nursery):
     assert {2, 3, 4} == set(begun[2:])
 
 
-async def test_what_a_call_raises_is_raised_where_it_is_waited_for():
+async def test_an_exception_of_a_call_is_raised_in_the_awaiting_task():
     """If a call raises an exception, it is raised where the call is awaited; the next call works."""
     calls = RemoteCalls(1)
     with pytest.raises(ZeroDivisionError):

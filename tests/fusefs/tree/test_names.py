@@ -20,7 +20,7 @@ async def test_a_topic_is_a_directory_with_settings_status_and_partitions(orders
     assert ["config", "status", "0"] == orders.list("orders")
 
 
-async def test_a_partition_lists_what_ends(orders: MountClient):
+async def test_a_partition_lists_only_files_that_end(orders: MountClient):
     """A partition does not list `follow` and selectors, so that programs that read all files (grep -r, tar) end."""
     await orders.append("orders/0/log", b"a\n")
 

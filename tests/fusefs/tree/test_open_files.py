@@ -101,7 +101,7 @@ async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient)
     await orders.close(fh)
 
 
-async def test_a_record_between_the_look_and_the_wait_is_news(
+async def test_a_record_that_arrives_before_a_reader_waits_is_not_missed(
     orders: MountClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ):
     """A record that arrives after a reader has found none, but before the reader waits, is not missed."""

@@ -70,7 +70,7 @@ async def test_a_partition_is_a_canonical_number_below_ten_thousand(orders: Moun
         await orders.mkdir(f"orders/{name}")
 
 
-async def test_a_partition_that_is_there(orders: MountClient):
+async def test_mkdir_of_an_existing_partition_fails(orders: MountClient):
     """mkdir(2) of an existing partition gives EEXIST."""
     with refused("EEXIST"):
         await orders.mkdir("orders/0")
@@ -213,7 +213,7 @@ async def test_a_listing_opens_no_partition(tmp_path: Path):
     engine.close()
 
 
-async def test_a_mount_ends_in_order_where_nothing_can_be_written_down(orders: MountClient, monkeypatch):
+async def test_a_mount_ends_in_order_if_positions_cannot_be_stored(orders: MountClient, monkeypatch):
     """If the positions of views cannot be stored at the mount's end, each partition is tried and has a warning."""
 
     def fail(views: PartitionViews) -> None:

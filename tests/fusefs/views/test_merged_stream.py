@@ -202,7 +202,7 @@ def test_dropped_batches_are_read_again(monkeypatch: pytest.MonkeyPatch):
     assert reads[1] > 5
 
 
-def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
+def test_the_memory_of_a_merged_stream_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """The memory for data stays within MERGE_MEMORY_BYTES, even with many partitions of many batches."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 20_000)
     partitions = partitions_of([[[time] for time in range(50)] for _ in range(30)])
@@ -218,7 +218,7 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
     assert position == len(expected_of([[[time] for time in range(50)] for _ in range(30)]))
 
 
-def test_what_is_appended_meanwhile_does_not_show():
+def test_a_stream_ends_where_its_partitions_ended_when_it_was_opened():
     """A stream ends where its partitions ended when it was opened."""
     partitions = partitions_of([[[1]], [[2]]])
     reader = reader_of(partitions)

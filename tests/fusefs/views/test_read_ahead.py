@@ -95,7 +95,7 @@ def test_codecs_may_change_from_batch_to_batch() -> None:
 
 @pytest.mark.parametrize("damaged", [60, 61, 100, BATCHES - 1])
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_damaged_batch_ahead_is_found_where_and_as_without_threads(
+def test_a_damaged_batch_causes_the_same_error_with_threads(
     monkeypatch: pytest.MonkeyPatch, codec: Codec, damaged: int
 ) -> None:
     """A damaged batch causes the same reads and the same error with and without threads."""
@@ -111,7 +111,7 @@ def test_a_damaged_batch_ahead_is_found_where_and_as_without_threads(
 
 
 @pytest.mark.usefixtures("pool")
-def test_what_cannot_be_copied_is_shown_all_the_same() -> None:
+def test_batches_too_large_for_threads_are_shown() -> None:
     """Batches that the threads do not decompress, because they are too large, are shown as well."""
     partition = log_of(Codec.ZSTD)
     large = Record(Offset(0), Timestamp(1), None, bytes(read_ahead.LARGEST_CONTENT_BYTES + 1))

@@ -59,7 +59,7 @@ def test_sealed_segments_are_remembered_as_measuring_passes_them(partition: Memo
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
-def test_what_is_remembered_is_not_measured_again(partition: MemoryPartition, form) -> None:
+def test_a_segment_with_a_stored_view_is_not_measured_again(partition: MemoryPartition, form) -> None:
     """After a restart, segments with stored views are not measured again, and all sizes and positions are right."""
     first = views_of(partition)
     first.whole(form).measure()
@@ -86,7 +86,7 @@ def test_forms_are_remembered_side_by_side(partition: MemoryPartition) -> None:
     assert partition.reads <= 4 * len(FORMS) + one_active_segment
 
 
-def test_growth_after_what_was_remembered_is_measured(partition: MemoryPartition) -> None:
+def test_records_after_the_stored_part_are_measured(partition: MemoryPartition) -> None:
     """Records after the stored part are measured, even after a roll."""
     views = views_of(partition)
     views.whole(VALUES).measure()
@@ -106,7 +106,7 @@ def test_growth_after_what_was_remembered_is_measured(partition: MemoryPartition
 
 
 @pytest.mark.parametrize("change", ["torn", "flipped", "other segment", "empty", "other log"])
-def test_what_does_not_fit_is_measured_again_and_replaced(partition: MemoryPartition, change: str) -> None:
+def test_a_stored_view_that_does_not_fit_is_replaced(partition: MemoryPartition, change: str) -> None:
     """A stored file that is damaged, or belongs to another segment or log, is replaced after a new measurement."""
     views_of(partition).whole(VALUES).measure()
     path = partition.directory / view_names(40)[0]
@@ -196,7 +196,7 @@ def test_a_read_only_directory_is_remembered_in_the_user_cache(
     assert content(partition, KV) == read_all(view)
 
 
-def test_an_open_range_takes_over_what_is_remembered(partition: MemoryPartition) -> None:
+def test_an_open_range_uses_stored_views(partition: MemoryPartition) -> None:
     """An open range uses stored views; only the first segment, of which it contains a part, is measured."""
     views_of(partition).whole(VALUES).measure()
     partition.bytes_read = 0

@@ -39,7 +39,7 @@ def place_of(damaged: int) -> int:
 
 
 @pytest.mark.parametrize("damaged", range(BATCHES))
-def test_a_damaged_batch_counts_as_if_it_were_not_there(partition: MemoryPartition, damaged: int) -> None:
+def test_a_damaged_batch_has_no_positions(partition: MemoryPartition, damaged: int) -> None:
     """A damaged batch has no positions in a view; all bytes before and after its place can be read."""
     partition.damage(3 * damaged)
     view = PartitionViews(partition).whole(VALUES)
@@ -156,7 +156,7 @@ def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(
     assert len(without(5, 6, 11)) == again.size
 
 
-def test_ranges_feel_only_the_damage_inside_them(partition: MemoryPartition) -> None:
+def test_a_range_fails_only_by_damage_inside_it(partition: MemoryPartition) -> None:
     """A range fails only if a damaged batch is inside it."""
     partition.damage(3 * 5)
     for whole_is_known in (False, True):

@@ -147,7 +147,7 @@ def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -
         assert b"" == ViewReader(view).read(len(expected), 100)
 
 
-def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
+def test_deleting_a_marker_at_the_front_removes_no_byte() -> None:
     """Deleting a marker at the front removes no bytes, so that a reader gets the first byte."""
     partition = MemoryPartition()
     partition.add_marker()

@@ -72,7 +72,7 @@ def test_a_record_on_too_few_disks_is_not_visible():
     assert [] == two.lines()
 
 
-def test_nothing_is_appended_while_too_few_are_known_to_be_there():
+def test_an_append_is_refused_while_too_few_replicas_are_in_sync():
     """While too few replicas are in sync, an append is refused before anything is written."""
     two = replicated()
     break_disk(two.disk(2))

@@ -73,7 +73,7 @@ def test_an_empty_segment_that_only_one_has(number):
     assert one == other
 
 
-def test_a_follower_leaves_it_to_its_leader_when_to_roll():
+def test_a_follower_rolls_only_when_its_leader_rolls():
     """A follower rolls only when its leader rolls, whatever its own segment.ms, jitter and clock say."""
     two = Replicated(internal_segment_bytes=10_000, segment_ms=60_000)
     two.engine.create_topic("orders")
@@ -108,7 +108,7 @@ def test_a_replica_whose_segment_lost_whole_batches_does_not_continue_after_the_
     assert one == other
 
 
-def test_what_a_failed_flush_left_in_the_cache_is_written_again():
+def test_data_is_written_again_after_a_failed_flush():
     """The data is written again after a failed fsync, because the kernel may consider the dirty pages written."""
     two = Replicated(replicas=1, disks=2)
     two.engine.create_topic("orders")
@@ -252,7 +252,7 @@ def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_l
     assert one == other
 
 
-def test_a_leader_whose_epochs_are_not_those_of_its_batches_is_not_copied_for_ever():
+def test_batches_that_contradict_the_epoch_file_are_not_copied_in_a_loop():
     """If a leader's epoch file contradicts its batches, these are not copied and truncated in an endless loop."""
     two = Replicated()
     two.engine.create_topic("orders")

@@ -200,7 +200,7 @@ def test_a_deleted_segment_after_the_log_start_explains_no_loss():
 @pytest.mark.parametrize("read_only", [False, True], ids=["served", "read only"])
 @pytest.mark.parametrize("others", [1, 2], ids=["two", "three"])
 @pytest.mark.parametrize("lost", [(0, 0), (1, 2)], ids=["its start", "a segment before, and one behind"])
-def test_what_only_a_replica_with_other_gaps_has_is_read(read_only, others, lost):
+def test_records_in_a_gap_of_the_leader_are_read_from_a_follower(read_only, others, lost):
     """At a gap of the leader a reader continues at the lowest offset that any in-sync replica has."""
     made = filled(1 + others)
     for number in (1, 3)[:others]:

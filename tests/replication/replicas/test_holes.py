@@ -67,7 +67,7 @@ def values(two: Replicated) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_replica_of_a_compacted_topic_gets_what_the_other_has(number: int):
+def test_a_hole_in_a_replica_of_a_compacted_topic_is_filled(number: int):
     """Compaction leaves holes as well, so the other replica's records show a loss. The replica without a hole leads."""
     two = keyed()
     lose(two, number)

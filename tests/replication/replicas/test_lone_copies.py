@@ -42,7 +42,7 @@ def went_on_alone() -> Replicated:
 
 @pytest.mark.parametrize("which", [0, 2, 5], ids=["first", "middle", "sixth"])
 @pytest.mark.parametrize("how", [remove, cut])
-def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
+def test_an_older_copy_gives_back_records_that_the_newer_one_lost(which, how):
     """The older copy keeps its segments, catches up and leads. The damaged copy is then copied from the older one."""
     made = went_on_alone()
     whole = made.files(1)
@@ -57,7 +57,7 @@ def test_an_older_copy_gives_back_what_the_only_one_lost(which, how):
     assert whole == made.files(1) == made.files(2)
 
 
-def test_an_older_copy_that_ends_before_what_was_lost_keeps_what_it_has():
+def test_an_older_copy_that_ends_before_the_loss_keeps_its_records():
     """The older copy continues where the other copy begins, and both name the missing offsets in between."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
@@ -189,7 +189,7 @@ def test_a_replica_of_a_failed_disk_says_why():
     assert "failed" in str(reasons(made)[1])
 
 
-def test_a_returning_copy_gives_all_others_what_they_lost():
+def test_a_returning_copy_fills_all_other_replicas():
     """If one of three replicas was filled from another that lost records, the third one gives the records to both."""
     made = filled(3)
     whole = made.files(3)
@@ -204,7 +204,7 @@ def test_a_returning_copy_gives_all_others_what_they_lost():
     assert whole == made.files(1) == made.files(2) == made.files(3)
 
 
-def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
+def test_a_newly_filled_disk_names_the_loss():
     """A newly filled disk's status names the loss, even if the other directory is lost later."""
     made = filled()
     remove(made, 1, 0)
@@ -222,7 +222,7 @@ def test_a_new_disk_filled_from_what_is_left_says_what_is_missing_too():
 @pytest.mark.parametrize(
     ("begin", "more"), [(filled, []), (went_on_alone, MORE)], ids=["alike", "older copy"]
 )
-def test_a_replica_whose_leader_epochs_were_damaged_learns_from_the_other_what_both_lost(begin, more, number):
+def test_a_loss_in_both_replicas_is_named_if_leader_epochs_were_damaged(begin, more, number):
     """The status names the loss even if the other directory is lost later, or if one replica was an older copy."""
     made = begin()
     for one in (1, 2):

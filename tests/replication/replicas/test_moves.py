@@ -203,7 +203,7 @@ def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
     assert ({} if end.startswith("delete") else {1: "live"}) == two.names()
 
 
-def test_where_the_leader_was_cut_the_copy_is_cut():
+def test_a_moving_copy_is_truncated_with_its_replica():
     """After an unclean election the copy loses the records that only the former leader had, as the replica does."""
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")

@@ -75,7 +75,7 @@ def test_it_says_what_is_missing(two):
     assert told(two, "offsets 20 to 29 are missing: it is copied again from another replica")
 
 
-def test_what_no_other_replica_has_is_named_at_each_start(two):
+def test_missing_offsets_are_named_at_each_start(two):
     """With the other directory left out, each start names the missing offsets before a reader meets them."""
     remove(two, 1, 2)
     for _ in range(2):

@@ -24,7 +24,7 @@ def differing(disks: int = 2, **settings: object) -> Replicated:
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_reduction_keeps_what_only_the_removed_replica_has(restarts):
+def test_a_reduction_that_would_remove_the_only_copy_of_records_is_refused(restarts):
     """The reduction is refused before any change. The message names partition, offsets and directory."""
     made = differing()
     made.open()
@@ -58,7 +58,7 @@ def test_a_reduction_of_several_partitions_changes_none_if_one_is_refused():
 
 @pytest.mark.parametrize("restarts", [0, 1])
 @pytest.mark.parametrize(("source", "refused"), [("/a", False), ("/b", True)], ids=["leader", "follower"])
-def test_a_move_keeps_what_only_the_moved_replica_has(restarts, source, refused):
+def test_a_follower_with_records_that_the_leader_lacks_is_not_moved(restarts, source, refused):
     """A follower with records that the leader lacks is not moved, because the move would copy the leader."""
     made = differing(3)
     made.open()
@@ -91,7 +91,7 @@ def test_a_move_during_which_another_replica_began_to_lead_is_held_up():
     assert LINES == made.lines()
 
 
-def test_a_directory_that_does_not_serve_may_have_what_the_others_lack():
+def test_a_replica_out_of_service_is_removed_only_if_its_directory_is_given_up():
     """A replica in a directory out of service is removed only after a start leaves out the directory, giving it up."""
     made = differing()
     made.open()

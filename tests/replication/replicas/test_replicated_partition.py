@@ -112,7 +112,7 @@ def test_a_leader_that_fails_hands_over():
     assert ["a", "b"] == two.lines()
 
 
-def test_replicas_that_fail_together_leave_those_in_sync_together():
+def test_after_two_failures_only_the_third_replica_may_lead():
     """If a second replica fails while it records the first one's failure, only the third, with the append, may lead."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders", overrides={"min.insync.replicas": "1"})
@@ -144,7 +144,7 @@ def test_a_full_disk_of_one_replica_costs_nothing():
     assert two.files(1) == two.files(2)
 
 
-def test_what_was_flushed_is_on_the_disk_of_a_follower_that_joins():
+def test_a_joining_follower_flushes_first():
     """A joining follower flushes first, because it may lead alone and lose power, and fsync counts on every disk."""
     two = Replicated()
     two.engine.create_topic("orders")
@@ -250,7 +250,7 @@ def test_after_a_restart_everything_is_there():
     assert (1, 2) == two.in_sync()
 
 
-def test_what_only_one_of_two_kept_after_a_power_loss_is_in_both():
+def test_a_record_that_one_replica_kept_after_a_power_loss_is_in_both():
     """The in-sync replica with most records leads, so no record that an in-sync replica kept is lost."""
     two = Replicated()
     two.engine.create_topic("orders")
@@ -351,7 +351,7 @@ def test_a_replica_that_is_to_go_and_fails_before_is_left_once(monkeypatch):
     assert [3] == told
 
 
-def test_a_partition_that_nobody_leads_begins_where_it_did():
+def test_a_partition_without_a_leader_keeps_its_log_start():
     """Without a leader deleted records stay deleted, and cached counts of a compacted topic become invalid."""
     two = Replicated()
     two.engine.create_topic("orders", overrides={"cleanup.policy": "compact,delete"})
@@ -373,7 +373,7 @@ def test_a_partition_that_nobody_leads_begins_where_it_did():
     assert counted < partition.rewrites
 
 
-def test_what_comes_after_an_unclean_election_is_not_visible_for_what_was_lost():
+def test_records_below_the_old_end_are_not_visible_after_an_unclean_election():
     """A new leader may end below offsets that were read. Records that it appends there are not visible at first."""
     two = Replicated()
     two.engine.create_topic("orders")

@@ -159,7 +159,7 @@ def test_a_line_after_an_undecided_transaction_is_not_committed():
 @pytest.mark.parametrize(
     "settings", [{"compression_type": "lz4"}, {"message_timestamp_type": "LogAppendTime"}]
 )
-def test_what_is_changed_on_its_way_is_the_same_in_each_replica(settings):
+def test_a_batch_changed_by_the_log_is_the_same_in_each_replica(settings):
     """Compressing a batch or setting its append time gives the same batch in each replica."""
     two = replicated(**settings)
     two.append("b\n" * 50)

@@ -107,7 +107,7 @@ def test_two_replicas_that_are_damaged_in_different_places_give_everything(two):
     assert LINES[41:] == lines_from(two, 41)
 
 
-def test_what_no_replica_has_is_damaged_as_before(two):
+def test_a_batch_damaged_in_all_replicas_is_returned_as_it_is(two):
     """A batch that is damaged in all replicas is returned as it is, and fails when decoded; its neighbors are read."""
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)

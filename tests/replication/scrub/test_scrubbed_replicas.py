@@ -147,7 +147,7 @@ def test_an_index_that_is_bad_in_both_is_made_of_the_batches(two):
     assert LINES == two.lines()
 
 
-def test_appends_continue_after_what_was_healed(two):
+def test_appends_continue_after_healing(two):
     """Appends continue equally in both replicas, even if the active segment's index was rebuilt."""
     active = two.engine.controller.logs(two.partition().name)[2].chain.active
     flip(two, 2, 6, name=f"{active.base_offset:020}.index", mask=64)
@@ -183,7 +183,7 @@ def test_a_sector_that_cannot_be_read_is_written_again(two, monkeypatch):
     assert two.files(1) == two.files(2)
 
 
-def test_a_disk_that_cannot_write_keeps_what_it_has(two):
+def test_a_refused_write_of_a_scrub_is_reported(two):
     """If the disk refuses the write, the refusal is reported, and the partition stays online."""
     flip(two, 2, batches(two)[1] + VALUE)
     two.disk(2).fail("pwrite", suffix=LOG)

@@ -174,7 +174,7 @@ def test_the_duty_continues_any_scrub_and_a_full_scrub_only_a_full_one(engine, t
         assert (not only_open, 0 if reads_all else 2) == (done.whole, done.damaged)
 
 
-def test_a_scrub_that_is_stopped_says_where(engine, tmp_path):
+def test_a_stopped_scrub_saves_its_position(engine, tmp_path):
     """Closing the engine stops the scrub after its current step, and the scrub's position is saved."""
     assert not engine.scrubber.run(advance=lambda _: engine.scrubber._stopping.set())
     stopped = position(tmp_path)

@@ -66,7 +66,7 @@ def named(two: Replicated, number: int, suffix: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_transaction_index_is_what_the_engine_knows(two, number):
+def test_a_transaction_index_is_restored_from_memory(two, number):
     """Transaction indexes of sealed and active segments are rewritten, and appends to them continue."""
     assert [] == scrub(two)
     good = named(two, number, ".txnindex")

@@ -203,7 +203,7 @@ def test_a_follower_alone_in_sync_has_no_source(both):
     assert before == logs(both, 2)
 
 
-def test_a_full_disk_keeps_what_it_has(both):
+def test_a_copy_on_a_full_disk_is_deleted(both):
     """On a full disk the copy is deleted and the finding says why. With free space the replica is copied again."""
     damage(both, 2)
     before = logs(both, 2)

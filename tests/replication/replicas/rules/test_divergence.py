@@ -117,7 +117,7 @@ def test_an_epoch_above_all_of_the_leader_is_answered_with_the_leaders_end():
     assert EpochEnd(3, Offset(7)) == diverging(entries((3, 0)), Offset(7), 9, Offset(12))
 
 
-def test_an_unclean_election_cuts_what_only_others_have():
+def test_an_unclean_election_truncates_the_other_replica():
     """After a requested unclean election the other replica is truncated to where the new leader's epoch began."""
     two = Replicated()
     two.engine.create_topic("orders")

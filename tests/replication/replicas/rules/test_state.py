@@ -74,7 +74,7 @@ def test_the_preferred_leader_of_equals_leads():
     assert ONE == elect(new_state(ALL), ends(n1=(0, 6), n2=(0, 5)), prefer=TWO).leader
 
 
-def test_those_in_sync_are_in_the_order_of_the_assignment():
+def test_replicas_in_sync_are_in_the_order_of_the_assignment():
     """The in-sync replicas are ordered as they are assigned, not as they join."""
     state = ReplicaState(ALL, (THREE,), THREE)
     assert ALL == joined(joined(state, TWO), ONE).in_sync
@@ -103,7 +103,7 @@ def test_the_high_watermark_is_the_least_end_and_never_falls():
     assert 7 == high_watermark(Offset(3), [Offset(7)], min_in_sync=2, assigned=1)
 
 
-def test_replicas_go_where_there_are_fewest_and_leaders_around():
+def test_replicas_and_leaders_are_spread_evenly():
     """Each directory gets the same number of replicas, and leads the same number of partitions."""
     taken: list[ReplicaState] = []
     for _ in range(6):
