@@ -38,7 +38,7 @@ NEW = [b"new %d" % number for number in range(20)]
 
 
 class Election:
-    """A topic of two replicas, of which the leader has five records that the replica elected uncleanly next lacks."""
+    """A topic of two replicas: the leader has five records that the next leader, elected uncleanly, lacks."""
 
     def __init__(self, brokers: Mapping[int, Broker], relay: Relay) -> None:
         self._relay, self._second, self._third = relay, brokers[2], brokers[3]

@@ -141,7 +141,7 @@ def test_a_topic_is_deleted(engine, client):
 
 
 def test_only_empty_topics_are_deleted_if_requested(engine, client):
-    """The leaders say whether a topic is empty: other clients' records keep it until these records are deleted."""
+    """The leaders say whether a topic is empty: records of other clients keep the topic until they are deleted."""
     topic = engine.create_topic("emptied", partitions=2)
     for round_number in range(5):
         client.produce("emptied", [Outgoing(b"a")], partition=1)

@@ -126,7 +126,7 @@ def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
 
 
 def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(looks: Looks):
-    """Open partitions go on if the right returns after metadata omitted the topic but before it is looked up by id."""
+    """Open partitions continue if the user gets the right back before the omitted topic is looked up by id."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     for code in (TOPIC_AUTHORIZATION_FAILED, NONE):

@@ -120,7 +120,7 @@ FATAL: dict[str, set[str]] = {
     names.RESERVE: SPECIAL,
     names.LOCK: SPECIAL,
 }
-"""The damages that put a directory out of service, by file."""
+"""The kinds of damage that put a directory out of service, by file."""
 
 
 @pytest.mark.parametrize("read_only", [False, True])
