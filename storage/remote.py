@@ -1,8 +1,7 @@
 """Engines whose answers come over a network, such as a Kafka cluster.
 
-Before a call waits for an answer, and before it changes anything, it calls a hook
-(`RemoteEngine.call_before_waiting`). The mount's hook raises ThreadNeededError in the event loop's thread. The mount
-then makes the whole call in a thread that may wait.
+Before a call waits for an answer, and before it changes anything, it calls a hook (`RemoteEngine.call_before_waiting`).
+The mount's hook raises ThreadNeededError in the event loop's thread. The mount then makes the call in a thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Retention: deletes a log's oldest segments. A pure function decides which.
 
-From the oldest segment on, each rule takes segments up to the first that must stay; the next rule continues from
-there.
+From the oldest segment on, each rule takes segments up to the first that must stay; the next rule continues from there.
 
     1  log start    the next segment begins at or before the log start offset          every cleanup.policy
     2  size         without it the partition still has retention.bytes                 with delete

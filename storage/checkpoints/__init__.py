@@ -1,5 +1,4 @@
 """Checkpoints: small files with state that the logs themselves do not contain.
 
-Each format has one module that reads and writes it. Every file is replaced atomically, except the clean-shutdown
-marker.
+Each format has one module that reads and writes it. Files are replaced atomically, except the clean-shutdown marker.
 """

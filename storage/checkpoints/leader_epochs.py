@@ -107,8 +107,7 @@ def decode_epochs(data: bytes, *, file: Path) -> Entries:
 class LeaderEpochs:
     """A partition's leader epochs, in memory and in a file. Any thread may read; changes need the log's lock.
 
-    `assign` flushes a new epoch. A truncation is on disk after the next `assign` or `flush`; recovery truncates again
-    after a crash.
+    `assign` flushes a new epoch. A truncation is on disk after the next `assign` or `flush`; recovery truncates again.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:

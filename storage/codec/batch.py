@@ -205,8 +205,7 @@ def _put_integer(
 def set_append_time(batch: bytearray, position: int, timestamp: int) -> None:
     """Set the batch at `position` to LogAppendTime and `timestamp`, and update its checksum.
 
-    The base timestamp and the records' deltas stay as the producer wrote them, because readers ignore them in such a
-    batch.
+    The base timestamp and the records' deltas stay as the producer wrote them, because readers ignore them there.
     """
     set_max_timestamp(batch, position, timestamp, TimestampType.LOG_APPEND_TIME)
 

@@ -35,8 +35,7 @@ def encode_columns(
     """Return batches of all records of `columns`, each at most `max_batch_bytes` before compression.
 
     As a producer does, give each batch base offset 0 and dense offsets; the offsets in `columns` are ignored. Raises
-    RecordTooLargeError if a record is too large for a batch of its own. The message calls the record a `unit`, and
-    numbers it from 1.
+    RecordTooLargeError if a record is too large for a batch of its own. The message calls it a `unit`, numbered from 1.
     """
     found: list[bytearray] = []
     view: memoryview = columns.block

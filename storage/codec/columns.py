@@ -253,14 +253,12 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
     A run of uncompressed batches becomes one `Columns` over `data` itself. Each compressed batch and each entry of an
     old format becomes a `Columns` of its own. Control batches have no records in the result unless `control` is set,
     and batches of `aborted` transactions never have any. `aborted` is sorted by first offset. With `create_times`,
-    records keep their producers' times even if the broker stamped the batch (LogAppendTime), except in the old
-    formats.
+    records keep their producers' times even if the broker stamped the batch (LogAppendTime), except in the old formats.
 
-    Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if a batch is not whole and
-    valid. Checksum (unless `check_crc` is off), record count, lengths and offsets are checked. Raises
-    OversizeBatchError if a batch exceeds the bounds of `storage.codec.compression.bounds`, or if its records inflate
-    to more than `max_content_bytes`. All inflated content is in memory at the same time; use `decode_each` to handle
-    one batch after the other.
+    Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if a batch is not whole and valid.
+    Checksum (unless `check_crc` is off), record count, lengths and offsets are checked. Raises OversizeBatchError if a
+    batch exceeds the bounds of `compression.bounds`, or its records inflate to more than `max_content_bytes`. All
+    inflated content is in memory at the same time; use `decode_each` to handle one batch after the other.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)

@@ -7,9 +7,8 @@ A record of format v2 (kafka-storage.md#records); every number is a zigzag varin
     key length (-1: null) │ key │ value length (-1: null) │ value
     header count │ { key length │ key │ value length (-1: null) │ value } …
 
-This module is compiled by Cython, and runs uncompiled with the same results. Compiled code does not check array
-bounds, so every length read from a batch is checked by hand before it is used. A buffer must not change while it is
-read.
+This module is compiled by Cython, and runs uncompiled with the same results. Compiled code does not check array bounds,
+so every length read from a batch is checked by hand before it is used. A buffer must not change while it is read.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one

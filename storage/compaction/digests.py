@@ -1,7 +1,6 @@
 """MD5 of keys, without an object per key: the compiled code computes eight digests in parallel.
 
-This module is compiled by Cython, and also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's
-SkimpyOffsetMap.
+Compiled by Cython; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     slot (24 bytes)   63 bits of MD5(key) int64 · 63 others int64 · offset + 1 as int64 (0: the slot is free)
 
 A key whose slot is taken goes into the next slot. Once nine tenths of the slots are used, the table refuses new keys
-and the pass ends there, so memory is bounded for a log of any size. Two keys with the same digest count as one key,
-as in Kafka. This module is compiled by Cython, and also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's
-SkimpyOffsetMap.
+and the pass ends there, so memory is bounded for a log of any size. Two keys with the same digest count as one key, as
+in Kafka. Compiled by Cython; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Rewrites a segment's batches in a pass, bytes to bytes (kafka-storage.md#batch-rewriting, MemoryRecords.filterTo).
 
-A header changes only if a record of its batch is removed. A batch that loses no record is copied. Old formats become
-format v2.
+A header changes only if a record of its batch is removed. Other batches are copied. Old formats become format v2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The kinds of values that settings have, and how each kind is parsed, checked and printed, as by Kafka's ConfigDef.
 
-Blanks around values are dropped. Numbers have Java's decimal form. Upper and lower case are the same only in
-booleans.
+Blanks around values are dropped. Numbers have Java's decimal form. Upper and lower case are the same only in booleans.
 """
 
 import math

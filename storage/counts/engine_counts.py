@@ -1,7 +1,6 @@
 """The counters of one engine: numbers that only grow from the time when the engine is opened.
 
-Compiled code adds without a lock, because Python does not switch threads during an addition. Counting rare events
-takes a lock.
+Compiled code adds without a lock, because Python does not switch threads during an addition. Rare events take a lock.
 """
 
 from __future__ import annotations

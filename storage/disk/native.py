@@ -1,7 +1,6 @@
 """The real disk, through system calls. A pool closes the descriptors of files that were not used lately.
 
-A system call holds a reference to its descriptor, and the descriptor is closed with the last reference. Reads and
-writes take no lock.
+A system call holds a reference to its descriptor, which the last reference closes. Reads and writes take no lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Checks index entries: each must point to the batch that it names, and their order must be ascending.
 
 An entry is compared when the chunk with its batch is read, so memory stays flat. Brokers up to 3.9 wrote entries with
-the last offset of an append's *last* batch and the position of its first batch; lookups are right with such entries
-too.
+the last offset of an append's *last* batch and the position of its first batch; lookups are right with them too.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ While its segment is active, the file has its full size, so that its mapping nev
 this size with the next entry.) When the segment becomes inactive, the file is trimmed. The file does not store how
 many slots are used: when it is opened, all slots count as used.
 
-Slots are written with write(2) and read through the mapping. A write through the mapping would kill the process on a
-full disk.
+Slots are written with write(2) and read through the mapping. On a full disk, a write through it would kill the process.
 """
 
 from __future__ import annotations

@@ -140,8 +140,7 @@ def may_end(ends: FileEnds, first_batch: Callable[[], TimeEntry], *, has_later: 
 
     `first_batch` reads the largest timestamp and the last offset, relative to the base offset, of the segment's first
     batch; `has_later` looks for a later timestamp in the other batches. An index is empty only if no batch has a
-    timestamp. A slot of zeros is an entry only if the first batch makes exactly this entry and no other batch makes
-    an entry.
+    timestamp. A slot of zeros is an entry only if the first batch makes this entry and no other batch makes any.
     """
     if not ends.size:
         return first_batch().timestamp < 0 and not has_later()

@@ -65,8 +65,7 @@ class FlushProgress:
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
         """Note that a roll closed `segment`, which ends at `end_offset`; called under the log's lock. Blocks.
 
-        Raises OSError. A preallocated segment is flushed again even if it was flushed before, because the trimmed
-        bytes could come back.
+        Raises OSError. A preallocated segment is always flushed again, because the trimmed bytes could come back.
         """
         with self._guard:
             holds = self._flushed < end_offset

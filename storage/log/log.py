@@ -4,9 +4,8 @@
 * log start <= high watermark <= log end, and recovery point <= log end.
 * The last segment of the chain is active; the others are trimmed and do not change until they are removed.
 
-A log reads; its `appender`, `replacer` and `roles` change its `parts` under the same lock. The modules of these three
-are imported for the first log that is not read-only. Readers hold no lock: they use one immutable value
-(`storage.log.state`).
+A log reads; its `appender`, `replacer` and `roles` change its `parts` under the same lock. The first log that is not
+read-only imports their modules. Readers hold no lock: they use one immutable value (`storage.log.state`).
 """
 
 from __future__ import annotations

@@ -64,8 +64,7 @@ class LogReplacer:
         """Move the log start past the first `count` segments and remove them; return the names that their files had.
 
         If no segment would be left, a roll adds one first. On return the files are `.deleted` on disk, until
-        `remove_deleted_files` unlinks them. Raises OSError: segments whose files were not renamed stay for the next
-        call.
+        `remove_deleted_files` unlinks them. Raises OSError: segments not renamed stay for the next call.
         """
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
@@ -115,8 +114,7 @@ class LogReplacer:
 
         Return False if a segment of `old` is gone. First the new files become `.swap`, which recovery would complete;
         then the old files become `.deleted`; then the new files lose `.swap`. Raises OSError: the old segments are
-        still in place, so discard `new`. Raises PartitionOfflineError: leave `new` to the next load, which completes
-        the replacement.
+        still in place, so discard `new`. Raises PartitionOfflineError: the next load completes the replacement.
         """
         parts = self._parts
         with parts.lock:

@@ -1,7 +1,6 @@
 """Signs that files of a log were lost or changed: offsets that no segment has, and leader epochs that no batch has.
 
-Only the ends of segments and the first offsets of epochs are checked. A whole segment is read only if they do not
-fit.
+Only the ends of segments and the first offsets of epochs are checked. A whole segment is read only if they do not fit.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ def is_compacted(log: Log) -> bool:
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
     """Return the segments that lack offsets, or have bytes after their batches. Raises CorruptionError, OSError.
 
-    A compacted log has no torn segments. If offsets are missing before the first segment, that counts as a torn
-    segment.
+    A compacted log has no torn segments. If offsets are missing before the first segment, that counts as one.
     """
     if is_compacted(log):
         return ()

@@ -1,7 +1,6 @@
 """The engine as a whole: many topics over one or more data directories.
 
-`startup` locks the directories, has their logs loaded, and returns a `manager.LogManager` or an instance of a
-subclass.
+`startup` locks the directories, has their logs loaded, and returns a `manager.LogManager` or an instance of a subclass.
 """
 
 from topicfs.storage.manager.manager import LogManager

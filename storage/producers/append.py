@@ -1,7 +1,6 @@
 """Checks an append against the state of its producer (kafka-storage.md#sequences, kafka-storage.md#transactions).
 
-`ProducerAppend` checks the batches of an append in order. Its `entry` becomes part of the state only when all batches
-have passed.
+`ProducerAppend` checks the batches of an append in order. The state gets its `entry` when all have passed.
 """
 
 from enum import Enum

@@ -174,8 +174,7 @@ def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
     """Return whether both index files of an inactive segment exist and have ends that fit its log.
 
     A process that ended during a roll may have left unused slots below the recovery point, which recovery does not
-    check. If they were read as entries, the segment's newest record would be from 1970
-    (kafka-storage.md#load-checks).
+    check. If they were read as entries, the segment's newest record would be from 1970 (kafka-storage.md#load-checks).
     """
     try:
         offsets, times = (

@@ -1,8 +1,7 @@
 """Splits a segment whose offsets are further apart than its indexes can store (kafka-storage.md#segment-splitting).
 
 Compactions by old brokers made such segments. Batches are copied into new segments, which are named `.cleaned` until
-all are flushed, and then `.swap`. Loading puts `.swap` files in place. A crash leaves the old segment or the new
-ones.
+all are flushed, and then `.swap`. Loading puts `.swap` files in place. A crash leaves the old segment or the new ones.
 """
 
 from collections.abc import Iterator

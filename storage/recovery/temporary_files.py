@@ -1,7 +1,6 @@
 """Sorts temporary files of interrupted deletions and compactions by their names (kafka-storage.md#interrupted-work).
 
-As long as a `.cleaned` file exists, the old segments count. If there are only `.swap` files, these are complete and
-replace the old segments.
+As long as a `.cleaned` file exists, the old segments count. If there are only `.swap` files, these replace them.
 """
 
 from collections.abc import Iterable, Sequence

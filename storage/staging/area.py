@@ -89,8 +89,7 @@ class StagingArea:
     ) -> bool:
         """Ask the owner to append the files, in order. Blocks. Raises OSError.
 
-        Return False if the write was submitted or committed before. With a `placement` the batches keep their
-        offsets.
+        Return False if the write was submitted or committed before. With a `placement` the batches keep their offsets.
         """
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False

@@ -1,8 +1,7 @@
 """The owner's part: appends each submitted write once, as a whole.
 
 A write can be refused until its manifest has `begun`. After that it is always continued. The producer's sequence
-numbers in the logs show what was appended (`storage.producers.progress`). The logs are flushed before the write is
-noted as done.
+numbers in the logs show what was appended (`storage.producers.progress`). The logs are flushed before it is noted.
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ _REMEDY = "delete the topic, and restore it again"
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
     """Check before the first record that the disks have room for the batches. Raises StorageError, OSError.
 
-    `needed` has the size of the batches by directory. Directories whose disks report the same figures count as one
-    disk.
+    `needed` has the size of the batches by directory. Directories with the same disk figures count as one disk.
     """
     by_disk: Counter[DiskSpace] = Counter()
     directories: dict[DiskSpace, Path] = {}

@@ -48,8 +48,7 @@ SYNC_THREADS = 8
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
     """Return the results of `act` for all items, in order; several threads wait for the disk. Blocks.
 
-    While the interpreter exits, no threads are used. Raises the first error; items that were not begun by then are
-    skipped.
+    While the interpreter exits, no threads are used. Raises the first error; items not begun by then are skipped.
     """
     if len(items) <= MAX_SEQUENTIAL_ITEMS or not threading.main_thread().is_alive():
         return [act(item) for item in items]

@@ -71,8 +71,7 @@ def find_topics(
 ) -> dict[str, FoundTopic]:
     """Return the topics in the surveyed directories; add those without an entry to the registry. Raises OSError.
 
-    If `check_all` is False, a topic is identified by the topic ID of its first partition alone. Writes unless
-    read-only.
+    If `check_all` is False, a topic is identified by its first partition's topic ID. Writes unless read-only.
     """
     found = {}
     for topic, numbers in _numbers(directories, registry).items():

@@ -5,8 +5,7 @@ module calls the C functions of the libraries, which it finds in their Python mo
 on another processor. If a library does not export the functions, or a content is unusual, damaged or larger than the
 buffer, `codecs` inflates it instead. Only `codecs` reports what is wrong with a batch.
 
-This module is compiled by Cython. It also runs uncompiled with the same results: it then leaves every batch to
-`codecs`.
+This module is compiled by Cython. Uncompiled, it leaves every batch to `codecs`.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one

@@ -76,8 +76,7 @@ class LogAppender:
     ) -> Appended:
         """Append batches like `storage.engine.Partition.append`; a coordinator's append may contain control batches.
 
-        `accepted`: the limits of the topic's settings do not apply. `guard`: the return value of
-        `begin_verification`.
+        `accepted`: the limits of the topic's settings do not apply. `guard`: the return value of `begin_verification`.
         """
         now, rules = self._parts.clock(), self._parts.rules
         if accepted:

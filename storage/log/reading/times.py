@@ -1,7 +1,6 @@
 """Lookups by time: the *first record in log order* at or after a timestamp (kafka-storage.md#time-lookups).
 
-The first segment that may contain such a record is searched by its time index, then by its offset index, then record
-by record.
+The first segment that may contain it is searched by its time index, then by its offset index, then record by record.
 """
 
 from __future__ import annotations
