@@ -191,16 +191,14 @@ class Membership(Protocol):
     def held(self) -> MemberPartitions:
         """Return the partitions that the member holds now.
 
-        A held partition is lost only by `give_up`, if its topic is deleted, if giving it up is overdue, or with
-        `lost`.
+        A held partition is lost only by `give_up`, if its topic is deleted, if giving it up is overdue, or with `lost`.
         """
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
         """Commit positions in held partitions. Unless `at_once`, wait a few ms to append them with other commits.
 
-        The future completes when the positions are in the log. It fails, and no position changes, with
-        NotAssignedError (a partition is not held, or `topic_id` was deleted), InvalidPositionError, GroupError or
-        OSError (ENOSPC, EIO).
+        The future completes when the positions are in the log. It fails, and no position changes, with NotAssignedError
+        (a partition is not held, or `topic_id` was deleted), InvalidPositionError, GroupError or OSError (ENOSPC, EIO).
         """
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:

@@ -160,10 +160,9 @@ class ShareSession(Protocol):
     def take(self) -> Leased | None:
         """Lease the next record to this session; None if there is none now.
 
-        Records that other sessions gave back come first. A record that was delivered often is leased without others,
-        because it may crash its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError,
-        UnknownTopicError, CorruptionError (the next call skips the batch), PartitionOfflineError, ReadOnlyError,
-        OSError.
+        Records that other sessions gave back come first. A record that was delivered often is leased alone, because it
+        may crash its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError, UnknownTopicError,
+        CorruptionError (the next call skips the batch), PartitionOfflineError, ReadOnlyError, OSError.
         """
 
     def take_some(self, most: int) -> Sequence[Leased]:
@@ -172,8 +171,7 @@ class ShareSession(Protocol):
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
         """Acknowledge records; durable when it returns. After OSError or StorageError they are still held.
 
-        Raises RecordNotHeldError if the session does not hold one of the records; then no record of that record's
-        partition changes.
+        Raises RecordNotHeldError if the session does not hold a record; then no record of its partition changes.
         """
 
     def held(self) -> Sequence[Leased]:

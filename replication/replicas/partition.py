@@ -3,9 +3,8 @@
     append ─► leader's log ─► every follower in sync fetches it ─► high watermark ─► readers
 
 An append returns when every replica in sync has the records. From then on readers see the records, and whichever
-replica leads next has them. If a replica fails meanwhile, the others continue. A failed follower is no longer in
-sync. A failed leader is replaced in a new epoch, and appends that it had not replicated are repeated on the new
-leader.
+replica leads next has them. If a replica fails meanwhile, the others continue. A failed follower is no longer in sync.
+A failed leader is replaced in a new epoch, and appends that it had not replicated are repeated on the new leader.
 
 A lock guards appends and changes of roles. Readers take no lock: they read the leader's log.
 """

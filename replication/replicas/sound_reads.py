@@ -1,9 +1,8 @@
 """Correct reads from damaged replicas: a doubtful answer of the leader is compared with the other replicas.
 
-A read is proven if it contains the requested offset, has no gap up to the following batch, and its checksums and
-epochs are valid. A gap is no proof of missing records, because checksums do not cover base offsets: another replica
-must then have the same bytes. Damaged or lost bytes are read from another replica, and healed later
-(`replication.scrub`).
+A read is proven if it contains the requested offset, has no gap up to the following batch, and its checksums and epochs
+are valid. A gap is no proof of missing records, because checksums do not cover base offsets: another replica must then
+have the same bytes. Damaged or lost bytes are read from another replica, and healed later (`replication.scrub`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The copies of a segment in the logs of several replicas: reads them, and repairs a damaged copy.
 
-Bytes that are invalid while the log's lock is held are damaged, because truncation, compaction and removal need that
-lock.
+Bytes that are invalid while the log's lock is held are damaged, because truncation, compaction and removal need it.
 """
 
 from __future__ import annotations

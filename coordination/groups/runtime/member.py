@@ -4,10 +4,9 @@
                                   │  ▲
                   commits, partitions given up, new topics
 
-With the assignor cooperative-sticky, a member keeps its partitions while it rejoins, and gives up only partitions
-that move to other members. With the other assignors, it gives up all partitions before it rejoins. The methods of
-`coordination.membership.Membership` may be called from any thread; all others run in the thread of the member's
-coordinator.
+With the assignor cooperative-sticky, a member keeps its partitions while it rejoins, and gives up only partitions that
+move to other members. With the other assignors, it gives up all partitions before it rejoins. The methods of
+`coordination.membership.Membership` may be called from any thread; all others run in the coordinator's thread.
 """
 
 from __future__ import annotations

@@ -354,8 +354,7 @@ class Runner:
     def is_other(self, group: str) -> bool:
         """Return whether a queue or a group of a newer protocol has the name now. Other threads change queues.
 
-        Raises as `shard_of`, and CorruptionError if no other group has the name and the records of queues cannot be
-        read.
+        Raises like `shard_of`; CorruptionError if no other group has the name and records of queues cannot be read.
         """
         shard = self.shard_of(group)
         if shard is not None and group in shard.others.keys:

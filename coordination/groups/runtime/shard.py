@@ -201,8 +201,7 @@ class Shard:
     ) -> None:
         """Append a producer's marker, and apply or drop its transaction's positions.
 
-        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError. After an error
-        nothing has changed.
+        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError. Errors change nothing.
         """
         self.check()
         assert isinstance(self.partition, Log)

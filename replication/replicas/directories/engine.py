@@ -160,8 +160,7 @@ class FutureLogs:
         orders-0.<32 hex digits>-future/     being copied
         orders-0/                            renamed to that when the copy takes the place of the other one
 
-    Until a copy is renamed, nothing depends on it. After a kill it is fully recovered, and copying continues at its
-    end.
+    Until a copy is renamed, nothing depends on it. After a kill it is recovered, and copying continues at its end.
     """
 
     def __init__(self, directory: OpenDirectory) -> None:
@@ -176,8 +175,7 @@ class FutureLogs:
     ) -> Log:
         """Return the future log of a partition: open, left on disk, or new. Raises StorageError, OSError.
 
-        A log that went offline is loaded again, with recovery (blocking). With `beside`, this directory serves the
-        partition itself.
+        A log that went offline is loaded again, with recovery (blocking). `beside`: the directory serves it.
         """
         log = self._opened.get(partition)
         if log is not None and log.offline_reason is None:

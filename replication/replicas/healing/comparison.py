@@ -4,9 +4,8 @@
     lost     ████████████████▒▒▒▒▒▒▒▒             ▒ lost records
                              ▲ the log is cut here, and follows the one that is kept
 
-Batches are compared by their headers, which include the checksums, so a damaged record does not count as a
-difference. Compacted logs differ even without a fork. Therefore they are compared record by record, and the lost log
-is emptied.
+Batches are compared by their headers, which include the checksums, so a damaged record does not count as a difference.
+Compacted logs differ even without a fork. Therefore they are compared record by record, and the lost log is emptied.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@
     orders-0.<unique>-delete        the damaged one; the copy is renamed to orders-0, all of it on disk
     agreed on: it is in sync again
 
-If the damaged replica leads, a valid replica is elected first. Single batches are not copied, because one log may
-have removed a tombstone while another log still has the records that the tombstone deleted. Nothing is removed before
-the copy is complete. So after any interruption the directory has the damaged replica, the copy, or a replica that is
-filled like a new one.
+If the damaged replica leads, a valid replica is elected first. Single batches are not copied, because one log may have
+removed a tombstone while another still has the records that it deleted. Nothing is removed before the copy is complete.
+So after any interruption the directory has the damaged replica, the copy, or a replica that is filled like a new one.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
     replica 3  ├──────────────┼──────┤       ├────── …          lacks offsets before its third segment
 
 It compares log starts, and the end of each closed segment with the base offset of the next segment. Records that
-retention would remove now do not count as missing. Compacted logs differ even if undamaged, so only their log starts
-are compared.
+retention would remove now do not count as missing. Compacted logs differ anyway, so only their log starts are compared.
 """
 
 from __future__ import annotations

@@ -64,8 +64,7 @@ def without_replicas(
 ) -> ReplicaState:
     """Return the state after replicas failed; `ends` has the ends of the available logs.
 
-    If all replicas in sync are gone, they stay in sync, because one of them must lead next. If only the leader is
-    gone, a new leader is elected.
+    If all replicas in sync are gone, they stay in sync, because one of them must lead next. Otherwise one is elected.
     """
     remaining = tuple(one for one in state.in_sync if one not in gone)
     in_sync = remaining or state.in_sync
