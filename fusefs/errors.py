@@ -124,8 +124,7 @@ REPORTED_REFUSALS = frozenset(
 class FileError(Exception):
     """A file operation failed: has the errno for the program, and the reason for people.
 
-    The filesystem layer raises no other error. If `reported`, the reason is also added to `@status` and the daemon's
-    log.
+    The filesystem raises no other error. If `reported`, the reason is also added to `@status` and the daemon's log.
     """
 
     def __init__(self, cause: Refusal | int, reason: str = "", *, reported: bool | None = None) -> None:

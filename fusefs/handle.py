@@ -23,8 +23,7 @@ class WaitingPoll:
     """The last poll of an open file, until the kernel is notified. Only for the event loop's thread.
 
     All programs that poll an open file wait in one queue of the kernel, and a notification of the last poll wakes all
-    of them. Every poll is registered, even if events are ready, because an edge-triggered epoll(7) polls again only
-    after a notification.
+    of them. Every poll is registered, even if events are ready, as an edge-triggered epoll(7) polls only when notified.
     """
 
     def __init__(self, news: Listen) -> None:

@@ -20,8 +20,7 @@ SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
 """Smallest size of a request that is followed by another request of the same write(2): 1 MiB less partial pages of
 the buffers.
 
-(A writev(2) of hundreds of small buffers has smaller requests; repeated requests of such a writev(2) are recognized
-all the same.)
+(A writev(2) of hundreds of small buffers has smaller requests; its repeated requests are recognized all the same.)
 """
 
 

@@ -1,8 +1,7 @@
 """Which flags of open(2) allow writing; checked before anything is stored.
 
 Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and O_TRUNC and write the whole file again. The mount
-refuses such opens, because the log would contain every record twice. `>`, `>>`, `tee`, `cp` and `dd` set O_APPEND or
-O_TRUNC.
+refuses this, because the log would have every record twice. `>`, `>>`, `tee`, `cp` and `dd` set O_APPEND or O_TRUNC.
 """
 
 import os

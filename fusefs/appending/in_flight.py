@@ -1,7 +1,6 @@
 """Writes of an open file that are answered while their appends still run, over a remote engine.
 
-Lines are validated before their write is answered. An error of the append is reported by a later write, fsync or
-close.
+Lines are validated before their write is answered. An error of the append is reported by a later write, fsync or close.
 """
 
 from __future__ import annotations

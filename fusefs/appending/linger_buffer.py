@@ -142,8 +142,7 @@ class RemoteLingerBuffer:
     ) -> None:
         """Add lines that `target.check` has accepted; if their append fails later, `contributor` is notified.
 
-        Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends before there
-        is room.
+        Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends first.
         """
         while (lingering := self._lingering.get(target)) is not None and lingering.size >= MAX_GATHERED_BYTES:
             await caller.wait(lingering.listen)

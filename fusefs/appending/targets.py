@@ -145,8 +145,7 @@ class Encoder:
     def append(self, encoded: Sequence[Encoded], name: str, *, durable: bool) -> None:
         """Append the results of `appends` for each partition; `name` is the file that was written.
 
-        If a part is stored on too few replicas, the other parts are still appended, so that the whole write is
-        stored.
+        If a part is stored on too few replicas, the other parts are still appended, so that the whole write is stored.
         """
         encoded_here = self.parser is not BATCH and self._codec is None
         too_few: NotEnoughReplicasAfterAppendError | None = None

@@ -64,8 +64,7 @@ class TopicFiles(TopicState["TopicTarget"]):
     def wait(self, waiter: Callable[[], None]) -> Cancel:
         """Call `waiter` once in the event loop after the next change of any partition, including partitions made later.
 
-        `waiter` is called soon if a partition had no listener yet, because earlier changes of that partition were not
-        counted.
+        `waiter` is called soon if a partition had no listener yet, because its earlier changes were not counted.
         """
         numbers = () if self.deleted else self.topic.partitions()
         unheard = [number for number in numbers if number not in self._partitions]

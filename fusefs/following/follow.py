@@ -163,8 +163,7 @@ class FollowHandle(Handle):
     async def read(self, position: int, size: int) -> Text:
         """Return at most `size` new bytes; wait if there are none.
 
-        A program that reads one byte gets one byte; the other bytes are kept for its next read. A damaged batch is
-        reported once.
+        A program that reads one byte gets one; the others are kept for its next read. A damaged batch is reported once.
 
         Raises FileError: EAGAIN with O_NONBLOCK if no record is new, EINTR, EMFILE, ESTALE; ESPIPE for a position
         before the last read. Raises CorruptionError.

@@ -3,8 +3,7 @@
     append ─► signal ─► listeners            all of them, immediately: a few, the mount's own
                      └► waiters ─► waker     WAKEUPS_PER_TURN of them now, and as many in each later turn of the event loop
 
-Only a few waiting reads and polls are woken per turn, so that thousands of waiters do not delay an append or other
-requests.
+Only a few waiting reads and polls are woken per turn, so that thousands of waiters delay no other requests.
 """
 
 from __future__ import annotations

@@ -132,8 +132,7 @@ class WholeBatches:
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Return whole batches that a producer may send.
 
-        Raises InvalidRecordError if `text` is not a sequence of whole batches, RecordTooLargeError for a too large
-        batch.
+        Raises InvalidRecordError if `text` is not a sequence of whole batches, RecordTooLargeError for a large one.
         """
         scanned = scan(text, check_crc=True)
         if scanned.problem is not None:

@@ -1,8 +1,7 @@
 """Decoders of forms: from batches to columns of records, or to the batches themselves.
 
-The text of a record can be longer than the record, in JSON eight times. If a line would exceed the limit for decoded
-content (`storage.codec.compression.bounds`), the record cannot be shown in that form, and its batch counts as
-unreadable.
+The text of a record can be longer, in JSON eight times. If a line would exceed the limit for decoded content
+(`storage.codec.compression.bounds`), the record cannot be shown in that form, and its batch counts as unreadable.
 """
 
 from __future__ import annotations

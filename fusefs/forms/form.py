@@ -58,9 +58,8 @@ class LineParser(Protocol):
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Encode whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
 
-        An empty text gives no batch. A line without a timestamp becomes a record with `timestamp` (ms). Raises
-        FormError for an invalid line, RecordTooLargeError for a record that exceeds a batch, ValueError if the last
-        line has no LF.
+        An empty text gives no batch. A line without a timestamp gets `timestamp` (ms). Raises FormError for an invalid
+        line, RecordTooLargeError for a record that exceeds a batch, ValueError if the last line has no LF.
         """
 
 

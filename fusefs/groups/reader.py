@@ -137,9 +137,8 @@ class GroupHandle(Handle):
     async def read(self, position: int, size: int) -> Text:
         """Return the next records, at most `size` bytes; wait if there are none. Returns b"" at the end.
 
-        Everything before `position` is done. Raises FileError: EAGAIN with O_NONBLOCK if there is no record, EINTR,
-        EMFILE; ESPIPE for a position before a record that is done. Raises the engine's errors, and the errors of
-        commits.
+        Everything before `position` is done. Raises FileError: EAGAIN (O_NONBLOCK) without a record, EINTR, EMFILE;
+        ESPIPE for a position before a record that is done. Raises the engine's errors, and the errors of commits.
         """
         waiting, news, asked = self._what.waiting, self._news, False
         if waiting.waker.is_busy and not self._delivery.has_text:

@@ -1,7 +1,6 @@
 """Serves the metrics over HTTP, in its own threads, so that a slow scraper does not block anything else.
 
-A few scrapes are answered at a time, each within a time limit; further scrapers get an answer that asks them to try
-again.
+A few scrapes are answered at a time, each within a time limit; further scrapers are asked to try again.
 """
 
 from __future__ import annotations

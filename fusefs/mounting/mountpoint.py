@@ -80,8 +80,7 @@ class MountError(StorageError):
 def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = False) -> str | None:
     """Check that `mountpoint` can be mounted on; return a short description of any preparation made, or None.
 
-    The mountpoint of a killed daemon is taken over. A directory with files is refused unless `nonempty`. Raises
-    MountError.
+    A killed daemon's mountpoint is taken over. A directory with files is refused unless `nonempty`. Raises MountError.
     """
     word = None
     try:

@@ -1,8 +1,7 @@
 """The service manager of a daemon in the foreground: sd_notify(3), systemd's protocol.
 
-Sends datagrams of `NAME=value` lines to the socket in NOTIFY_SOCKET: READY=1 when the mount is ready, STATUS for
-people, WATCHDOG=1 twice per WATCHDOG_USEC, RELOADING=1 while settings are reloaded, STOPPING=1 when the daemon begins
-to end.
+Sends datagrams of `NAME=value` lines to the socket in NOTIFY_SOCKET: READY=1 when the mount is ready, STATUS,
+WATCHDOG=1 twice per WATCHDOG_USEC, RELOADING=1 while settings are reloaded, STOPPING=1 when the daemon begins to end.
 """
 
 from __future__ import annotations

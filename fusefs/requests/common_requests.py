@@ -86,8 +86,7 @@ class CommonRequests:
     def serve(self) -> Any:
         """Serve requests until a handler waits, no request is left, or the event loop must run.
 
-        Return the waiting request (`Waiting`), which the same task must finish with `go_on`; None if no request
-        waits. Raises OSError.
+        Return the `Waiting` request that the same task must finish with `go_on`; None if none waits. Raises OSError.
         """
         octets: cython.p_uchar = memory.writable(self._request)
         size: cython.long

@@ -3,8 +3,7 @@
     request   0 length u32 │ 4 opcode u32 │ 8 id u64 │ 16 node u64 │ 24 uid, gid, pid u32 │ 36 … │ 40 what it asks
     answer    0 length u32 │ 4 -errno i32 │ 8 id u64 │ 16 what was asked for
 
-Arguments and results of the common requests; the sizes are those of protocol version 7.9 and later (libfuse 3
-requires a later one):
+Arguments and results of the common requests; the sizes are those of protocol version 7.9 and later:
 
     LOOKUP        40 name, ended by NUL                            node, times, attributes: 128 bytes
     FORGET        40 references u64                                no answer

@@ -1,7 +1,6 @@
 """Runs blocking calls (fsync, long scans) in threads, up to a common limit.
 
-The event loop has one thread. Every call that may compute for long or wait for the disk leaves that thread through
-this module.
+The event loop has one thread. Calls that may compute for long or wait for the disk leave it through this module.
 """
 
 from __future__ import annotations
@@ -57,8 +56,7 @@ class BlockingCalls:
     ) -> T:
         """Run `call` here if it is short, as nearly every request is; otherwise run it again in a thread.
 
-        `call` may be aborted and called a second time. Raises RequestTooLargeError if it exceeds the limits of one
-        request.
+        `call` may be aborted and called a second time. Raises RequestTooLargeError if it exceeds a request's limits.
         """
         try:
             return Allowance(INLINE_BYTES, inline=True).bound(call)

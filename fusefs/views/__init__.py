@@ -13,6 +13,5 @@
 A *view position* is the position of a byte in such a file. `view` has the views of a partition (`View`,
 `PartitionViews`); `measure` determines at which positions their records begin. `reader` renders the text between two
 known positions in windows (`ViewReader`). `decoded_fetch` reads batches, decodes them, and skips damaged batches.
-`records` finds single records, and `merged_stream` orders the records of several partitions; neither module needs
-positions.
+`records` finds single records, and `merged_stream` orders the records of several partitions; neither needs positions.
 """

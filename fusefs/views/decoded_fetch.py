@@ -73,8 +73,7 @@ def read_decoded(
 ) -> DecodedFetch:
     """Read and decode batches, beginning with the batch that contains `offset`: at least one, if there is any.
 
-    Caches the last read of each request, so that repeated reads are decoded once. Raises SegmentDeletedError if the
-    offset was removed.
+    Repeated reads of one request are decoded once. Raises SegmentDeletedError if the offset was removed.
     """
     fetched = fetch(partition, offset, max_bytes=max_bytes, isolation=isolation)
     if isinstance(fetched, DecodedFetch):
@@ -298,8 +297,7 @@ def _segment_end(partition: Partition, offset: Offset) -> Offset:
 def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -> Offset:
     """Return the first readable offset after a broken part of a file, or the visible end.
 
-    Reading enters a segment through the segment's index: offsets before the first index entry after the break fail,
-    all later offsets succeed.
+    Reading enters a segment through the segment's index: offsets before the first index entry after the break fail.
     """
     end_offset = partition.visible_end(isolation)
     fails, step = offset, 1

@@ -79,8 +79,7 @@ class Source(NamedTuple):
     def fetch(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> Fetched | DecodedFetch:
         """Read batches undecoded. See `decoded_fetch.fetch`.
 
-        Of the batches below `limit`, returns those before the first lost record. Raises SegmentDeletedError if there
-        are no such batches.
+        Returns the batches below `limit` before the first lost record. Raises SegmentDeletedError if there are none.
         """
         fetched = fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
         try:
@@ -229,8 +228,7 @@ class Measure:
     def advance(self, *, max_bytes: int | None = None, position: int | None = None) -> bool:
         """Measure until all records, about `max_bytes` of batches or records, or `position` is known (blocking).
 
-        Return True if all positions are known. Raises SegmentDeletedError as `catch_up` does, and the errors of the
-        request's allowance.
+        Return True if all positions are known. Raises SegmentDeletedError, and the errors of the request's allowance.
         """
         remaining = MEASURE_STEP_BYTES if max_bytes is None else max_bytes
         while remaining > 0 and (position is None or self.frontier.position <= position):
@@ -405,11 +403,9 @@ class Measure:
     def follow_start(self, log_start_offset: Offset) -> bool:
         """Remove index entries below the log start. Return False if the position of the new start cannot be computed.
 
-        It cannot be computed if the frontier was removed too, or if a remote engine would have to be asked for the
-        records.
+        It cannot be computed if the frontier was removed too, or if a remote engine must be asked for records.
 
-        The removed records cannot be rendered, so the start's position is computed backward from the next known
-        place.
+        The removed records cannot be rendered, so the start's position is computed backward from the next known place.
         """
         with self._lock:
             start, after, frontier = (

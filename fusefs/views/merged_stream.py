@@ -173,8 +173,7 @@ class _MergeInput:
     def _last_together(self, piece: Columns, first: int, last: int) -> int:
         """Return the end of the records to render now. Records of the same offset are rendered together.
 
-        No producer writes several records with the same offset. Too many such records are treated as damage, and
-        `first` is returned.
+        No producer writes several records with the same offset. Too many such records count as damage: return `first`.
         """
         offset = Offset(piece.offsets[last - 1])
         behind = bisect_right(piece.offsets, offset)

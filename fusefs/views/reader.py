@@ -7,9 +7,8 @@ Sequential reads render each record once and look nothing up. Two windows are ke
 requests in parallel and they may arrive out of order. For any other position, the view index is searched, and the
 text is rendered from the nearest entry below the position. Only rendered bytes are kept, never a segment.
 
-A damaged batch has no bytes in the view. A read across the damage fails, and so does a read that begins at the damage
-after the previous read ended there. A repeated read, or a read that comes from another position, continues after the
-damage.
+A damaged batch has no bytes in the view. A read across the damage fails, as does a read that begins at the damage after
+the previous read ended there. A repeated read, or a read that comes from another position, continues after the damage.
 """
 
 from __future__ import annotations

@@ -128,9 +128,8 @@ def first_record_at(
 ) -> FoundRecord | None:
     """Return the first visible record at or after a time; None if there is none.
 
-    The engine returns the record itself, or an offset from which to search for a visible record. The search may have
-    to read all headers of a segment and inflate a large batch. In the event loop's thread, only a short search is
-    done, as nearly all searches are.
+    The engine returns the record itself, or an offset from which to search for a visible record. The search may have to
+    read all headers of a segment and inflate a large batch. In the event loop's thread, only a short search is done.
     """
     request = current()
     most = min(request.remaining, INLINE_SEARCH_BYTES) if request is not None and request.inline else None
@@ -202,9 +201,8 @@ def last_records_start(
 ) -> Offset:
     """Return the offset from which there are `count` records before `end_offset`; if there are fewer, the first offset.
 
-    Returns `end_offset` if there are no records. Steps back, doubling the number of offsets each time, until there
-    are enough records; a single step suffices if offsets are dense. A damaged batch counts with the record count of
-    its header.
+    Returns `end_offset` if there are no records. Steps back, doubling the number of offsets each time, until there are
+    enough records; one step suffices if offsets are dense. A damaged batch counts with the record count of its header.
     """
     start_offset = partition.log_start_offset
     upper, missing = end_offset, count

@@ -98,8 +98,7 @@ class SparseIndex:
         """Advance the frontier over adjacent batches, given the rendered size, position and base offset of each batch.
 
         `end_position` is where the last batch ends; the first batch may begin below the frontier's offset.
-        `decoded_bytes` is the memory that the records take, which is far more than the batches' size if the batches
-        are compressed.
+        `decoded_bytes` is the memory that the records take, which is far more than that of compressed batches.
         """
         count = len(rendered_sizes)
         if count == 1:

@@ -148,8 +148,7 @@ class View:
     def place_after_damage(self, offset: Offset, error: errors.CorruptionError) -> Entry | None:
         """Return the entry after a damaged batch from which positions are correct; None if all positions are correct.
 
-        Positions are uncertain if the batch was intact when it was measured, because the size of its text is now
-        unknown.
+        Positions are uncertain if the batch was intact when it was measured, as the size of its text is now unknown.
         """
         measure, origin, _ = self._frame
         if offset >= measure.frontier.offset or measure.knows_damage(error):
