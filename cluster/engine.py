@@ -60,8 +60,7 @@ def open_engine(
 ) -> ClusterEngine:
     """Open a cluster (blocking). Starts threads, so call it after any fork, in the process that uses the engine.
 
-    Appended lines are compressed with `codec`, or with the codec of their topic if that is None. `connection` creates
-    connections.
+    Appended lines are compressed with `codec`, or if it is None, their topic's codec. `connection` creates connections.
 
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
@@ -241,8 +240,7 @@ class ClusterEngine:
     def _check_empty(self, topic: ClusterTopic) -> None:
         """Raise TopicNotEmptyError if the leaders report records, perhaps just written by others.
 
-        Raises PartitionOfflineError if the leader of a partition does not answer, because the partition may have
-        records.
+        Raises PartitionOfflineError if the leader of a partition does not answer, because it may have records.
         """
         self.look()
         for one in topic.known.values():

@@ -10,8 +10,7 @@ ids. Therefore there are three phases, each of which can be repeated:
 
 The first and the last phase also set the positions of share groups.
 
-The data directory is not changed, except that the journal is written, and logs that were not closed cleanly are
-recovered.
+The data directory is not changed, except that the journal is written, and logs not closed cleanly are recovered.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Reads groups' committed positions and state records from the files of `__consumer_offsets`.
 
 A group's newest position in a partition counts; a null value removes the position. Positions in a transaction count
-once the transaction is committed (kafka-coordinators.md#group-records). A takeover copies the state records. A
-cluster accepts no state records from clients, so a group that is handed over has only positions until its first
-member joins.
+once the transaction is committed (kafka-coordinators.md#group-records). A takeover copies the state records. A cluster
+accepts no state records from clients, so a group that is handed over has only positions until its first member joins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Share groups in files: those of a stopped broker, which the engine continues, and ours, which a cluster gets.
 
-A takeover keeps topic ids and states. A cluster has different topic ids; it gets the positions of groups that it does
-not know.
+A takeover keeps topic ids and states. A cluster has different topic ids; it gets positions of groups it does not know.
 """
 
 from __future__ import annotations

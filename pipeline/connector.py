@@ -150,8 +150,7 @@ def connector_settings(
     """Return the setting that loads the connector; empty if the user's settings, or Spark's own jars, have a connector.
 
     `defaults` are the settings of the session and of spark-defaults.conf, `arguments` are those of spark-submit.
-    `present`: Spark's own folder of jars has a connector. `jars` is called only if its folder is needed, and may
-    raise an error.
+    `present`: Spark's own folder of jars has a connector. `jars` is called only if its folder is needed, and may raise.
     """
     named = arguments.get(JARS, defaults.get(JARS, ""))
     if present or PACKAGES in defaults or PACKAGES in arguments or _names_connector(named):

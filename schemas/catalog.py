@@ -67,8 +67,7 @@ class SchemaCatalog:
     def codec(self, kind: Kind, schema_id: SchemaId, subject: str = "") -> SchemaCodec | None:
         """Return the codec of a schema, or None if the schema is unknown now; `subject` selects among contexts.
 
-        Raises SchemaError if the schema is refused or in another language; MissingLibraryError; StorageError after
-        `end`.
+        Raises SchemaError for a refused schema or another language; MissingLibraryError; StorageError after `end`.
         """
         asked = kind, schema_id, subject
         found = self._compiled.get(asked)

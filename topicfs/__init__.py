@@ -1,8 +1,7 @@
 """Durable, Kafka-compatible topics as plain files.
 
-Programs call `topicfs.open` (docs/api.md), and `topicfs.spark` for Spark. All other modules are private. The modules
-in this folder implement the command. The engine, the mount and the other parts have their own folders, to which this
-folder has links.
+Programs call `topicfs.open` (docs/api.md), and `topicfs.spark` for Spark. All other modules are private. The modules in
+this folder implement the command. The engine, the mount and other parts have their own folders, linked here.
 """
 
 from typing import TYPE_CHECKING

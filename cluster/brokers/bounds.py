@@ -112,8 +112,7 @@ def ask_bounds(
 def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:
     """Return the size of a partition's log at one broker in bytes (blocking).
 
-    Returns None if the broker does not tell, for example for lack of permission. Raises the errors of
-    `Connection.call`.
+    Returns None if the broker does not tell, for example without permission. Raises the errors of `Connection.call`.
     """
     request = {"topics": [{"topic": partition.topic, "partitions": [partition.partition]}]}
     answer = brokers.ask(node, DESCRIBE_LOG_DIRS, request, seconds=ATTEMPT_SECONDS)

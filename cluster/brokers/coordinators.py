@@ -48,8 +48,7 @@ class Coordinators:
     ) -> Values:
         """Send a request to the coordinator of `key`; retry while one is being created, moved or loaded (blocking).
 
-        Raises the error for the first permanent error code in the answer, UnreachableError, and the errors of
-        `Connection.call`.
+        Raises the error for the first permanent error code in the answer, UnreachableError, and like `Connection.call`.
         """
         deadline, backoff = time.monotonic() + self._timeout_seconds, Backoff()
         while True:

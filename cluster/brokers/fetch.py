@@ -115,8 +115,7 @@ def fetch(
 class FetchSession:
     """An incremental fetch session (KIP-227): broker and client remember the partitions, and send only changes.
 
-    Used by one thread at a time, over any connection. If the broker has no free session slot, each request lists all
-    partitions.
+    Used by one thread at a time. If the broker has no free session slot, each request lists all partitions.
     """
 
     def __init__(self, brokers: Brokers, node: int, isolation: Isolation) -> None:
@@ -272,8 +271,7 @@ def list_offsets(
     """Return the first offset at or after `timestamp` for each partition (blocking).
 
     `timestamp` may be LATEST (the end of the visible records) or EARLIEST. If `partitions` maps partitions to leader
-    epochs, a broker that leads a partition in another epoch answers with an error. Raises the errors of
-    `Connection.call`.
+    epochs, a broker that leads in another epoch answers with an error. Raises the errors of `Connection.call`.
     """
     request = offsets_request(partitions, timestamp, isolation, seconds)
     return bounds_of(brokers.ask(node, LIST_OFFSETS, request, seconds=seconds), node, partitions, timestamp)

@@ -153,8 +153,7 @@ class PartitionCache:
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
         """Compare the cache with the leader's log (blocking). `ask` returns where an epoch ended in that log.
 
-        Cache files that end within an epoch that the leader's log contains have the leader's batches; other files are
-        removed.
+        Cache files that end within an epoch of the leader's log have the leader's batches; other files are removed.
         """
         while True:
             with self._lock:

@@ -183,8 +183,7 @@ class ClusterGroups:
     def _check_empty(self, group: str) -> None:
         """Raise GroupNotEmptyError with a clear message; a coordinator would return only an error code.
 
-        After the last member has left, a rebalance may still be running; the coordinator refuses changes until it
-        ends.
+        After the last member has left, a rebalance may still be running; the coordinator refuses changes until it ends.
         """
         self._check_no_member_here(group)
         deadline, backoff = time.monotonic() + self._leaders.timeout_seconds, Backoff()

@@ -1,8 +1,7 @@
 """The connection of one member to its coordinator in a cluster: a thread that joins, heartbeats, commits and rejoins.
 
-While the thread waits in a join or for an unreachable coordinator, other requests of the member wait as well. If the
-coordinator removed the member, for example after a long pause, the member drops its partitions and joins as a new
-member.
+While the thread waits in a join or for an unreachable coordinator, the member's other requests wait. If the coordinator
+removed the member, for example after a long pause, the member drops its partitions and joins as a new member.
 """
 
 from __future__ import annotations

@@ -130,8 +130,7 @@ class GroupClient:
     ) -> dict[TopicPartition, int]:
         """Commit positions in topics with the given ids; return Kafka's error code for each partition.
 
-        If a topic was deleted and created again, no position is committed in the new topic: the code is
-        UNKNOWN_TOPIC_ID.
+        If a topic was created again, no position is committed in the new topic: the code is UNKNOWN_TOPIC_ID.
         """
         known = {one.topic: ids[one.topic] for one in positions if one.topic in ids}
         current = known.keys() - self._made_again(known)

@@ -80,9 +80,8 @@ def mirror(
 ) -> Summary:
     """Copy topics into a data directory until `stop` is set, or with `once` until they are complete (blocking).
 
-    Raises UnreachableError at the start; later it waits for an unreachable cluster. Raises MirrorError if the
-    directory does not belong to this mirror, DirectoryLockedError, OSError. The next run continues after the records
-    copied so far.
+    Raises UnreachableError at the start; later it waits for the cluster. Raises MirrorError if the directory does not
+    belong to this mirror, DirectoryLockedError, OSError. The next run continues after the records copied so far.
     """
     metadata = brokers.metadata()
     journal = _own_journal(directory, metadata)

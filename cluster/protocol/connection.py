@@ -184,9 +184,8 @@ class Connection:
 
         `version` replaces the newest common version. `read` replaces the default parser of the answer.
 
-        Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError. Raises
-        AuthenticationError if the client has to authenticate again and fails. The caller checks the error codes in
-        the answer.
+        Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError; AuthenticationError if
+        the client fails to authenticate again. The caller checks the error codes in the answer.
         """
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is broken, or belongs to another process")
@@ -207,8 +206,7 @@ class Connection:
         """Send several requests in one round trip (blocking). The broker handles them in order.
 
         Returns the first answer, and a list of the later ones. In the list, an answer and all after it are None if
-        receiving it failed or its throttle time is longer than `seconds`. Raises the errors of `call` for the first
-        request.
+        receiving it failed or its throttle time is longer than `seconds`. Raises like `call` for the first request.
         """
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is broken, or belongs to another process")
@@ -261,8 +259,7 @@ class Connection:
     def end(self, sent: SentRequest) -> Values:
         """Return the answer to the oldest unanswered request (blocking). Raises the errors of `call`.
 
-        Also waits for the throttle time, because the broker handles requests that were sent before only after that
-        time.
+        Also waits for the throttle time, because the broker handles earlier requests only after that time.
         """
         try:
             self._wait_at_most(sent.seconds + self.throttle.left())

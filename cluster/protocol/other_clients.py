@@ -1,7 +1,6 @@
 """Converts a file of client settings for other clients: Kafka's Java client, which Spark uses, and librdkafka.
 
-References in the file are replaced by their values here, so that no secret is needed on a command line. The results
-contain the secrets.
+References in the file are replaced by their values, so no command line needs a secret. The results contain the secrets.
 """
 
 from __future__ import annotations

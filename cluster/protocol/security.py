@@ -6,9 +6,8 @@ r"""Encryption and authentication of connections, configured by a file in the fo
         username="reports" password="${env:REPORTS_PASSWORD}";
     ssl.truststore.location=/etc/kafka/ca.pem
 
-Keys and certificates are PEM, in separate files or as values of settings. A value may refer to an environment
-variable, `${env:NAME}`, or to a setting in another file, `${file:PATH:NAME}`, so that the file need not contain
-passwords.
+Keys and certificates are PEM, in separate files or as values of settings. A value may refer to an environment variable,
+`${env:NAME}`, or to a setting in another file, `${file:PATH:NAME}`, so that the file need not contain passwords.
 """
 
 from __future__ import annotations

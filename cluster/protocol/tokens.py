@@ -117,8 +117,7 @@ class TokenEndpoint:
 def _broken_off_after(seconds: float, connected: socket.socket, late: threading.Event) -> Iterator[None]:
     """Shut down the block's connection after `seconds`, and set `late`.
 
-    The connection's own timeout limits only single reads. A server that sends a byte now and then would never exceed
-    that timeout.
+    The connection's own timeout limits only single reads, so a server that sends a byte now and then never exceeds it.
     """
 
     def break_off() -> None:

@@ -46,8 +46,7 @@ class Catalog:
     ) -> None:
         """Make the catalog.
 
-        Without `production`, partitions are read-only. With `cache`, fetched batches are also stored in the disk
-        cache.
+        Without `production`, partitions are read-only. With `cache`, fetched batches are also stored in the disk cache.
         """
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()

@@ -381,8 +381,7 @@ class ClusterPartition:
     def follow_leader(self, epoch: int, shared: Offset, bounds: PartitionBounds) -> None:
         """Switch to a new leader, whose log is the same as that of leader epoch `epoch` below the offset `shared`.
 
-        If `shared` is below the known bounds, an unclean election lost records, and the new leader's bounds replace
-        the known bounds.
+        If `shared` is below the known bounds, an unclean election lost records: the new leader's bounds replace them.
         """
         with self._learning:
             before = self.bounds

@@ -160,9 +160,8 @@ class BoundsWatcher:
     def ask_for_bounds(self) -> None:
         """Ask for bounds that fetches do not return (blocking).
 
-        These are the bounds of partitions that may not be fetched or were rejected, of partitions with a new leader,
-        and of partitions with open transactions: a fetch session does not report a change of only the last stable
-        offset.
+        These are the bounds of partitions that cannot be fetched or were rejected, of partitions with a new leader, and
+        of partitions with open transactions: a fetch session does not report a change of only the last stable offset.
         """
         asked = {
             name: self._epochs[name]

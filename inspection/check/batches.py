@@ -1,7 +1,6 @@
 """The check of a log's batches and their records, whichever program wrote them.
 
-Checksums, sizes, times and leader epochs must be right, and the offsets of the batches and of the records in them
-must ascend.
+Checksums, sizes, times and leader epochs must be right, and the offsets of batches and of records in them must ascend.
 """
 
 from __future__ import annotations

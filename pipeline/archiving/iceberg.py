@@ -1,7 +1,6 @@
 """Commits of an archive that is an Iceberg table: a snapshot has the files of a round and the offsets where it ends.
 
-A table property has the same offsets, in case all snapshots with offsets expire. One commit changes the snapshot and
-the property.
+A table property has the same offsets, in case all snapshots with offsets expire. One commit changes both.
 """
 
 from __future__ import annotations

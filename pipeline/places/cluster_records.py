@@ -53,8 +53,7 @@ def read_columns(
 ) -> Iterator[tuple[Columns, int, int]]:
     """Yield columns, each with the range of its records whose offsets are in `offsets` (blocking).
 
-    Raises DataLossError if the log no longer has all of these offsets, CorruptBatchError, and the errors of
-    `Partition.read`.
+    Raises DataLossError if the log lacks some of these offsets, CorruptBatchError, and the errors of `Partition.read`.
     """
     at = offsets.start
     try:

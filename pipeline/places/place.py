@@ -3,8 +3,7 @@
     /srv/topics    /srv/a,/srv/b    /srv/*/data         data directories, as `pipeline.places.paths` takes them
     kafka://host:9092    kafka://one:9092,two:9092      brokers of one cluster
 
-Both kinds of places take the same options, except for the options that name the place. So the same code of a job
-works for both:
+Both kinds of places take the same options, except those that name the place. So a job's code works for both:
 
     spark.read.format(place.format).options(**place.options, subscribe="orders")
 """

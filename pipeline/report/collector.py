@@ -188,8 +188,7 @@ def find_lags(
 ) -> dict[TopicPartition, tuple[GroupLag, ...]]:
     """Return the groups of each partition, sorted; of all topics, or of `topics` (blocking).
 
-    If the groups cannot be read, for example because the user may not see them, log a warning: the report is still
-    useful.
+    If the groups cannot be read, for example for lack of permission, log a warning: the report is still useful.
     """
     try:
         with _opened_place(place) as engine:

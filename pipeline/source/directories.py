@@ -1,17 +1,15 @@
 """Data directories as a source: each of their partitions is a log that is opened for reading only.
 
-Several directories may belong to several brokers; then each replica of a partition is in another directory. The
-source reads the replica with the highest high watermark, and only the records below it, as a consumer does. Replicas
-of topicfs are first opened read-only. Directories that do not belong together are refused, and a replica is read only
-if it is in sync and has all records of the other in-sync replicas. If every replica lacks some records, the partition
-is refused.
+Several directories may belong to several brokers; then each replica of a partition is in another directory. The source
+reads the replica with the highest high watermark, and only the records below it, as a consumer does. Replicas of
+topicfs are first opened read-only. Directories that do not belong together are refused, and a replica is read only if
+it is in sync and has all records of the other in-sync replicas. If all replicas lack some, it is refused.
 
-The high watermark of a running broker is the high watermark in its last checkpoint, some seconds ago. Records above
-it may still be replaced by records of another replica. A topicfs that owns the directory has the only replica. Its
-high watermark is its log end, and a record is in the file, whole and with its checksum, before its append returns. So
-all of its records are visible, also to a query that begins right after an append. (If a write fails on a full or
-broken disk, a reader may see for a moment a batch that is removed again and never acknowledged, as in any log that is
-read while it is written.)
+A running broker's high watermark is that of its last checkpoint, some seconds ago. Records above it may still be
+replaced by records of another replica. A topicfs that owns the directory has the only replica. Its high watermark is
+its log end, and a record is in the file, whole and with its checksum, before its append returns. So all of its records
+are visible, also to a query that begins right after an append. (If a write fails on a full or broken disk, a reader may
+see for a moment a batch that is removed again and never acknowledged, as in any log that is read while it is written.)
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A stream loses records if a partition is gone, if its log ends before the stream's next offset, or if its topic was
 deleted and created again. The topic's ID shows that a topic was created again, even if the new log is longer. With
 failOnDataLoss, the query fails before it plans a batch, so that its checkpoint does not change. Without it, the query
-continues with the records that exist: at the end of a shorter log, or at the beginning of a topic that was created
-again.
+continues with the records that exist: at the end of a shorter log, or at the beginning of a new topic.
 """
 
 from __future__ import annotations

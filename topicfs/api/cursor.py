@@ -36,8 +36,7 @@ class Cursor:
     def next(self) -> list[Record]:
         """Return the next records, some hundreds or thousands; empty if there are none yet.
 
-        Raises SegmentDeletedError if the next records were deleted, or if an unclean election lost records that were
-        read.
+        Raises SegmentDeletedError if the next records were deleted, or an unclean election lost records already read.
         """
         partition, isolation = self.source.partition, self.source.isolation
         while True:
@@ -86,8 +85,7 @@ def follow(
 ) -> Iterator[Record]:
     """Yield records from `start` on, and records appended later; end if none arrives for `timeout` seconds.
 
-    `partitions` returns the current partitions, because the topic may get more partitions. Raises StorageError after
-    the topic was deleted.
+    `partitions` returns the current partitions, which may become more. Raises StorageError after the topic was deleted.
     """
     return _followed(partitions, parsed(start), isolation, timeout, News(polls=polls))
 

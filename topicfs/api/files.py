@@ -1,7 +1,6 @@
 """Topics as a directory's files show them. Another process may write the files, so each call reads them again.
 
-These classes implement only the reading part of the engine's protocol. Changes go through the daemon that owns the
-files.
+These classes implement only the reading part of the engine's protocol. Changes go through the daemon that owns them.
 """
 
 from __future__ import annotations

@@ -349,8 +349,7 @@ class Member:
     def commit(self) -> None:
         """Commit the positions after all records returned so far. The positions are in the log when the call returns.
 
-        Partitions that other members got meanwhile are left out. The members that read them now get uncommitted
-        records again.
+        Partitions that other members got meanwhile are left out. Their members get uncommitted records again.
         """
         self._feed.commit(self._done)
         self._done.clear()

@@ -1,8 +1,7 @@
 """Completion of words in a shell: topics, partitions, files and groups of the data directory on the command line.
 
 Topics and partitions are found by the names of directories on disk, which are not opened. Groups are read from the
-directory, or from the mount of its owner. Nothing is locked, and clusters are not queried. On any error, no word is
-offered.
+directory, or its owner's mount. Nothing is locked, and clusters are not queried. On any error, no word is offered.
 """
 
 from __future__ import annotations

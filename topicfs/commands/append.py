@@ -206,8 +206,7 @@ def _append_through(
 ) -> None:
     """Append through the mount of the daemon that owns the directory, whose files give the topic's limits.
 
-    `encoder`, if given, makes the batches in this process: compressed batches, or batches by schemas that the daemon
-    does not have.
+    `encoder`, if given, makes the batches in this process: compressed, or by schemas that the daemon does not have.
     """
     framing = BATCHES if path.name == mounted.BATCH_FILE else LINES
     topic = _topic(engine, path)

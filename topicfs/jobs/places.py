@@ -30,8 +30,7 @@ def parse_place(text: str) -> SparkPlace:
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--data PLACE` (default: the environment, then ./data), `--without DIR` and `--client-config FILE`: `place`.
 
-    If the job has a `target_place`, `--client-config` also applies to it if it is a cluster, and `--without` if it is
-    directories.
+    `--client-config` also applies to a `target_place` if it is a cluster, and `--without` if it is directories.
     """
 
     @functools.wraps(command)

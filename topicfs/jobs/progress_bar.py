@@ -1,7 +1,6 @@
 """The progress of a job as a bar on standard error, drawn by a thread and removed at the end.
 
-The thread reads the progress from the Spark session and never changes the session. What Spark does not report is not
-shown.
+The thread reads the progress from the Spark session and never changes the session. It shows what Spark reports.
 """
 
 from __future__ import annotations

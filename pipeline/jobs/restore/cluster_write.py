@@ -1,8 +1,7 @@
 """Writes archived rows to a Kafka cluster. Partitions, order, times, keys and values are kept; offsets are new.
 
-Spark's own connector cannot write timestamps, so tasks append the rows through the client of topicfs. One task has
-all rows of a partition, in the order of their offsets. If Spark runs a task a second time, the task's rows are
-appended a second time.
+Spark's own connector cannot write timestamps, so tasks append the rows through the client of topicfs. One task has all
+rows of a partition, in the order of their offsets. If Spark runs a task again, its rows are appended again.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers
 def check_cluster(place: SparkPlace, extents: Mapping[TopicPartition, Extent]) -> Layout:
     """Check that each topic exists, has enough partitions and no records; return the layout of the topics.
 
-    Existing records may come from an interrupted run, and would then be written twice. Raises ConflictError,
-    StorageError, OSError.
+    Records of an interrupted run would be written twice. Raises ConflictError, StorageError, OSError.
     """
     names = sorted({one.topic for one in extents})
     with opened_cluster(place) as engine:

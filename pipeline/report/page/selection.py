@@ -1,7 +1,6 @@
 """The topics and partitions with a plot of their own, and the span of time that the plots show.
 
-A page with hundreds of panels is hard to read, so only the largest topics have panels, and all other topics are
-combined.
+A page with hundreds of panels is hard to read, so only the largest topics have panels, and all others are combined.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """Split ranges (one per partition) into ranges for one task each; empty ranges are dropped.
 
-    No task has more than `max_records` offsets. To get about `min_partitions` tasks, larger ranges are split in
-    proportion to their sizes.
+    No task has more than `max_records` offsets. To get about `min_partitions` tasks, larger ranges are split by size.
     """
     parts = [one for one in ranges if one.size > 0]
     if max_records is not None:
@@ -64,8 +63,7 @@ def limit_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the ends of a batch of about `limit` offsets, divided in proportion to the partitions' new offsets.
 
-    A share below one offset is rounded up to one, so that each partition makes progress. A partition without new
-    offsets keeps its end.
+    A share below one offset is rounded up to one, so that each partition makes progress. Others keep their end.
     """
     sizes = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in sizes.values() if size > 0)
@@ -99,9 +97,8 @@ _NAME = "PythonMicroBatchStream"
 def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Return how many offsets are left to read, by partition, over all sources of a query that have this format.
 
-    `progress` is the parsed `StreamingQueryProgress.json`. Each source reports the end of its batch and the ends of
-    the partitions (`reportLatestOffset`). Sources that do not report them, or report them in another form, are
-    ignored.
+    `progress` is the parsed `StreamingQueryProgress.json`. Each source reports the end of its batch and the ends of the
+    partitions (`reportLatestOffset`). Sources that do not report them, or report them in another form, are ignored.
     """
     found: dict[TopicPartition, int] = {}
     for source in progress.get("sources", []):
