@@ -247,7 +247,6 @@ class _Daemon:
         )
 
     async def run(self) -> int:
-        """Mount, serve, unmount."""
         options = self._options
         mountpoint = options.mountpoint.absolute()
         self._filesystem = filesystem = TopicFileSystem(self._context())

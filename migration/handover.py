@@ -57,7 +57,6 @@ class OwnTopic:
     offsets: Mapping[int, PartitionOffsets]
 
     def open_transactions(self) -> list[TopicPartition]:
-        """Return the partitions with an open transaction."""
         return [
             TopicPartition(self.name, number)
             for number, offsets in self.offsets.items()

@@ -337,7 +337,6 @@ class Brokers:
             self._give_back(future.result())
 
     def close(self) -> None:
-        """Close the idle connections."""
         with self._lock:
             idle = [one for pool in self._pools.values() for one in pool.idle]
             for pool in self._pools.values():

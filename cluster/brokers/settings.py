@@ -89,7 +89,6 @@ def _shown(said: Values) -> ShownSetting:
 def _described(
     brokers: Brokers, topics: Sequence[str], *, seconds: float = ANSWER_TIMEOUT_SECONDS
 ) -> Iterator[tuple[str, Sequence[Values] | StorageError]]:
-    """Yield each topic with the settings that have a value, or with an error."""
     for first in range(0, len(topics), TOPICS_A_REQUEST):
         asked = topics[first : first + TOPICS_A_REQUEST]
         resources = [

@@ -81,7 +81,6 @@ class Cache:
         self.make_room()
 
     def partition(self, cluster_id: str, topic_id: str, number: int) -> PartitionCache:
-        """Return the cache of a partition."""
         path = self._directory_of(cluster_id) / f"{topic_id}-{number}"
         with self._lock:
             found = self._partitions.get(path)

@@ -92,7 +92,6 @@ class ClusterGroups:
         return listed
 
     def _lists(self) -> Iterator[tuple[int, Sequence[membership.GroupListing]]]:
-        """Yield each broker with the groups that it coordinates."""
         asked: dict[str, list[str]] = {"statesFilter": [], "typesFilter": []}
         for node in self._leaders.metadata.brokers:
             answer = self._leaders.brokers.ask(

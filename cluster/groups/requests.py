@@ -186,7 +186,6 @@ class GroupClient:
     # Positions, and the group as a whole.
 
     def positions(self) -> dict[TopicPartition, CommittedPosition]:
-        """Return all positions of the group."""
         return _committed(self._fetch(None, stable=False))
 
     def fetch_stable(

@@ -354,7 +354,6 @@ class Connection:
         )
 
     def _send(self, api: Api, version: int, body: Sequence[Buffer], seconds: float) -> int:
-        """Send a request, and return its correlation id."""
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = struct.pack(">hhih", api.key, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID
         if api.is_flexible(version):

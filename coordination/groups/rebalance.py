@@ -249,7 +249,6 @@ class RebalancePhases:
         group.remove(member_id)
 
     def forget_timers(self, group: Group) -> None:
-        """Cancel all timers of a deleted group."""
         self.timers.cancel(join_timer(group))
         self.timers.cancel(sync_timer(group))
         for member_id in (*group.members, *group.pending):

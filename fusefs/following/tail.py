@@ -94,7 +94,6 @@ class Tail:
         return min((start for start in self.chunks.copy() if start > offset), default=self._end_offset)
 
     def drop(self, offset: Offset) -> None:
-        """Drop the chunk at an offset."""
         self.chunks.pop(offset, None)
 
     def forget(self) -> None:

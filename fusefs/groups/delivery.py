@@ -66,7 +66,6 @@ class Delivery:
         self.records += chunk.records
 
     def withdraw(self) -> None:
-        """Withdraw the next chunk."""
         if self._next is not None:
             share, chunk = self._next
             self._next = None

@@ -72,7 +72,6 @@ def label_text(name: str) -> str:
 
 
 def family(metric: Metric, samples: Iterable[Sample]) -> Family:
-    """Return the samples of a counter or a gauge."""
     kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
     found = kind(metric.name, metric.meaning, labels=metric.labels)
     for labels, value in samples:

@@ -109,12 +109,10 @@ class RequestCounts:
         return None
 
     def note_error(self, kind: int, number: int) -> None:
-        """Count one error of a kind."""
         key = (kind, number)
         self._errors[key] = self._errors.get(key, 0) + 1
 
     def durations(self) -> Mapping[str, RequestDurations]:
-        """Return the durations of the kinds that occurred, by name."""
         found = {}
         for number, name in KINDS.items():
             *buckets, total_ns = struct.unpack_from(f"={BUCKETS + 1}Q", self._table, ROW * number)
@@ -123,7 +121,6 @@ class RequestCounts:
         return found
 
     def errors(self) -> Mapping[tuple[str, int], int]:
-        """Return the counts of errors, by kind and errno."""
         return {
             (KINDS.get(kind, "other"), number): count for (kind, number), count in self._errors.copy().items()
         }

@@ -143,7 +143,6 @@ class GroupDirectory(Directory):
         return self.make_subscription(name) if file is None else file(self, name, self.name)
 
     def topics(self) -> set[str]:
-        """Return the topics in which the group has positions or members."""
         groups = self.context.engine.groups
         topics = {partition.topic for partition in groups.positions(self.name).committed}
         return topics.union(*(member.topics for member in groups.describe(self.name).members))

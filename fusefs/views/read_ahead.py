@@ -158,7 +158,6 @@ class PrefetchChunk:
 
     @property
     def next_offset(self) -> Offset:
-        """Offset to read after the chunk."""
         return min(self._fetched.next_offset, self.end_offset)
 
     @property

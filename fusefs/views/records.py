@@ -219,7 +219,6 @@ def last_records_start(
 def _count_records(
     partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
 ) -> int:
-    """Return the number of records in [start_offset, end_offset)."""
     return sum(
         window.count(start_offset, end_offset)
         for window in _windows_between(partition, start_offset, end_offset, isolation)
@@ -245,7 +244,6 @@ class _HeaderWindow:
         self.partition, self.isolation, self.batches = partition, isolation, batches
 
     def count(self, start_offset: Offset, end_offset: Offset) -> int:
-        """Return the number of records in [start_offset, end_offset)."""
         cut = sum(
             len(self._inside(batch, start_offset, end_offset))
             for batch in self._outermost(end_offset)

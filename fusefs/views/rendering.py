@@ -270,7 +270,6 @@ class Rendering:
         return end_offset if self._next_offset < end_offset else None
 
     def _fetch(self, front: Entry | None) -> bool:
-        """Fetch the next pieces; return False at the end of the view."""
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return False

@@ -43,7 +43,6 @@ class SparkPlace:
 
     @property
     def format(self) -> str:
-        """Name of the Spark format for this place."""
         return "kafka" if self.is_kafka else "topicfs"
 
     @property

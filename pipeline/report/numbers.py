@@ -130,7 +130,6 @@ COUNTS = (
 
 
 def merged(parts: Iterable[PartitionNumbers]) -> list[PartitionNumbers]:
-    """Merge the parts of each partition; return the partitions sorted by name."""
     found: dict[TopicPartition, PartitionNumbers] = {}
     for part in parts:
         found.setdefault(part.partition, PartitionNumbers(part.partition)).merge(part)

@@ -138,7 +138,6 @@ class OffsetMap:
     def _prefetch(
         self, digests: cython.p_longlong, word: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.void:
-        """Prefetch the slot of a later digest."""
         if cython.compiled and word + 2 * _AHEAD < end:
             prefetch_word(self._words, 3 * (digests[word + 2 * _AHEAD] % self._slots))
 

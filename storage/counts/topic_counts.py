@@ -58,7 +58,6 @@ class TopicCounts:
         self.bytes_appended -= size_bytes
 
     def add(self, other: TopicCounts) -> None:
-        """Add the counts of another topic."""
         self.small_appends += other.small_appends
         self.larger_appends += other.larger_appends
         self.batches += other.batches

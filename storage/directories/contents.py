@@ -17,7 +17,6 @@ class Contents(NamedTuple):
     """The names of deleted, stray and future directories."""
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the sorted partition numbers of each topic, sorted by topic."""
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(self.partitions):
             topics.setdefault(topic, []).append(number)

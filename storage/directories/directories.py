@@ -122,7 +122,6 @@ class Directories:
         self._counts[directory] += 1
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the directories of partitions that were removed."""
         for partition in partitions:
             directory = self.by_partition.pop(partition, None)
             if directory is not None:

@@ -192,7 +192,6 @@ def _check_kind(directory: OpenDirectory) -> None:
 
 
 def _make(directory: OpenDirectory) -> None:
-    """Make the directory if it does not exist."""
     data = directory.data
     if not data.files.exists(data.path):
         try:

@@ -151,7 +151,6 @@ def _partitions_in(directories: Directories, those: Iterable[OpenDirectory]) -> 
 
 
 def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, list[int]]:
-    """Return the sorted known partition numbers of each topic, sorted by topic."""
     topics: dict[str, set[int]] = {}
     for topic, number in directories.by_partition:
         topics.setdefault(topic, set()).add(number)

@@ -46,7 +46,6 @@ def instructed(cli: click.Command) -> int | None:
 
 
 def script(cli: click.Command, shell: str) -> str:
-    """Return the script that a shell evaluates to get completion."""
     from click.shell_completion import get_completion_class
 
     shells = get_completion_class(shell)

@@ -86,7 +86,6 @@ def _batches(wanted: RecordRange, isolation: Isolation, schema: Arrow) -> Iterat
 
 
 def _batch(held: Sequence[RecordSlice], schema: Arrow) -> Arrow:
-    """Return slices of one partition as an Arrow batch."""
     from topicfs.pipeline.source.arrow import record_batch
     from topicfs.pipeline.source.arrow_buffers import ColumnRange
 

@@ -14,7 +14,6 @@ from topicfs.storage.messages import printable
 
 
 def say_table(header: str, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows in aligned columns."""
     lines = [header.split(), *([printable(str(field)) for field in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
@@ -46,7 +45,6 @@ def say_positions(group: GroupView) -> None:
 
 
 def say_members(group: GroupView) -> None:
-    """Print the members of a group and the members' partitions."""
     rows = (
         (
             group.name,

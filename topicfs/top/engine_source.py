@@ -106,7 +106,6 @@ def _topic(topic: Topic, lags: Mapping[str, int], *, with_sizes: bool) -> TopicS
 
 
 def _lags(engine: Engine) -> dict[str, dict[str, int]]:
-    """Return the lag of each group, by topic and group."""
     found: dict[str, dict[str, int]] = {}
     for group in engine.groups.listed():
         for place, lag in lags(engine, engine.groups.positions(group).committed).items():

@@ -150,7 +150,6 @@ class ClientRequests:
     def delete_positions(
         self, group: str, partitions: Collection[TopicPartition], reply: CommitReply
     ) -> None:
-        """Delete positions of a group."""
         self._submit(
             group,
             self._change(

@@ -47,9 +47,7 @@ class KnownTopics(Protocol):
         """Return the present id of a topic, or None. A topic that was deleted and recreated has a new id."""
         ...
 
-    def matching(self, wanted: membership.Subscription) -> frozenset[str]:
-        """Return the topics that a subscription matches."""
-        ...
+    def matching(self, wanted: membership.Subscription) -> frozenset[str]: ...
 
 
 class TakenCommits(NamedTuple):

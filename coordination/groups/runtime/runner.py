@@ -409,7 +409,6 @@ class Runner:
         return None if found is None else found.topic_id
 
     def matching(self, wanted: Subscription) -> frozenset[str]:
-        """Return the topics that a subscription matches."""
         topics = self.engine.topics()
         return wanted.topics | {
             name

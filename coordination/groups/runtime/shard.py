@@ -212,7 +212,6 @@ class Shard:
         self.offsets.end_transaction(producer_id, committed=marker.type is ControlType.COMMIT)
 
     def fire_timers(self) -> None:
-        """Run the actions of due timers."""
         now = self.clock()
         while (action := self.timers.take_due(now)) is not None:
             self.append([action()])

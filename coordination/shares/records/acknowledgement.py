@@ -126,7 +126,6 @@ def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], n
 
 
 def release(window: PartitionState, member: str) -> StateChange:
-    """Begin to release all records that a member holds."""
     change = StateChange(window)
     for batch in window.batches:
         _split_at_start(window, batch)

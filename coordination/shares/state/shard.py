@@ -141,7 +141,6 @@ class StateShard:
         return _tombstone(key) if key in self._states else None
 
     def delete_topics(self, topic_ids: frozenset[uuid.UUID]) -> list[StateRecord]:
-        """Return the tombstones for the states in deleted topics."""
         return [_tombstone(key) for key in self._states if key.topic_id in topic_ids]
 
     def snapshot_cold(self, now: Timestamp) -> list[StateRecord]:

@@ -17,7 +17,6 @@ _LAG_LINES = 30
 
 
 def over_time(topics: Sequence[TopicNumbers]) -> str:
-    """Draw records and bytes over time, with a panel per topic and a shade per partition."""
     axis = time_axis(topics)
     if axis is None:
         return "<h2>Over time</h2><p>No record here has a time.</p>"
@@ -56,7 +55,6 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
 
 
 def sizes(topics: Sequence[TopicNumbers]) -> str:
-    """Draw sizes of keys and values, with a panel per topic."""
     drawn = [topic for topic in topics if topic.total.keys.count + topic.total.values.count]
     bounds = _bounds(histogram for topic in drawn for histogram in (topic.total.keys, topic.total.values))
     if bounds is None:

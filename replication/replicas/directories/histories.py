@@ -80,7 +80,6 @@ def check_identity(replica_dir: ReplicaDirectory) -> None:
 
 
 def in_sync_somewhere(content: ReplicaFile) -> set[ReplicaId]:
-    """Return the directories with an in-sync replica of any partition."""
     states = (state for entry in content.topics.values() for state in entry.partitions.values())
     return {one for state in states for one in state.in_sync}
 

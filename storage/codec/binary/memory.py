@@ -55,7 +55,6 @@ def part_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) 
 
 @cython.cfunc
 def checksum_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Return CRC-32C of [start, end) of a flat view."""
     if cython.compiled and end - start <= _SHORT:
         return short_crc32c(octets_of(view) + start, end - start)
     return crc32c(part_of(view, start, end))
