@@ -139,7 +139,7 @@ def settings_of_session(
     return connector_settings(
         defaults={**spark_defaults(spark_home, environment), **given},
         arguments=submit_arguments(environment),
-        present=has_connector(spark_home),
+        present=any((spark_home / "jars").glob(CONNECTOR.first)),
         jars=jars,
     )
 
@@ -189,11 +189,6 @@ def submit_arguments(environment: Mapping[str, str]) -> dict[str, str]:
             name, _, value = following.partition("=")
             found[name] = value
     return found
-
-
-def has_connector(spark_home: Path) -> bool:
-    """Return whether Spark's own folder of jars has the connector."""
-    return any((spark_home / "jars").glob(CONNECTOR.first))
 
 
 def _parts(word: str) -> list[str]:

@@ -140,7 +140,9 @@ class CacheFile:
             raise DamagedError(f"{self.path}: position {start}: offset {offset} is missing")
         aborted: tuple[AbortedTransaction, ...] = ()
         if isolation is Isolation.READ_COMMITTED and self._aborted:
-            aborted = self._aborted_between(first, last)
+            aborted = tuple(
+                one for one in self._aborted if one.first_offset <= last and self._end_of(one) >= first
+            )
         return FetchedBatches(
             offset, after, memoryview(data)[: batches.stop], aborted, isolation, leader_epoch
         )
@@ -179,10 +181,6 @@ class CacheFile:
             self.leader_epoch = one.leader_epoch
             self.next_offset = Offset(one.last_offset + 1)
             self.size = at + one.size_bytes
-
-    def _aborted_between(self, first: Offset, last: Offset) -> tuple[AbortedTransaction, ...]:
-        """Return the aborted transactions that overlap [first, last]."""
-        return tuple(one for one in self._aborted if one.first_offset <= last and self._end_of(one) >= first)
 
     def _end_of(self, one: AbortedTransaction) -> Offset:
         markers = self._markers.get(one.producer_id, [])

@@ -31,10 +31,6 @@ from topicfs.coordination.records.group_records import write_group_key
 from topicfs.storage.model import Offset
 
 
-def _ignore(_group: Group) -> None:
-    pass
-
-
 class GroupCoordinator:
     """The groups of one partition of `__consumer_offsets`, by name."""
 
@@ -45,7 +41,7 @@ class GroupCoordinator:
         limits: GroupLimits,
         log: logging.Logger | logging.LoggerAdapter[Any],
         new_id: Callable[[], str],
-        changed: Callable[[Group], None] = _ignore,
+        changed: Callable[[Group], None] = lambda _group: None,
     ) -> None:
         self.groups: dict[str, Group] = {}
         self.timers = timers

@@ -102,15 +102,12 @@ class OffsetStore:
         If `require_stable` is set and an open transaction may still change the position, raises RequestError
         (UNSTABLE_OFFSET_COMMIT).
         """
-        if require_stable and self._is_pending(group, partition):
+        if require_stable and any(partition in one.get(group, {}) for one in self._pending.values()):
             raise RequestError(Code.UNSTABLE_OFFSET_COMMIT)
         stored = self._committed.get(group, {}).get(partition)
         if stored is None or not _same_topic(stored.position.topic_id, self._topic_ids(partition)):
             return None
         return stored
-
-    def _is_pending(self, group: str, partition: TopicPartition) -> bool:
-        return any(partition in groups.get(group, {}) for groups in self._pending.values())
 
     # Commits.
 

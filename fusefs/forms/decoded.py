@@ -102,7 +102,8 @@ class DecodedForm:
         # In strings every `"` is escaped, and the names of headers are not followed by `:`, so no other `,"`
         # matches.
         payload_at = line.rfind(_PAYLOAD)
-        key_at = _key_place(line, payload_at)
+        # The key is the last field before the payload.
+        key_at = max(line.rfind(_KEY + b'":', 0, payload_at), line.rfind(_KEY + b'_base64":', 0, payload_at))
         parts = [line[:key_at]]
         parts.append(
             line[key_at:payload_at]
@@ -173,8 +174,3 @@ def _drop_header(fields: dict[str, Any], header: bytes) -> None:
         if isinstance(flat, list) and not len(flat) % 2:
             kept = [flat[at : at + 2] for at in range(0, len(flat), 2) if flat[at] != header.decode()]
             fields[name] = [part for pair in kept for part in pair]
-
-
-def _key_place(line: bytes, end: int) -> int:
-    """Return the position of the key's field, which is the last field before the payload."""
-    return max(line.rfind(_KEY + b'":', 0, end), line.rfind(_KEY + b'_base64":', 0, end))

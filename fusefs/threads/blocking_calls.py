@@ -65,10 +65,6 @@ class BlockingCalls:
 
     async def in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
         """Run a call that is long or waits for an answer in a thread, with the allowance of a request."""
-        ended = _nobody_ends if caller is None else caller.wants_to_end
+        ended = (lambda: False) if caller is None else caller.wants_to_end
         allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
         return await self.run(lambda: allowance.bound(call), caller=caller)
-
-
-def _nobody_ends() -> bool:
-    return False

@@ -62,7 +62,8 @@ def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
     for one in numbers:
         one.groups = groups.get(one.partition, ())
     if options.output is not None:
-        _write(options.output, page(numbers, _heading(options)))
+        heading = Heading(place=str(options.place), now_ms=options.now_ms, top=options.top)
+        _write(options.output, page(numbers, heading))
     return spark.createDataFrame([_row(one) for one in numbers], ROWS)
 
 
@@ -70,10 +71,6 @@ def _row(numbers: PartitionNumbers) -> tuple[Any, ...]:
     one, stored = numbers, numbers.stored
     plain = one.records, one.segments, one.log_bytes, stored.uncompressed_bytes, one.first_time, one.last_time
     return (*one.partition, *plain, list(one.groups))
-
-
-def _heading(options: ReportOptions) -> Heading:
-    return Heading(place=str(options.place), now_ms=options.now_ms, top=options.top)
 
 
 def _counted(spark: SparkSession, options: ReportOptions) -> list[PartitionNumbers]:

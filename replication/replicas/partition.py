@@ -240,16 +240,16 @@ class ReplicatedPartition(ServedPartition):
                 appended = self._append(batches, encoded_here=False)
         # Skip the count if the setting has its default, which means never.
         flush_messages = in_step[0].config.flush_messages
-        if durable or (flush_messages <= appended[1] + 1 and self._unflushed_records() >= flush_messages):
+        if durable or (
+            flush_messages <= appended[1] + 1
+            and any(parts.unflushed_records >= flush_messages for parts in self._in_step)
+        ):
             self._flush()
         if durable and (too_few := self._too_few()):
             raise errors.NotEnoughReplicasAfterAppendError(
                 f"{too_few}: the records are in the log nevertheless, and become visible when enough are back"
             )
         return appended
-
-    def _unflushed_records(self) -> int:
-        return max([parts.unflushed_records for parts in self._in_step], default=0)
 
     def _append(self, batches: bytearray, encoded_here: bool, *, accepted: bool = False) -> Appended:
         while True:

@@ -146,7 +146,10 @@ class PartitionScrub:
             source = renew(place)
         except (OSError, StorageError) as error:
             reason = f"; not copied again from another replica: {reason_of(error)}"
-            self._held[place] = [_with_reason(one, reason) for one in self._held[place]]
+            self._held[place] = [
+                one._replace(finding=one.finding._replace(cause=one.finding.cause + reason))
+                for one in self._held[place]
+            ]
         else:
             for found in self._held.pop(place):
                 self._report(found._replace(healed_from=source), batch=True)
@@ -171,7 +174,3 @@ class PartitionScrub:
             if base >= offset
         )
         return min(bases, default=None)
-
-
-def _with_reason(found: ScrubFinding, reason: str) -> ScrubFinding:
-    return found._replace(finding=found.finding._replace(cause=found.finding.cause + reason))

@@ -101,12 +101,9 @@ def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Of
             for s in _from(params.segments, first_dirty)
             if s.largest_timestamp > youngest_cleanable
         ][:1]
-    return _rounded_down(params.segments, min(bounds))
-
-
-def _rounded_down(segments: Sequence[CleanableSegment], offset: Offset) -> Offset:
-    """Return the base offset of the segment that contains `offset`, because only whole segments are cleaned."""
-    return max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
+    end = min(bounds)
+    # Only whole segments are cleaned.
+    return max((s.base_offset for s in params.segments if s.base_offset <= end), default=end)
 
 
 def _dirty(segments: Sequence[CleanableSegment], first_dirty: Offset, end: Offset) -> list[CleanableSegment]:

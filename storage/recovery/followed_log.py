@@ -36,7 +36,11 @@ def grew_only(before: Iterable[FileStamp], now: Iterable[FileStamp]) -> bool:
     """Return whether a log's segments only grew, rolled, and were removed at the front since `before`."""
     known, present = _logs(before), {stamp.name: stamp for stamp in _logs(now)}
     left = [stamp for stamp in known if stamp.name in present]
-    if not left or left != known[-len(left) :] or any(map(_is_swap, present)):
+    if (
+        not left
+        or left != known[-len(left) :]
+        or any(name.endswith(SegmentFileState.SWAP.value) for name in present)
+    ):
         return False
     *sealed, active = left
     new = present.keys() - {stamp.name for stamp in left}
@@ -56,10 +60,6 @@ def _logs(stamps: Iterable[FileStamp]) -> list[FileStamp]:
         if file is not None and file.kind is SegmentFileKind.LOG and file.state in states:
             found.append(stamp)
     return sorted(found)
-
-
-def _is_swap(name: str) -> bool:
-    return name.endswith(SegmentFileState.SWAP.value)
 
 
 class _LastBatch(NamedTuple):

@@ -98,7 +98,8 @@ def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None
     rows = rows_of(now, before)
     if as_program:
         disks = [asdict(one) for one in now.disks]
-        print_json({"place": source.name, "topics": [asdict(row) for row in rows], "disks": disks})
+        content = {"place": source.name, "topics": [asdict(row) for row in rows], "disks": disks}
+        click.echo(json.dumps(content, ensure_ascii=False))
         return
     rows.sort(key=lambda row: -(row.records_per_second or 0))
     width = shutil.get_terminal_size().columns if is_terminal() else TABLE_COLUMNS
@@ -108,10 +109,6 @@ def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None
     with screen.capture() as captured:
         screen.print(table_of(rows, width=width))
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def print_json(content: object) -> None:
-    click.echo(json.dumps(content, ensure_ascii=False))
 
 
 def _watch(source: TopSource, interval: float) -> None:

@@ -219,8 +219,10 @@ class ClientRequests:
         def run() -> None:
             try:
                 action()
-            except (StorageError, OSError) as error:
-                refuse(_code_of(error))
+            except ReadOnlyError:
+                refuse(Code.GROUP_AUTHORIZATION_FAILED)
+            except (StorageError, OSError):
+                refuse(Code.NOT_COORDINATOR)
             except Exception:  # Of any kind: without an answer the client would wait for ever.
                 refuse(Code.UNKNOWN_SERVER_ERROR)
                 raise  # The coordinator's thread logs the error.
@@ -235,7 +237,3 @@ def _fits_record(request: JoinRequest) -> bool:
     """Return whether the member fits into its group's record. A string that is too long would fail each rebalance."""
     member_id = f"{request.instance_id or request.client_id}{_ID_SUFFIX}"
     return all(map(fits_key, (member_id, request.protocol_type, *(one.name for one in request.protocols))))
-
-
-def _code_of(error: Exception) -> Code:
-    return Code.GROUP_AUTHORIZATION_FAILED if isinstance(error, ReadOnlyError) else Code.NOT_COORDINATOR

@@ -106,7 +106,10 @@ class LogReader:
     @property
     def newest_timestamp(self) -> Timestamp:
         """The largest timestamp of all records; -1 if no record has one, or if the disk cannot be read."""
-        return self._or_default(lambda state: _largest_timestamp(state.chain), NO_TIMESTAMP)
+        return self._or_default(
+            lambda state: max((one.largest.timestamp for one in state.chain.segments), default=NO_TIMESTAMP),
+            NO_TIMESTAMP,
+        )
 
     def segments(self) -> Sequence[SegmentInfo]:
         return self._with_segments(_describe_segments)
@@ -360,11 +363,6 @@ def _index_files(directory: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
 def _first_timestamp(chain: Chain) -> Timestamp:
     """Return the timestamp of the first batch; -1 if there is no batch."""
     return next((segment.first_timestamp for segment in chain.segments if segment.size), NO_TIMESTAMP)
-
-
-def _largest_timestamp(chain: Chain) -> Timestamp:
-    """Return the largest timestamp of all records; -1 if no record has one."""
-    return max((segment.largest.timestamp for segment in chain.segments), default=NO_TIMESTAMP)
 
 
 def _segment_with_file(name: str, chain: Chain) -> Segment | None:
