@@ -1,7 +1,4 @@
-"""Every error of the engine. A message is one line with the thing, the cause and the remedy.
-
-Callers distinguish errors by their types, not by their texts.
-"""
+"""Every error of the engine. A message is one line with the thing, the cause and the remedy; callers use the types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Handles joins: by new members, by known members, and by static members that return after a restart.
-
-Rules and the order of the checks: kafka-coordinators.md#join.
-"""
+"""Handles joins by new, known and returning static members (rules, order of checks: kafka-coordinators.md#join)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A record with a copy in every serving data directory.
-
-Each entry is taken from the undamaged copy that has it newest.
-"""
+"""A record with a copy in every serving data directory. An entry's newest version in an undamaged copy counts."""
 
 from __future__ import annotations
 
@@ -56,10 +53,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         """Return the content of a file with these entries."""
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:
-        """Return the entries of one copy; with `prefix`, perhaps only those whose keys begin with it.
-
-        Raises CorruptionError, OSError.
-        """
+        """Return one copy's entries; with `prefix`, other entries may be left out. Raises CorruptionError, OSError."""
         path = directory / self.file_name
         try:
             data = self._files.read_bytes(path)

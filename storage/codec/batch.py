@@ -39,10 +39,7 @@ _PRODUCER = struct.Struct(">qhi")
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header of the batch at `position`, without verifying its checksum.
-
-    Raises TornBatchError if the buffer ends inside the batch, CorruptBatchError for invalid sizes, offsets or magic.
-    """
+    """Return the header at `position`, without verifying the checksum. Raises TornBatchError, CorruptBatchError."""
     batches = scan(data, position, max_batches=1)
     if batches.problem is not None:
         raise batches.problem

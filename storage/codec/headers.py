@@ -259,10 +259,7 @@ class Batches:
         return found
 
     def overlap(self, lowest: int, count: int) -> bool:
-        """Return whether one of the first `count` batches begins before `lowest` or before its predecessor ends.
-
-        Batches of the old formats are not checked, because a compressed entry does not store its base offset.
-        """
+        """Return whether one of the first `count` v2 batches begins below `lowest` or before its predecessor ends."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
         end: cython.Py_ssize_t = min(fields.ROW_SIZE * count, len(self._rows))

@@ -1,7 +1,4 @@
-"""MD5 of keys, without an object per key: the compiled code computes eight digests in parallel.
-
-Compiled by Cython; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
-"""
+"""MD5 of keys, eight in parallel, for the offset map (kafka-storage.md#offset-map). Compiled; also runs uncompiled."""
 
 from __future__ import annotations
 

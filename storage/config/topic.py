@@ -121,10 +121,7 @@ class TopicConfig(NamedTuple):
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str], defaults: Self | None = None) -> Self:
-        """Return `defaults` (None: Kafka's defaults) with `overrides` applied.
-
-        Raises InvalidConfigError for an unknown name or a bad value.
-        """
+        """Return `defaults` (None: Kafka's) with `overrides` applied. Raises InvalidConfigError for a bad override."""
         base = cls() if defaults is None else defaults
         values = {field_name(name): setting(name).parse(text) for name, text in overrides.items()}
         config = base._replace(**values)

@@ -82,10 +82,7 @@ class ClusterImage:
 
 
 def find_cluster_metadata(files: FileSystem, directories: Iterable[Path]) -> ClusterImage | None:
-    """Read the metadata log, which is in one of a broker's directories; None if there is no such log.
-
-    Raises CorruptionError, OSError.
-    """
+    """Return the metadata log from the one directory that has it, or None. Raises CorruptionError, OSError."""
     found = (directory / DIRECTORY for directory in directories if files.exists(directory / DIRECTORY))
     directory = next(found, None)
     return None if directory is None else read_cluster_metadata(files, directory)

@@ -154,10 +154,7 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`; return False if an error of `action` makes the directory fail.
-
-        Raises OSError if the disk is full, or if no other directory serves.
-        """
+        """Run `action`; return False if its error fails the directory. Raises other OSErrors, such as a full disk."""
         try:
             action()
         except OSError as error:

@@ -42,10 +42,7 @@ def find_floor(
     warm_entries: cython.Py_ssize_t,
     probes: MutableSequence[int] | None = None,
 ) -> int:
-    """Return the number of the last slot whose key is not above `target`; NO_SLOT if there is no such slot.
-
-    The keys must ascend. The number of each slot that is read is appended to `probes`, if given.
-    """
+    """Return the last slot whose key is not above `target`, or NO_SLOT. `probes`, if given, gets each slot read."""
     slot_bytes: cython.Py_ssize_t = key.slot_bytes
     entries: cython.Py_ssize_t = len(slots) // slot_bytes
     if entries == 0:

@@ -1,7 +1,4 @@
-"""The state of one producer in one partition.
-
-Sequence numbers count a producer's records from 0 to 2^31 - 1, and then from 0 again.
-"""
+"""The state of one producer in one partition. Sequence numbers go from 0 to 2^31 - 1, and then begin again at 0."""
 
 from __future__ import annotations
 

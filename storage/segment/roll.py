@@ -1,7 +1,4 @@
-"""The settings of a segment, and the decision to roll: to close it and begin another one (kafka-storage.md#rolling).
-
-As in Kafka's LogSegment.shouldRoll, time means *record* time if records have timestamps.
-"""
+"""The settings of a segment, and the decision to roll it, by *record* time like Kafka (kafka-storage.md#rolling)."""
 
 from enum import Enum
 from pathlib import Path

@@ -87,10 +87,7 @@ class StagingArea:
         placement: Placement | None = None,
         content: Content | None = None,
     ) -> bool:
-        """Ask the owner to append the files, in order. Blocks. Raises OSError.
-
-        Return False if the write was submitted or committed before. With a `placement` the batches keep their offsets.
-        """
+        """Ask the owner to append the files; return False if this was done before. Blocks. Raises OSError."""
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False
         self._unlink(self._path(write, WriteFileKind.REFUSED))

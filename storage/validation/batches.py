@@ -1,7 +1,4 @@
-"""The checks that a leader makes before it assigns offsets (kafka-storage.md#append-validation).
-
-All batches pass, or none. A follower checks only the order (kafka-storage.md#follower-append).
-"""
+"""The leader's checks before it assigns offsets: all batches pass, or none (kafka-storage.md#append-validation)."""
 
 from collections.abc import Container, Sequence
 from typing import NamedTuple, Self

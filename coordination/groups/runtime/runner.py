@@ -329,10 +329,7 @@ class Runner:
     # The shards.
 
     def shard_of(self, group: str, *, to_write: bool = False) -> Shard | None:
-        """Return a group's shard; None if `__consumer_offsets` does not exist. With `to_write`, create that topic.
-
-        Raises GroupError if the shard is not serving; with `to_write` also ReadOnlyError, OSError.
-        """
+        """Return a group's shard or None; `to_write` creates the topic. Raises GroupError, ReadOnlyError, OSError."""
         if to_write:
             self.check_writable()
             if not self.shards:

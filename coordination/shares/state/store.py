@@ -60,10 +60,7 @@ class StateStore:
             return self._of(key).shard.states.get(key) if self._topic.exists else None
 
     def write(self, key: SharePartitionKey, write: StateWrite) -> None:
-        """Append a changed state.
-
-        Raises NotInitializedError, StateFencedError, PartitionOfflineError, ReadOnlyError, OSError.
-        """
+        """Append a state. Raises NotInitializedError, StateFencedError, ReadOnlyError, and the log's other errors."""
         with self._lock:
             served = self._of(key)
             self._append(served, [served.shard.write(key, write, self._clock())])

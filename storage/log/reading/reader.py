@@ -164,10 +164,7 @@ class LogReader:
                     return fetched
 
     def read_as_follower(self, offset: Offset, *, max_bytes: int) -> Fetched:
-        """Read up to the log end, including batches that readers do not see yet.
-
-        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
-        """
+        """Read up to the log end, beyond what readers see. Raises the errors of `read` and SegmentDeletedError."""
 
         def look(state: LogState) -> Fetched:
             if not state.start_offset <= offset <= state.end_offset:
