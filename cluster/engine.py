@@ -1,7 +1,4 @@
-"""The engine over a Kafka cluster (`storage.engine`).
-
-Calls marked "Never waits" read the catalog and each partition's bounds, which background threads keep up to date.
-"""
+"""The engine over a Kafka cluster (`storage.engine`); threads keep the topics and the partitions' bounds up to date."""
 
 from __future__ import annotations
 

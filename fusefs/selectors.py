@@ -160,10 +160,7 @@ def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> 
 def resolve(
     selector: Selector, partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> Selected:
-    """Return what a selector names now; never scans from the start of the log.
-
-    Raises SelectorError if the name selects nothing, CorruptionError if a damaged batch may contain the record.
-    """
+    """Return what a selector names now, without a scan from the log start. Raises SelectorError, CorruptionError."""
     offsets = partition.offsets()
     match selector:
         case Single(offset):

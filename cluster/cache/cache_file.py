@@ -1,7 +1,4 @@
-"""A cache file: a file of adjacent batches, which grows at its end and can be read from any offset.
-
-Each read verifies the checksums, so a damaged or truncated file never returns wrong records.
-"""
+"""A cache file: adjacent batches, read from any offset. Each read verifies the checksums, so damage is always found."""
 
 from __future__ import annotations
 

@@ -151,10 +151,7 @@ class PartitionCache:
         return bool(self._cache_files) and self._checked_epoch != known.leader_epoch
 
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
-        """Compare the cache with the leader's log (blocking). `ask` returns where an epoch ended in that log.
-
-        Cache files that end within an epoch of the leader's log have the leader's batches; other files are removed.
-        """
+        """Remove cache files that the leader's log contradicts (blocking). `ask` returns where an epoch ended there."""
         while True:
             with self._lock:
                 newest = self._cache_files[-1] if self._cache_files else None

@@ -257,10 +257,7 @@ class Connection:
             raise
 
     def end(self, sent: SentRequest) -> Values:
-        """Return the answer to the oldest unanswered request (blocking). Raises the errors of `call`.
-
-        Also waits for the throttle time, because the broker handles earlier requests only after that time.
-        """
+        """Return the answer to the oldest request, after the broker's throttle time (blocking). Raises like `call`."""
         try:
             self._wait_at_most(sent.seconds + self.throttle.left())
             return self._answer(sent.api, sent.version, sent.correlation, MAX_ANSWER_BYTES)
@@ -279,10 +276,7 @@ class Connection:
             ) from None
 
     def _authenticate(self, credentials: Credentials) -> None:
-        """Authenticate (KIP-152): when connecting, and before a session ends (KIP-368).
-
-        Raises AuthenticationError, and the errors of `call`.
-        """
+        """Authenticate when connecting (KIP-152) and before a session ends (KIP-368). Raises like `call`."""
         who = f"{self.server}: {credentials.mechanism} as {credentials.user}"
         self._session_ends = float("inf")
         answer = self.call(SASL_HANDSHAKE, {"mechanism": credentials.mechanism})

@@ -1,7 +1,4 @@
-"""`config`: a topic's settings. A read lists the overrides, then all other settings as comments.
-
-Each written line sets a setting.
-"""
+"""`config`: a topic's settings. A read lists overrides, then other settings as comments; a written line sets one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`log`, `drain` and `next-N` of a group, in every form: a program that opens such a file joins the group.
-
-These files are not listed, because reading them moves the group's positions.
-"""
+"""A group's `log`, `drain` and `next-N`, in every form: opening one joins the group. They are not listed."""
 
 from __future__ import annotations
 

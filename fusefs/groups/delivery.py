@@ -138,10 +138,7 @@ class Delivery:
         return self._share.partition if is_open else None
 
     def finish(self, partition: TopicPartition) -> bool:
-        """Give no more of a partition than the remainder of a started record; return whether all of it is done.
-
-        Called if the group revokes the partition or the time is over, and again after each `ask`.
-        """
+        """Give only the remainder of a started record of a revoked partition; return whether all of it is done."""
         if self._next is not None and self._next[0].partition == partition:
             self.withdraw()
         chunk, share = self._chunk, self._share

@@ -1,7 +1,4 @@
-"""A group's position in a partition: how users write it, and how it is shown.
-
-42 +10 -10 earliest latest @2026-11-24T03:00:00Z
-"""
+"""A group's position in a partition, as users write it: 42, +10, -10, earliest, latest, @2026-11-24T03:00:00Z."""
 
 from __future__ import annotations
 

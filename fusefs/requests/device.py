@@ -1,7 +1,4 @@
-"""The kernel's device and raw memory: reads requests, writes answers, gets and puts numbers; starts coroutines.
-
-Compiled by Cython; runs uncompiled with the same results.
-"""
+"""The kernel's device: reads requests, writes answers. Compiled by Cython; runs uncompiled with the same results."""
 
 from __future__ import annotations
 

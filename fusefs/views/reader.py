@@ -126,10 +126,7 @@ class ViewReader:
         self._rendering.go_to(place.offset, self._stop - place.position)
 
     def _render_more(self, first: int) -> bool:
-        """Render the next window for a read that starts at `first`; return False at the end of the view.
-
-        If possible, the new window begins with the bytes from `first` on, so that it contains the whole answer.
-        """
+        """Render the next window, if possible from the byte `first` on; return False at the end of the view."""
         window, next_offset = self._window, self._rendering.next_offset
         begun: Text = b""
         if self._rendering.carries_on(self._size) and window.start <= first < window.end:

@@ -128,10 +128,7 @@ class Rendering:
         return None
 
     def next_fetch(self, end_offset: Offset) -> Text | Damage | None:
-        """Render one fetch, below `end_offset`. Readers that follow appends use this path.
-
-        Returns None at the end, or if the fetch shows nothing. Raises SegmentDeletedError.
-        """
+        """Render one fetch below `end_offset`, for followers; None if it shows nothing. Raises SegmentDeletedError."""
         if self._plain and not self._pieces:
             offset = self._next_offset
             if offset >= end_offset:

@@ -46,10 +46,7 @@ class View:
         end_offset: Offset | None,
         whole: Measure | None = None,
     ) -> None:
-        """Create a view in a measure that covers the view, or that begins with the view.
-
-        `whole` is the measure of the whole partition. The view switches to it as soon as it covers the view.
-        """
+        """Create a view in a measure that covers it or begins with it; `whole` takes over once it covers the view."""
         self.start_offset = start_offset
         self.limit = end_offset
         """Exclusive end; None: the view grows with the log."""
@@ -279,10 +276,7 @@ class PartitionViews:
         return header if header is not None and header.base_offset < offset else None
 
     def remember(self) -> None:
-        """Save the positions of every segment, and remove the files of deleted segments (blocking).
-
-        Sealed segments are saved when they are measured. Calling this method at close also saves the active segment.
-        """
+        """Save the positions of every segment at the end (blocking), and remove the files of deleted segments."""
         with self._lock:
             measures = list(self._measures.values())
         for measure in measures:
