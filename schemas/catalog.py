@@ -143,10 +143,7 @@ class SchemaCatalog:
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
     ) -> tuple[PayloadSchema, SchemaSource] | None:
-        """Query the sources in order. A source that fails does not hide the schemas of other sources.
-
-        Raises UnavailableSchemaError if a source failed and no other source has the schema.
-        """
+        """Query the sources in order. Raises UnavailableSchemaError if one failed and no other has the schema."""
         failure: Exception | None = None
         for source in self._sources:
             try:
@@ -174,10 +171,7 @@ def _codec_of(
 def needed_by(
     schema: PayloadSchema, source: SchemaSource, check: Callable[[], None] = lambda: None
 ) -> dict[str, PayloadSchema]:
-    """Return all schemas that a schema needs, each after the schemas that it needs itself.
-
-    `check` is called before each lookup. Raises SchemaError for a cycle, UnavailableSchemaError for a missing schema.
-    """
+    """Return all schemas that a schema needs, in order of need; `check` is called before each. Raises SchemaError."""
     found: dict[str, PayloadSchema] = {}
     under_way: set[tuple[str, int]] = set()
 

@@ -31,10 +31,7 @@ class PlaceError(StorageError):
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
-    """Split `DIR1,DIR2`, as in a broker's log.dirs; a comma in the name of an existing directory belongs to the name.
-
-    Raises PlaceError if `text` names no directory, or names a cluster.
-    """
+    """Split `DIR1,DIR2`; an existing directory's name may have a comma. Raises PlaceError for none, or a cluster."""
     if is_cluster(text):
         raise PlaceError(
             f"{text}: is a cluster, but this command needs the files of a directory; "

@@ -150,10 +150,7 @@ class MountedProducers(ProducerRegistry):
 
 @contextmanager
 def only_run(mountpoint: Path, topic: str, partition: int | None) -> Iterator[None]:
-    """Wait until other runs of named producers through the mount have ended and their appends are on disk.
-
-    When a program is killed, its lock is released only after the daemon has answered its last write.
-    """
+    """Wait until other runs of named producers through the mount have ended and their appends are on disk."""
     with ExitStack() as files:
         held = os.open(mountpoint, os.O_RDONLY)
         files.callback(os.close, held)
@@ -173,10 +170,7 @@ def write(file: IO[bytes], data: bytes) -> None:
 
 
 def line_groups(block: bytes) -> Iterator[bytes]:
-    """Split a block into writes that reach the daemon as single requests, at line ends where possible.
-
-    If a program is killed within a line, the daemon stores the written part of the line as a record.
-    """
+    """Split a block into writes that are single requests, at line ends where possible: a kill rarely splits a line."""
     start = 0
     while start < len(block):
         end = block.rfind(b"\n", start, start + REQUEST_BYTES) + 1 or start + REQUEST_BYTES

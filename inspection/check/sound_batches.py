@@ -1,7 +1,4 @@
-"""Counts consecutive valid batches without making an object per batch; only invalid batches are checked one by one.
-
-This module is compiled by Cython, and runs uncompiled with the same results.
-"""
+"""Counts consecutive valid batches without an object per batch. Compiled by Cython; also runs uncompiled."""
 
 from __future__ import annotations
 

@@ -51,10 +51,7 @@ class ReportOptions:
 
 
 def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
-    """Count all records, and write the whole page atomically; return `ROWS`, sorted by topic and partition.
-
-    Raises PipelineError and its subclasses, StorageError, OSError.
-    """
+    """Count all records, and write the page atomically; return sorted `ROWS`. Raises PipelineError and the engine's."""
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise PipelineError(f"{options.output}: no such directory to put the report into")
     numbers = _counted(spark, options)

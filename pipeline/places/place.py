@@ -104,10 +104,7 @@ BROKER_TIMEOUT_SECONDS = 5.0
 
 
 def require_reachable(place: SparkPlace) -> None:
-    """Return when one of the brokers in the place accepts a connection (blocking). Raises PipelineError if none does.
-
-    Kafka's clients would retry for minutes before they report that a cluster does not answer.
-    """
+    """Return when one of the place's brokers accepts a connection (blocking). Raises PipelineError if none does."""
     reasons = []
     for server in cluster_address(str(place)).servers:
         try:

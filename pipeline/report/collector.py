@@ -186,10 +186,7 @@ _LOGGER = logging.getLogger(__name__)
 def find_lags(
     place: SparkPlace, topics: Collection[str] | None
 ) -> dict[TopicPartition, tuple[GroupLag, ...]]:
-    """Return the groups of each partition, sorted; of all topics, or of `topics` (blocking).
-
-    If the groups cannot be read, for example for lack of permission, log a warning: the report is still useful.
-    """
+    """Return the groups of each partition, sorted, of all topics or `topics` (blocking). An error is only logged."""
     try:
         with _opened_place(place) as engine:
             found: dict[TopicPartition, list[GroupLag]] = {}

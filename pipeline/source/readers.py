@@ -142,10 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Replaces a reader whose options are wrong: the first call by Spark raises the error.
-
-    If `streamReader` itself raised the error, Spark would report a failure of its own process before the cause.
-    """
+    """Replaces a reader with wrong options: Spark's first call raises the error, so Spark reports it as the cause."""
 
     def __init__(self, error: PipelineError) -> None:
         self._error = error

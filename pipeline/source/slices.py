@@ -102,10 +102,7 @@ class SliceReader:
         """Every record below this offset was returned, or does not exist."""
 
     def __iter__(self) -> Iterator[tuple[Columns, int, int]]:
-        """Yield columns, each with the range of its records that belongs to the task.
-
-        Raises CorruptionError with file and position; SegmentChangedError; OSError.
-        """
+        """Yield columns with the range that is the task's. Raises CorruptionError, SegmentChangedError, OSError."""
         files = NativeFileSystem(read_only=True)
         for one in self._task.slices:
             try:

@@ -81,10 +81,7 @@ def level_of(isolation: str) -> Isolation:
 def offset_of(
     partition: Partition, place: ParsedBound | None, isolation: Isolation, *, clip: bool = False
 ) -> Offset:
-    """Return the offset that `place` means in a partition whose bounds are known; None means the log start.
-
-    Raises OffsetOutOfRangeError for an offset beyond the end, unless `clip` makes it the end.
-    """
+    """Return the offset of `place` (None: log start). Raises OffsetOutOfRangeError beyond the end, unless `clip`."""
     start, end = partition.log_start_offset, partition.visible_end(isolation)
     match place:
         case Single(offset):

@@ -1,7 +1,4 @@
-"""Arrow and Parquet: the columns of `format("topicfs")` and of archives, without Spark.
-
-Arrow is written in its streaming format, which may end anywhere; Parquet has its index at the end.
-"""
+"""Arrow (streaming format) and Parquet with the columns of `format("topicfs")` and of archives, without Spark."""
 
 from __future__ import annotations
 

@@ -156,10 +156,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkP
 
 @contextmanager
 def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
-    """Yield a file for the standard error of Spark's processes while a bar is drawn.
-
-    Lines that topicfs marks as important are printed at the end. With --debug, a failed job prints all lines.
-    """
+    """Yield a file for Spark's standard error under a bar; important lines, or all with --debug, are printed later."""
     if not drawn.is_drawn:
         yield None
         return

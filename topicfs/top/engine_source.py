@@ -1,7 +1,4 @@
-"""Samples of data directories that another process may write, and of a cluster.
-
-A read-only engine shows the state at the time when it was opened, so it is opened again for each sample.
-"""
+"""Samples of a cluster or of directories that others may write; a read-only engine is opened again for each sample."""
 
 from __future__ import annotations
 

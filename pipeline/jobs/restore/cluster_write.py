@@ -33,10 +33,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers
 
 
 def check_cluster(place: SparkPlace, extents: Mapping[TopicPartition, Extent]) -> Layout:
-    """Check that each topic exists, has enough partitions and no records; return the layout of the topics.
-
-    Records of an interrupted run would be written twice. Raises ConflictError, StorageError, OSError.
-    """
+    """Check that the topics exist, have enough partitions and no records; return their layout. Raises ConflictError."""
     names = sorted({one.topic for one in extents})
     with opened_cluster(place) as engine:
         return Layout({name: _layout(engine, name, partitions_needed(extents, name)) for name in names})

@@ -1,7 +1,4 @@
-"""The topics, partitions, offsets and times to which the filters of a query narrow its read.
-
-A narrowing may admit too many records, because Spark applies every filter again. It must never admit too few.
-"""
+"""The topics, partitions, offsets and times that a query's filters leave to read: never too few, maybe too many."""
 
 from __future__ import annotations
 

@@ -43,10 +43,7 @@ def full_schema(*, include_headers: bool) -> StructType:
 
 
 def arrow_schema(asked: StructType) -> Any:
-    """Return the Arrow schema for a schema that a user requests, which may have any of the columns in any order.
-
-    Raises InvalidOptionError for an unknown column, or a column of another type.
-    """
+    """Return the Arrow schema of a user's schema: any columns, in any order. Raises InvalidOptionError for others."""
     known = {field.name: field for field in full_schema(include_headers=True)}
     for field in asked:
         if field.name not in known:
