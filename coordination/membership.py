@@ -112,9 +112,7 @@ class MemberDescription:
     host: str
     """The address of the member's client in a broker's format: `/127.0.0.1`."""
     reader: str = ""
-    """The reading program and its process id, for display. Empty if the member joined over a network or was loaded
-    from a file.
-    """
+    """The reading program and its process id, for display. Empty if the member joined over a network or is loaded."""
     topics: tuple[str, ...] = ()
     """The topics that the member subscribes to, ascending; empty if not known yet."""
     partitions: tuple[TopicPartition, ...] = ()

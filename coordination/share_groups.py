@@ -97,9 +97,7 @@ class InFlight(NamedTuple):
     record_name: RecordName
     member_id: str
     holder: str
-    """The name that the session was opened with; empty for a member that is known only from another process's
-    records.
-    """
+    """The name that the session was opened with; empty for a member known only from another process's records."""
     since: Timestamp
     delivery_count: int
     lease_end: Timestamp

@@ -96,9 +96,7 @@ class Partition(Protocol):
         """Number of compactions and `cuts`; each invalidates earlier positions and notifies listeners. Never waits."""
 
     cuts: tuple[Offset, ...]
-    """Offsets from which visible records were lost in unclean elections. Each such election makes a new tuple. Never
-    waits.
-    """
+    """Offsets from which unclean elections lost visible records. Each election makes a new tuple. Never waits."""
 
     @property
     def log_start_offset(self) -> Offset:

@@ -113,9 +113,7 @@ class Appended(NamedTuple):
     """The broker's time if the topic uses LogAppendTime, otherwise -1."""
     log_start_offset: Offset
     duplicate: bool = False
-    """True if every batch was a repeat by an idempotent producer, so that nothing was written. The offsets are then
-    the lowest and the highest that the batches have in the log.
-    """
+    """True if each batch was an idempotent producer's repeat: nothing is written, and the offsets are the log's."""
 
 
 class AbortedTransaction(NamedTuple):

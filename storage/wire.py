@@ -35,9 +35,7 @@ Values: TypeAlias = dict[str, Any]
 
 NEWEST = 32767
 MAX_STRUCTURES = 1 << 20
-"""Largest number of structures in one message's arrays: each takes some hundred bytes of memory, but only three on
-the wire.
-"""
+"""Largest number of structures in a message's arrays: each takes some hundred bytes, but only three on the wire."""
 
 _NUMBERS = {
     kind: struct.Struct(code)

@@ -32,9 +32,7 @@ from topicfs.storage.model import (
 NO_TOPIC_ID = uuid.UUID(int=0)
 NEVER = -1
 VERSION_WITHOUT_GROUP = 9
-"""From this version of the request on, a member's commit to an unknown group fails with GROUP_ID_NOT_FOUND; before,
-with ILLEGAL_GENERATION.
-"""
+"""From this version on, a commit to an unknown group fails with GROUP_ID_NOT_FOUND, not ILLEGAL_GENERATION."""
 
 TopicIds = Callable[[TopicPartition], uuid.UUID | None]
 """Returns the id of a partition's topic: 0 if the topic has no id, None if the partition does not exist."""

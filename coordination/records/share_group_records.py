@@ -30,9 +30,7 @@ class GroupRecord(IntEnum):
 
 
 OTHER_GROUPS = frozenset({0, 1, 2, 3, 17})
-"""Record types of other kinds of groups: positions, and classic, consumer and streams groups. A group with such a
-record owns its name.
-"""
+"""Record types of other kinds of groups. A group with such a record owns its name."""
 
 _OF_MEMBERS = frozenset({GroupRecord.MEMBER, GroupRecord.MEMBER_TARGET, GroupRecord.MEMBER_CURRENT})
 

@@ -83,9 +83,7 @@ class ReplicatedPartition(ServedPartition):
         """The parts of the logs in sync, the leader's log first."""
         self._high_watermark, self._served_epoch = Offset(0), NO_LEADER_EPOCH
         self.gone = False
-        """True once the partition's topic is being deleted. A new topic of the same name has new objects. Set under
-        `lock`.
-        """
+        """True once the topic is being deleted. A new topic of the same name has new objects. Set under `lock`."""
         self._appending = False
         self._cancel: Cancel = lambda: None
 

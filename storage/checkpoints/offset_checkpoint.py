@@ -50,9 +50,7 @@ def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition
 
 
 Lines = Mapping[str, Offset | None]
-"""A partition's offset in each checkpoint file, by file name; None: the file has no line for it. Change lines only
-while nothing serves the partition.
-"""
+"""A partition's offset in each checkpoint file (None: no line). Change lines only while nothing serves it."""
 
 FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 

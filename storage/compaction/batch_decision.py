@@ -28,9 +28,7 @@ class RetentionParams:
     now: Timestamp
     delete_retention_ms: int
     keep_end_offset: Offset | None
-    """A batch that ends at this offset, the high watermark, is kept even if all its records are removed (since Kafka
-    4.4: kafka-storage.md#versions).
-    """
+    """A batch that ends at this offset is kept even without records (since Kafka 4.4: kafka-storage.md#versions)."""
     producers: Mapping[ProducerId, LastOfProducer]
     legacy_deletes_before: Timestamp
     """A tombstone in an old format stays if its segment was modified after this time."""
@@ -42,9 +40,7 @@ class BatchDecision:
 
     discard_records: bool
     keeps_header: bool
-    """True if the header stays even without records: it has a producer's newest sequence, or ends at
-    `keep_end_offset`.
-    """
+    """True if the header stays without records: with a producer's newest sequence, or an end at `keep_end_offset`."""
     starts_horizon: bool
     """True for a marker whose transaction has no data left: this pass sets its delete horizon."""
 

@@ -34,9 +34,7 @@ class EngineConfig(NamedTuple):
     """Overrides of every topic created here, unless others are given."""
 
     follows: bool = False
-    """True if another engine leads these logs: records are then appended, compacted and removed only as that engine
-    did.
-    """
+    """True if another engine leads these logs: records are appended, compacted and removed only as there."""
 
     # fmt: off
     node_id: Annotated[int, row("The node named in a new data directory's meta.properties.",

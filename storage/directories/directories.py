@@ -30,9 +30,7 @@ class OpenDirectory:
         self.clean = False
         """True if its last owner closed it cleanly, so that its logs need no recovery."""
         self.failed_before = False
-        """True if the disk failed after the machine was started: a flush may then have left data only in the page
-        cache.
-        """
+        """True if the disk failed since the machine's start: a flush may have left data only in the page cache."""
         self.replicates = False
         """True if other directories have copies of its logs: a log is then cut at a hole instead of kept."""
         self.below_high_watermark = False
@@ -192,9 +190,7 @@ class DeletedDirectories:
         self._warn = warn
         self._due: dict[str, _Deleted] = {}
         self._removed: list[Callable[[], None]] = []
-        """Functions that close the files of the directories that the last pass removed; a reader may have opened a
-        file just before.
-        """
+        """Functions that close files in directories that the last pass removed; a reader may have just opened one."""
         self._lock = Lock()
 
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:

@@ -30,9 +30,7 @@ class _Identity(NamedTuple):
 
 
 _held: dict[_Identity, int] = {}
-"""The lock files held, each with the ID of the process that took the lock: a forked child inherits this dictionary,
-but not the locks.
-"""
+"""The lock files held, each with its process's ID: a forked child inherits this dictionary, but not the locks."""
 _held_guard = Lock()
 
 

@@ -29,18 +29,14 @@ _MAX_SMALL_FILE_BYTES = 512 << 20
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _SHARE_OF_LIMIT = 4
-"""The pool holds 1/4 as many files as the process may open descriptors. A file has two descriptors, so half the limit
-is left.
-"""
+"""The pool holds 1/4 as many files as the process's limit of descriptors. A file has two, so half is left."""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) if the names are on different disks, or the file system has no hard links."""
 _PAGE_BYTES = 4096
 _TAIL_BYTES = 8
 """A file that ends in this many zeros was preallocated, and its owner will trim it."""
 _MAX_COPIED_BYTES = 64 << 20
-"""Largest file that is copied, instead of mapped, because its owner may trim it. By default an index has 10 MiB at
-most.
-"""
+"""Largest file that is copied, not mapped, because its owner may trim it. By default an index has at most 10 MiB."""
 
 
 @contextmanager

@@ -54,9 +54,7 @@ class Log(LogReader):
         self.append = self._refuse if parts.files.read_only else self.appender.append
         """The appender's own method, because a wrapper would take two percent of the time of a small append."""
         self.holes = loaded.holes
-        """Offset ranges that a power loss may have removed. They are compared with another copy of the log, if there
-        is one.
-        """
+        """Offset ranges that a power loss may have removed, to be compared with another copy of the log, if any."""
         self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
         """Writes recovery points to disk. The engine sets it."""
 

@@ -79,9 +79,7 @@ class LogProducers:
         self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
         self._snapshots = set(snapshots)
         self._newest = max(self._snapshots, default=Offset(0))
-        """Offset of the newest snapshot; no snapshot is written at or below it. If there is no snapshot, the log
-        start.
-        """
+        """Offset of the newest snapshot, or else the log start; no snapshot is written at or below it."""
         self._saved = Offset(-1)
         """Offset of the last snapshot written of the state in memory; -1 if there is none."""
         self._unsynced: tuple[Offset, ...] = ()

@@ -43,9 +43,7 @@ class Removal:
         self._waiting: set[str] = set()
         """Names of all files that will be unlinked."""
         self._unlinked: list[Segment] = []
-        """Segments that the last pass unlinked. They are closed again later, because a reader may have opened a file
-        just before.
-        """
+        """Segments that the last pass unlinked, to be closed again: a reader may have opened a file just before."""
 
     @property
     def pending(self) -> bool:

@@ -10,9 +10,7 @@ from topicfs.storage.model import Offset
 
 _FIRST = Offset(0)
 _RANDOM = Random()  # noqa: S311 (jitter, no secret)
-"""Shared by the logs that get no random generator of their own, because making one takes a tenth of the time of
-loading a log.
-"""
+"""Shared by logs without a random generator, because making one takes a tenth of the time of loading a log."""
 
 
 class Checkpointed(NamedTuple):

@@ -14,9 +14,7 @@ from topicfs.storage.model import Position
 ENDS_EARLY = "the file ends early"
 """The cause that is reported if a file is shorter than it was."""
 LOOKUP_WINDOW_BYTES = 36_864
-"""Bytes that a lookup reads at a time. They hold two batches of 16 KiB: the batch of an index entry, and the next
-batch, which made the entry due. A batch that does not fit is read twice.
-"""
+"""Bytes that a lookup reads at a time: two batches of 16 KiB, that of an index entry and the one that made it due."""
 SCAN_WINDOW_BYTES = 65_536
 """Bytes read at a time if only headers are needed; small, so that only little memory is touched."""
 FILE_WINDOW_BYTES = 1 << 20
@@ -32,9 +30,7 @@ class Window(NamedTuple):
     position: int
     batches: Batches
     problem: CorruptBatchError | None
-    """The error that ends the scan. None if a batch is only cut off by the end of this window: the next window has
-    it.
-    """
+    """The error that ends the scan. None if a batch is only cut off by the window's end: the next one has it."""
 
     def raise_problem(self, file: File) -> None:
         """Raise CorruptionError if the scan of `file` ended early."""

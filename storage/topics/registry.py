@@ -137,9 +137,7 @@ class TopicRegistry:
     ) -> None:
         """Make a registry of `copies`; `all_directories` has also those with unreadable copies. See `update_copies`."""
         self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
-        """Called if a directory's copy cannot be written. Returns True if the directory has failed, and so is left
-        out.
-        """
+        """Called if a directory's copy cannot be written. Returns True if the directory failed and is left out."""
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
         """Writes a directory's copy, if possible even on a full disk."""
         self.cluster: ClusterImage | None = None

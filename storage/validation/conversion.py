@@ -26,9 +26,7 @@ from topicfs.storage.model import NO_TIMESTAMP, ProducerId, TimestampType
 from topicfs.storage.validation.batches import NO_LIMIT, AppendRules, Incoming
 
 WHOLE_BATCH_BYTES = 2**31 - 1
-"""Size limit while a batch is encoded again, so that it stays a single batch. The topic's limit is checked
-afterwards.
-"""
+"""Size limit while a batch is encoded again, so that it stays one batch. The topic's limit is checked afterwards."""
 
 APPEND_BYTES = 2 * MAX_CONTENT_BYTES
 """Limit of the inflated bytes of all compressed batches in one append; the last batch may exceed it."""

@@ -66,9 +66,7 @@ class MemberCoordinator(Protocol):
     timers: Timers
     """The member's timers; their actions run in the member's thread."""
     rejoins_early: bool
-    """True if a cooperative member rejoins after each `give_up`; False if it rejoins after it gave up all wanted
-    partitions.
-    """
+    """True if a cooperative member rejoins after each `give_up`; False if only after all wanted partitions."""
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` in the member's thread; safe from any thread. Raises GroupError if that thread has ended."""
@@ -145,9 +143,7 @@ class LocalMember:
         self._previous: frozenset[TopicPartition] = frozenset()
         """The partitions that an eager member held last: a sticky assignor returns them if it can."""
         self._unready: frozenset[TopicPartition] = frozenset()
-        """Assigned partitions that the member does not hold yet, because an open transaction may still change their
-        position.
-        """
+        """Assigned partitions not held yet, because an open transaction may still change their position."""
 
     # Safe from any thread.
 

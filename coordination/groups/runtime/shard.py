@@ -47,9 +47,7 @@ MAX_APPEND_BYTES = 512 << 10
 MAX_TOMBSTONES = 1_000
 
 OWN = BatchStamp(base_sequence=0)
-"""The stamp of the coordinator's batches: base sequence 0 without a producer id, as a broker writes them
-(kafka-coordinators.md#group-records).
-"""
+"""The stamp of the coordinator's batches: sequence 0 without a producer id (kafka-coordinators.md#group-records)."""
 
 
 class ShardState(Enum):

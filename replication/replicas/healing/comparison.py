@@ -57,9 +57,7 @@ class Parting:
         self.kept, self.lost = kept, lost
         self._by_record = any(is_compacted(log) for log in (kept, lost) if log)
         self.offset, self.unsure = lost.log_start_offset, ""
-        """The offset at which to cut the lost log, and the damage of `kept` because of which the logs may in fact
-        differ only later.
-        """
+        """The offset at which to cut the lost log, and the damage of `kept` that may hide where the logs differ."""
         if kept is not None and not self._by_record:
             self.offset, self.unsure = _parting(kept, lost)
 

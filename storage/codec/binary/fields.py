@@ -31,9 +31,7 @@ SMALLEST_LENGTH_V1 = 22
 SMALLEST_LENGTH = 49
 """Smallest length field of each format: that of a header without content."""
 MIN_RECORD_SIZE = 7
-"""Size of the shortest record: one byte each for length, attributes, both deltas, key length, value length and header
-count.
-"""
+"""Size of the shortest record: one byte for length, attributes, both deltas, key and value length, header count."""
 
 POSITION = 0
 SIZE_BYTES = 1
@@ -62,9 +60,7 @@ VALUE_LENGTHS = 5
 HEADER_POSITIONS = 6
 HEADER_LENGTHS = 7
 COLUMN_COUNT = 8
-"""Number of columns in `Columns.block`, stored one after the other; each column of lengths follows its column of
-positions.
-"""
+"""Number of columns in `Columns.block`, one after the other; each column of lengths follows that of positions."""
 
 HEADER_VALUE_POSITION = 2
 SPAN_SIZE = 4

@@ -30,9 +30,7 @@ if cython.compiled:
 
 _INT64 = array("q")
 _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)
-"""Largest size whose checksum uses the processor's instruction directly; for larger ones the library's three parallel
-streams are faster.
-"""
+"""Largest size whose checksum uses the processor's instruction directly; the library is faster for larger ones."""
 
 
 @cython.cfunc

@@ -62,9 +62,7 @@ def _module(codec: Codec) -> CodecModule:
 
 
 USUAL_PART_BYTES = 16 * 1024
-"""Blocks and members from producers usually inflate to at least this size; a smaller limit therefore allows fewer
-parts.
-"""
+"""Blocks and members from producers usually inflate to at least this size; a smaller limit allows fewer parts."""
 SMALL_PARTS = 16
 """Number of parts that is allowed for any limit."""
 

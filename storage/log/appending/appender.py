@@ -53,9 +53,7 @@ _LOGGER = logging.getLogger(__name__)
 _new = tuple.__new__
 
 LEADER_ROLL_REASONS = frozenset({RollReason.SIZE, RollReason.TIME})
-"""Reasons for which only a leader rolls. A follower rolls at the same offsets as its leader, so that their files are
-equal.
-"""
+"""Reasons for which only a leader rolls. A follower rolls where its leader did, so that their files are equal."""
 
 
 class LogAppender:

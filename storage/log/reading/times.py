@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from topicfs.storage.segment.trace import LookupTrace
 
 MAX_WASTED_BYTES = 2 * MAX_CONTENT_BYTES
-"""Largest number of bytes of records that are decoded in vain, because their batches claim a time that no record has.
-(The record with that time may be below the log start.)
-"""
+"""Most bytes of records decoded in vain, because their batches claim a time that no record has (any more)."""
 
 
 class TimeSearch:
