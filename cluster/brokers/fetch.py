@@ -40,9 +40,7 @@ MAX_FETCH_ANSWER_BYTES = 512 << 20
 FIRST_VERSION_BY_ID = 13
 NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
-"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, INCONSISTENT_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR: start
-a new session.
-"""
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, INCONSISTENT_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR."""
 NO_EPOCHS = EpochEnd(NO_LEADER_EPOCH, Offset(2**63 - 1))
 """Stands for a leader whose log has no epochs (Kafka's oldest formats), so that lost records cannot be found out."""
 _FIRST_EPOCH = 0
@@ -122,9 +120,7 @@ class FetchSession:
         self._brokers, self._node, self._isolation = brokers, node, isolation
         self._id = 0
         self._epoch = _FIRST_EPOCH
-        """Epoch of the next request. _FIRST_EPOCH starts a session, lists all partitions and ends the previous
-        session.
-        """
+        """Epoch of the next request. _FIRST_EPOCH starts a session with all partitions and ends the previous one."""
         self._known: dict[TopicPartition, FetchPartition] = {}
         """The partitions as the broker remembers them for this session."""
         self._names: dict[UUID, str] = {}

@@ -35,9 +35,7 @@ class TopicSettings(NamedTuple):
     shown: Sequence[ShownSetting]
     """Every setting, as the cluster describes it."""
     refused: NotAuthorizedError | None = None
-    """Why the settings could not be read. Kafka's defaults then apply, because appending must not need the permission
-    to read settings.
-    """
+    """Why the settings could not be read. Kafka's defaults then apply: appending needs no permission to read them."""
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:

@@ -35,9 +35,7 @@ class FetchedBatches(NamedTuple):
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
     isolation: Isolation | None
-    """The isolation level of the reader that fetched the batches; None if readers of both levels see the same
-    batches.
-    """
+    """The isolation level of the reader that fetched the batches; None if both levels see the same batches."""
     leader_epoch: int
 
     def part(self, offset: Offset, max_bytes: int) -> Fetched:

@@ -54,9 +54,7 @@ class TopicCopies:
         self.copies: dict[TopicPartition, MirroredPartition] = {}
         """The copies of topics that exist in the source now."""
         self.disputed: Mapping[str, str] = {}
-        """A message for each topic whose id in the source differs from its copy's, if a broker still knows the copy's
-        id.
-        """
+        """A message for each topic whose id in the source differs from its copy's, if a broker still knows that id."""
         self._engine, self._directory, self._brokers = engine, directory, brokers
         self._names, self._report = names, report
         self._files = NativeFileSystem()

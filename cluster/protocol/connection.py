@@ -117,9 +117,7 @@ class Connection:
         self._session_ends = float("inf")
         """When the session ends; the client must authenticate again before the next request after that."""
         self._proven = security.credentials is not None
-        """True once the server has answered, or if the client has credentials. Error messages then give no hint about
-        SASL.
-        """
+        """True once the server answered, or if the client has credentials. Errors then give no hint about SASL."""
         self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
         try:
             self._socket = socket.create_connection(server, timeout=connect_seconds)

@@ -119,9 +119,7 @@ class ClusterPartition:
         """Why every use is refused while the user may not describe the topic; None while the user may."""
         self.cuts: tuple[Offset, ...] = ()
         self._proven_end = Offset(0)
-        """The end of the records that the leader of the bounds' epoch certainly has. Readers have seen no later
-        record.
-        """
+        """The end of the records that the bounds' leader certainly has. Readers have seen no later record."""
 
     def __str__(self) -> str:
         return str(self.name)

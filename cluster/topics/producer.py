@@ -66,16 +66,12 @@ MAX_SENT_BATCHES = 5
 PRODUCER_KNOWN_SECONDS = 600.0
 """How long after an append its leader certainly knows the producer (default `producer.id.expiration.ms`: a day)."""
 ANSWER_VALID_SECONDS = 0.01
-"""How long an append's answer makes a request for bounds unnecessary: while appends continue, each answer brings new
-bounds.
-"""
+"""How long an append's answer makes a request for bounds unnecessary, because the next append's has new ones."""
 
 _FROM_ZERO = bytes(8)
 """The base offset in a sent batch. The leader replaces it by the real offset."""
 _FORGOTTEN = frozenset((OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, PRODUCER_FENCED))
-"""Errors after which the producer needs a new id: the leader has lost or deleted its state of the producer, or the
-state is newer.
-"""
+"""Errors after which the producer needs a new id: the leader's state of it is lost, deleted or newer."""
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 """Errors that leave open whether the batch is in the log."""
 

@@ -19,9 +19,7 @@ from topicfs.storage.errors import PartitionOfflineError
 SETTINGS_CACHE_SECONDS = 2.0
 """How long settings from the cluster are used before it is asked again."""
 STALE_SETTINGS_SECONDS = 60.0
-"""How long appends use old settings while new settings are requested: settings rarely change, and appends should not
-wait.
-"""
+"""How long appends use old settings while new ones are requested: settings rarely change, and appends do not wait."""
 
 
 class ClusterTopic:

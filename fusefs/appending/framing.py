@@ -21,9 +21,7 @@ class FramingState(NamedTuple):
     tail: bytes = b""
     """The beginning of an incomplete line."""
     refused: Exception | None = None
-    """Why the beginning of the current line was refused: the remainder of the line, up to its newline, is refused
-    too.
-    """
+    """Why the beginning of the current line was refused: the rest of the line is refused too."""
 
 
 NOTHING = FramingState()

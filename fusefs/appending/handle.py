@@ -27,9 +27,7 @@ LINES_AT_FAULT = (errno.EINVAL, errno.EMSGSIZE)
 """Errors that the lines themselves cause: writing the same lines again would fail again."""
 
 RELEASE_SECONDS = 2.0
-"""How long the append of a closed file's incomplete last line may take over a remote engine. The end of a mount does
-not wait longer.
-"""
+"""How long the append of a closed file's incomplete last line, or the end of a mount, waits for a remote engine."""
 
 
 class Acks(Enum):
@@ -107,9 +105,7 @@ class AppendHandle:
         self._failure: Exception | None = None
         self._released = False
         self._unanswered: UnansweredError | None = None
-        """The error after an append was abandoned while it may still be running. From then on, the file's state is
-        unknown.
-        """
+        """The error after an append was abandoned while it may still run. From then on, the file's state is unknown."""
         self.waits = self._threaded or framing.may_take_long
         """True if an append may wait in a thread: the caller must then call `write` instead of `take`."""
         self._turn = FifoLock()

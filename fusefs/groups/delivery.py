@@ -40,9 +40,7 @@ class Delivery:
         self._answered = 0
         """Bytes of the chunk that are done: whole records."""
         self._cuts: tuple[Offset, ...] = ()
-        """The cuts of the partition that were known when the chunk was given. Records lost in later cuts are never
-        done.
-        """
+        """The partition's cuts known when the chunk was given. Records lost in later cuts are never done."""
         self._next: tuple[AssignedPartition, Chunk] | None = None
         """The next chunk, of which no byte was given yet."""
         self.records = 0

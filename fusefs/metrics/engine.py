@@ -18,9 +18,7 @@ from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 
 MAX_LAGS = 1000
-"""Number of pairs of group and topic that are shown separately: the pairs with the largest lag. The lags of all other
-pairs are summed up.
-"""
+"""Number of pairs of group and topic shown separately, the largest lags first. The other lags are summed up."""
 
 
 @dataclass(slots=True)

@@ -34,9 +34,7 @@ class MountOptions:
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background."""
     replicated: bool = False
-    """Make the data directories replicas of each other. Directories that already are replicas do not need this
-    option.
-    """
+    """Make the data directories replicas of each other. Directories that are replicas do not need it."""
     left_out: tuple[Path, ...] = ()
     """Replica directories that are missing; the mount does not wait for them."""
     read_only: bool = False
@@ -78,6 +76,4 @@ class MountOptions:
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""
     rereads: Callable[[], EngineConfig] | None = field(default=None, compare=False)
-    """Reads the settings again at SIGHUP. Raises InvalidConfigError, OSError. If None, SIGHUP ends a daemon that is
-    not a service.
-    """
+    """Reads the settings again at SIGHUP. Raises InvalidConfigError, OSError. None: SIGHUP may end the daemon."""

@@ -60,9 +60,7 @@ class DescriptorHolder(NamedTuple):
 
     pid: int
     line: tuple[int, ...]
-    """Process IDs of the holder and its ancestors, nearest first; the holder inherited the descriptor from one of
-    them.
-    """
+    """Process IDs of the holder and its ancestors, nearest first; one of them opened the descriptor."""
 
 
 def descriptor_holders(path: str, *, stuck: bool, proc: str = "/proc") -> list[DescriptorHolder]:

@@ -37,9 +37,7 @@ NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 REQUESTS_IN_A_ROW = cython.declare(cython.int, 64)
 """Requests served before the event loop runs. A turn of the event loop costs about as much as half a request."""
 NANOSECONDS_IN_A_ROW = cython.declare(cython.longlong, 1_000_000)
-"""Time after which the event loop runs, even if fewer requests were served: a few large reads or writes take this
-long.
-"""
+"""Time after which the event loop runs, even if fewer requests were served: as long as a few large reads take."""
 
 _COMES_AGAIN = (errno.EAGAIN, errno.EINTR)
 _FOLLOW = cython.declare(cython.uint, 63)

@@ -49,9 +49,7 @@ LARGEST_LISTING = 2**16
 LARGEST_MESSAGE = 2**17
 """Maximum size of a message. Each end of the pair has room for a message of this size."""
 VERSION_WITHOUT_SPLICE = 13
-"""The minor protocol version reported to libfuse. From version 14 on libfuse would splice(2) from the pair, which is
-slower than reading from it.
-"""
+"""The minor protocol version reported to libfuse. From 14 on it would splice(2) from the pair, which is slower."""
 
 
 class RequestLoop:

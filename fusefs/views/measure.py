@@ -36,15 +36,11 @@ MEASURE_STEP_BYTES = 2**19
 FIRST_STEP_BYTES = 2**15
 """Bytes measured first when the size is requested: usually only a few records were added, or the range is short."""
 MEASURE_INLINE_BYTES = 4 * 2**20
-"""Limit on the bytes of batches, or of decoded records, that are measured inline when the size is requested; takes a
-few milliseconds.
-"""
+"""Limit on the bytes of batches or decoded records measured inline when the size is requested: some milliseconds."""
 INLINE_OFFSETS = 2**16
 """With more new offsets than this, asking for the size measures nothing inline."""
 LATEST_BYTES = 1024
-"""The decoded records that were measured last are kept if they use at most this much memory (for each log whose size
-was requested).
-"""
+"""The records measured last are kept if they use at most this much memory (for each log with a requested size)."""
 
 _FIRST = Position(0)
 
@@ -56,9 +52,7 @@ class Source(NamedTuple):
     form: Form
     isolation: Isolation
     cuts: tuple[Offset, ...]
-    """The partition's cuts that the reader knows. A later cut raises an error only if it is below the offset that the
-    reader reads.
-    """
+    """The partition's cuts that the reader knows. A later cut below the offset that it reads raises an error."""
 
     def check(self, offset: Offset) -> None:
         """Raise SegmentDeletedError if records below `offset` were lost in an unclean election."""
@@ -128,9 +122,7 @@ class _SegmentProgress:
     def __init__(self, base_offset: Offset, end: Entry) -> None:
         self.base_offset = base_offset
         self.start_offset = end.offset
-        """Offset at which measuring of the segment began. It is above the base offset if the log starts inside the
-        segment.
-        """
+        """Offset at which measuring of the segment began: above the base offset if the log starts inside it."""
         self.end = end
         """The place after the last measured batch."""
         self.size_bytes = 0
@@ -169,9 +161,7 @@ class Measure:
         self._damaged: set[tuple[Path, int]] = set()
         self._rewrites = source.partition.rewrites
         self._latest: tuple[Offset, DecodedFetch] | None = None
-        """The offset and the result of the last fetch that was measured, if small, because readers of new records
-        read them next.
-        """
+        """Offset and result of the last fetch measured, if small, because readers of new records read them next."""
 
     @property
     def frontier(self) -> Entry:

@@ -28,9 +28,7 @@ from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDelete
 from topicfs.storage.model import Isolation, Offset
 
 MERGE_MEMORY_BYTES = 64 * 1024 * 1024
-"""Memory limit for the decoded batches and rendered lines of all partitions. Above the limit, the least recently used
-batches, then lines, are dropped and read again when needed.
-"""
+"""Memory limit for all partitions' decoded batches and lines. Above it, the least recently used are dropped."""
 
 LARGEST_MERGE_FETCH_BYTES = 256 * 1024
 SMALLEST_MERGE_FETCH_BYTES = 1024
@@ -279,9 +277,7 @@ class MergedReader:
     def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
         self._form, self._isolation = form, isolation
         self._rounds: list[list[tuple[MergedRange, Source]]] = []
-        """The first rounds, for reading again from the front: at most KEPT_ROUNDS rounds, and one more if there were
-        more.
-        """
+        """The first rounds, for reading again from the front: KEPT_ROUNDS rounds, and one more if there were more."""
         self._rounds_left: deque[list[tuple[MergedRange, Source]]] = deque()
         """The rounds that are not started yet."""
         self._ends: dict[int, tuple[Offset, Source]] = {}

@@ -191,9 +191,7 @@ class View:
 
 
 DIRECT_OFFSETS = 4096
-"""A range of at most this many offsets gets its own measure, because measuring it costs no more than finding its ends
-in the measure of the whole partition.
-"""
+"""A range of at most this many offsets gets its own measure, which costs no more than its ends in the whole one."""
 
 
 class PartitionViews:
