@@ -11,9 +11,7 @@ from topicfs.schemas.frame import FramedMessage, framed
 from topicfs.schemas.schema import Kind, SchemaError, SchemaId
 
 MAX_UNKNOWN = 1000
-"""Maximum number of ids that a reader remembers as unknown; after that, other new ids count as unknown without a
-lookup.
-"""
+"""Maximum number of ids remembered as unknown; after that, other new ids count as unknown without a lookup."""
 
 
 class Decoded(NamedTuple):

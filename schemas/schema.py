@@ -46,9 +46,7 @@ class SchemaReference(NamedTuple):
     """A reference to a schema that another schema needs."""
 
     name: str
-    """The name of the reference in the other schema: an Avro type, an import path of Protobuf, or a URI of JSON
-    Schema.
-    """
+    """The reference's name in the other schema: an Avro type, a Protobuf import path, or a JSON Schema URI."""
     subject: str
     version: int
 

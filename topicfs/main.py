@@ -145,9 +145,7 @@ def status_of(error: BaseException) -> int:
 
 
 OFTEN, RARELY = gc.get_threshold(), (50_000, 10, 10)
-"""Thresholds of Python's garbage collector. A mount uses Python's defaults. A command collects rarely, because its
-imported modules are not garbage.
-"""
+"""Thresholds of the garbage collector. A command, unlike a mount, collects rarely: imported modules are no garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

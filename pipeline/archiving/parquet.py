@@ -31,9 +31,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 COMPACT_INTERVAL = 10
 """Each tenth list has the files of all rounds, as by default in Spark."""
 REMOVE_AFTER_SECONDS = 24 * 3600
-"""Age from which a file that is not in the newest list is removed. A reader of an older list may still need a younger
-file.
-"""
+"""Age at which a file not in the newest list is removed. Readers of an older list may need a younger file."""
 _NO_WATERMARK = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 

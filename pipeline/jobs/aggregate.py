@@ -40,9 +40,7 @@ RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")
 """Fields of every value. Additional aggregates must have other names."""
 PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
-"""Setting for the number of parts of the state, and Spark's default. A checkpoint keeps the number from its first
-run.
-"""
+"""Setting for the number of parts of the state, and Spark's default. A checkpoint keeps its first run's number."""
 INTERRUPT_POLL_SECONDS = 1
 """Seconds between two checks for ^C while a query runs."""
 
@@ -56,9 +54,7 @@ class _MicroBatch(NamedTuple):
     windows: int
     """Number of results that were written."""
     late: int
-    """Rows dropped because their windows were already written. Spark counts rows after it has combined a batch's
-    records.
-    """
+    """Rows dropped because their windows were already written, counted after Spark combined a batch's records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,9 +224,7 @@ def _check(options: AggregateOptions) -> None:
 
 CLOCK = "topicfs_clock"
 UNTIL = "until"
-"""Option: time of the source's row in microseconds since 1970. If the offset has reached that time, the source has no
-row.
-"""
+"""Option: time of the source's row in microseconds since 1970. From that offset on, the source has no row."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 

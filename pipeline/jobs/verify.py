@@ -35,9 +35,7 @@ _ROW = pa.schema(
         ("wrong", _WRONG),
     ]
 )
-"""Schema of `pipeline.verification.VerificationRow`. A timestamp is a number, because damage may yield values that
-are no valid date.
-"""
+"""Schema of `pipeline.verification.VerificationRow`. Timestamps are numbers, as damage may yield invalid dates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,9 +48,7 @@ class Counter:
     def __init__(self, numbers: PartitionNumbers) -> None:
         self._numbers = numbers
         self._waiting: list[tuple[Integers, Integers, Integers, Integers]] = []
-        """For each `Columns`: create times, append times (-1: set by no broker), lengths of keys, and lengths of
-        values.
-        """
+        """For each `Columns`: create times, append times (-1: none by a broker), and lengths of keys and of values."""
         self._records = 0
 
     def count(self, found: Iterable[tuple[Columns, int, int]]) -> None:

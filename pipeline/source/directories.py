@@ -50,9 +50,7 @@ class _DataDirectory(NamedTuple):
     path: Path
     partitions: frozenset[TopicPartition]
     bounded: bool
-    """True if another engine, such as a broker, owns the directory: then nothing above its checkpointed high
-    watermarks is read.
-    """
+    """True if another engine, such as a broker, owns the directory: its checkpointed high watermarks limit reads."""
     clean: bool
     """True if the directory was closed cleanly, so that its logs need no recovery."""
     recovery_points: dict[TopicPartition, Offset]
@@ -64,9 +62,7 @@ class _Stamp(NamedTuple):
     """Values about a log's files. If the log changes, at least one of the values changes."""
 
     topic_id: str | None
-    """Read first. If the topic is created again meanwhile, the next refresh sees that this is the ID of the old
-    topic.
-    """
+    """Read first. If the topic is created again meanwhile, the next refresh sees that this ID is the old topic's."""
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset

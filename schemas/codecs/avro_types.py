@@ -31,17 +31,13 @@ _SIZES = {
     "string": (60, 1),
     "bytes": (60, 1),
 }
-"""Memory of a value, and its smallest encoded size. `PER_BYTE` counts further bytes of strings, which can become up
-to six characters each.
-"""
+"""Memory of a value, and its smallest encoded size. `PER_BYTE`: further string bytes, up to six characters each."""
 PER_BYTE = 8
 _RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
 _TEXTS = 3
 """Copies of an enum's symbol in memory for each value: the symbol, the whole text, and the text as bytes."""
 _WITHIN_ITSELF = -_ITEM
-"""Largest excess of a type within itself with which the type may be an array's item. Above this, memory is not
-bounded.
-"""
+"""Largest excess of a type within itself with which it may be an array's item. Above it, memory is not bounded."""
 
 
 class Normalizer:

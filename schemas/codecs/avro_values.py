@@ -14,13 +14,9 @@ from topicfs.schemas.codecs.avro_types import AvroType
 from topicfs.schemas.schema import SchemaError
 
 MAX_STEPS = 1_000_000
-"""Maximum number of parts of a value to convert. Each branch of a union counts its parts again, and parts of defaults
-also count.
-"""
+"""Maximum number of parts of a value to convert. Each union branch counts its parts again; defaults count too."""
 _LETTERS_A_STEP = 100
-"""Number of characters of a string, or symbols of an enum, that count as another part, because long defaults may be
-repeated.
-"""
+"""Characters of a string, or symbols of an enum, that count as another part: long defaults may be repeated."""
 
 _INTEGERS = {"int": 2**31, "long": 2**63}
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}

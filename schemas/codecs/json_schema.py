@@ -11,9 +11,7 @@ from topicfs.schemas.codecs.codec import MAX_VALUE_BYTES, check_memory, guarded,
 from topicfs.schemas.schema import PayloadSchema, SchemaError
 
 MAX_CHECKS = 200_000
-"""Maximum number of checks of a value: each keyword of the schema counts for each part of the value to which it
-applies.
-"""
+"""Maximum number of checks of a value: each keyword of the schema counts for each part to which it applies."""
 _LIBRARY = "jsonschema"
 _NAMES_A_CHECK = 20
 """Number of names or values in a keyword that count as another check."""

@@ -21,9 +21,7 @@ from topicfs.schemas.frame import read_path
 from topicfs.schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
 
 MAX_FIELD_NAME = 512
-"""Maximum number of characters of the name of a field or of an enum's value, because each element of a repeated field
-repeats these names.
-"""
+"""Maximum length of the name of a field or an enum's value, as each element of a repeated field repeats it."""
 PROTOC_SECONDS = 20.0
 """Maximum time that protoc may take for a schema."""
 _PROGRAM = """

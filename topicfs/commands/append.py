@@ -47,9 +47,7 @@ RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FOR
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: the size of the kernel's largest request to a mount."""
 Outcome = Callable[[Exception, int, int], str]
-"""Describes, after an error, what was appended. The numbers are the lines and bytes of the blocks before the failed
-block.
-"""
+"""Describes, after an error, what was appended: the lines and bytes of the blocks before the failed block."""
 _REFUSALS = (FormError, errors.InvalidRecordError, errors.RecordTooLargeError)
 """Errors after which it is certain that nothing of the block was appended."""
 UNBOUNDED = 2**31

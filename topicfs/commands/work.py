@@ -146,9 +146,7 @@ class Workers:
         self._signaled = False
         self._interrupted = False
         self._heard, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        """One byte per event: the number of a signal, written when the signal arrives; 0 means that a worker has
-        ended.
-        """
+        """One byte per event: a signal's number when it arrives; 0 means that a worker has ended."""
         self.failures: list[Exception] = []
         self.has_rejected = False
 

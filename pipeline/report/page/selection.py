@@ -23,9 +23,7 @@ MIN_WIDTH_MS = 1000
 MAX_TIME = 253_402_300_800_000
 """The end of the year 9999. Times later than this or before 1970 are mistakes that would flatten every plot."""
 STRAY_SHARE = 0.001
-"""Largest share of a topic's records, at either end of its times, that a plot leaves out because the records lie far
-away.
-"""
+"""Largest share of a topic's records that a plot leaves out at either end, because they lie far away in time."""
 
 
 @dataclass(frozen=True, slots=True)
