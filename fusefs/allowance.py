@@ -82,7 +82,7 @@ class Allowance:
         return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
-        """Return how much a batch of `size_bytes` may inflate to. Raises ThreadNeededError, RequestTooLargeError."""
+        """Return the inflation limit when decoding `size_bytes`. Raises ThreadNeededError, RequestTooLargeError."""
         if not self.inline:
             if self.remaining <= 0:
                 raise RequestTooLargeError(
@@ -94,7 +94,7 @@ class Allowance:
         return min(self.remaining, MAX_CONTENT_BYTES)
 
     def walk(self, size_bytes: int) -> None:
-        """Count `size_bytes` of batches whose headers a long walk read. Raises ThreadNeededError, InterruptedError."""
+        """Count `size_bytes` of batches that a long walk passes. Raises ThreadNeededError, InterruptedError."""
         if not self.inline:
             if self._ended():
                 raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))

@@ -435,7 +435,7 @@ def _named(options: MountOptions) -> str:
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
-    """Return where views are saved: beside writable segments, or else in the user's cache. None: in no directory."""
+    """Return where views are saved: beside the segments if writable, or else in the user's cache. None: not saved."""
     disk = NativeFileSystem()
     make = ViewStore.in_user_cache if read_only else ViewStore
     return lambda partition: None if partition.directory is None else make(partition.directory, disk)

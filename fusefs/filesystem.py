@@ -260,7 +260,7 @@ class TopicFileSystem:
     async def setattr(
         self, node_id: int, change: AttributeChange, fh: int | None = None, pid: int = 0
     ) -> nodes.Attributes:
-        """Accept times, and truncation without effect; refuse modes and owners. `fh` is open for an ftruncate(2)."""
+        """Accept times, and truncation without effect; refuse modes and owners. `fh` is the file of an ftruncate(2)."""
         node = self.inodes.get(node_id)
         file = None if fh is None else self._files.get(fh)
         try:

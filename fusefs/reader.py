@@ -104,7 +104,7 @@ class MountReader:
             raise PathError(path, error) from error
 
     async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:
-        """Yield a file's content in pieces; at a damaged batch, first everything before it. Raises PathError."""
+        """Yield a file's content in pieces; damage raises PathError after everything before it was yielded."""
         try:
             opened = await self._filesystem.open(file.node_id, os.O_RDONLY, os.getpid())
             # There is no page cache that would pad a short read.

@@ -95,7 +95,7 @@ class Takeover:
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Copy, or `link`, topics and positions (blocking). Raises DirectoryLockedError, StorageError, OSError."""
+        """Copy (or hard-`link`) topics, and positions. Blocks. Raises DirectoryLockedError, StorageError, OSError."""
         self._check_stopped()
         log_dirs = find_partitions(self._files, self._log_dirs)
         topics = self._find_topics(log_dirs)

@@ -53,7 +53,7 @@ class Jars:
     """Glob that one of the jars must match: a folder without a match is refused."""
 
     def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
-        """Return the jars' folder; say so and fetch missing jars (blocking). Raises JarsMissingError, OSError."""
+        """Return the jars' folder; tell `say` and fetch missing jars (blocking). Raises JarsMissingError, OSError."""
         given = os.environ.get(self.variable)
         if given:
             if not any(Path(given).glob(self.first)):

@@ -151,7 +151,7 @@ def suggesting(engine: Engine) -> Iterator[None]:
 def opened_alone(
     directories: Sequence[Path], *, read_only: bool, through_mount: str = ""
 ) -> Iterator[EmbeddedEngine]:
-    """Open directories with the engine that has their files, several replica directories one by one."""
+    """Open the directories with the engine that has their files; several replica directories are opened one by one."""
     from topicfs.replication import open_engine
 
     require_directories(directories)

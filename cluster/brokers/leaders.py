@@ -73,7 +73,7 @@ class Leaders:
         self._asking: dict[object, PendingRequest] = {}
 
     def look(self, seen: Metadata | None = None) -> Metadata:
-        """Return metadata newer than `seen`, or else than the present (blocking). Raises like `Brokers.metadata`."""
+        """Return metadata newer than `seen`, or than the present one (blocking). Raises like `Brokers.metadata`."""
         with self._looking:
             if seen is None or seen is self.metadata:
                 self.metadata = self.brokers.metadata(seconds=METADATA_TIMEOUT_SECONDS)
@@ -170,7 +170,7 @@ class Leaders:
             self.look_again(seen)
 
     def _check_exists(self, partition: TopicPartition, topic_id: str) -> None:
-        """Raise why metadata omits a topic; return if it exists after all (blocking). Also raises like `ask_any`."""
+        """Raise the reason why metadata omits a topic, unless it exists after all. Blocks. Raises like `ask_any`."""
         codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_TIMEOUT_SECONDS)
         code = codes.get(partition.topic)
         if code == errors.TOPIC_AUTHORIZATION_FAILED:

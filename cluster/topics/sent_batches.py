@@ -105,7 +105,7 @@ class SentBatches:
         return connection is not None and connection.ready
 
     def send(self, one: SentBatch, request: Callable[[bool], Values]) -> bool:
-        """Send a batch (blocking); return whether it was sent. `request` gets whether to name topics by id."""
+        """Send a batch (blocking); return whether it was sent. `request(by_id)` makes the request."""
         try:
             connection = self._connection or self._connect()
             if (

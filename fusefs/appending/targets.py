@@ -51,7 +51,7 @@ class LineTarget(Protocol):
         """Raise the errors of `append` that the lines themselves cause; store nothing."""
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Store whole lines, all or none, if `durable` on disk (blocking). Raises FormError, and like a `Partition`."""
+        """Store whole lines, all or none, if `durable` on disk. Blocks. Raises FormError and as `Partition.append`."""
 
     def sync(self) -> None:
         """Flush all appended lines to disk (blocking)."""

@@ -34,7 +34,7 @@ class LogNode(FileNode):
         """Raise FileError (ESTALE) if the file's topic was deleted."""
 
     def begin_write(self) -> None:
-        """Begin a write, after which the kernel drops the file's cached attributes. Raises FileError (ESTALE)."""
+        """Begin a write. After it, the kernel drops the file's cached attributes. Raises FileError (ESTALE)."""
         self.check_exists()
 
     def write_failed(self) -> None:
@@ -50,7 +50,7 @@ class LogNode(FileNode):
         return None
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return a function that flushes records to disk for read-only handles; None if the file is read-only."""
+        """Return a function that flushes records, for handles open only for reading; None if the file is read-only."""
         return None
 
 

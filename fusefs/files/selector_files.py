@@ -105,7 +105,7 @@ def _selected_now(
 
 
 class LazySelectorFile(FileNode):
-    """A file whose selector is resolved at stat(2) or open(2): a lookup that waits would block others."""
+    """A file whose selector is resolved at stat(2) or open(2), because a lookup that waits blocks other lookups."""
 
     __slots__ = ("_current_until", "_file", "_form", "_resolve", "_until")
     entry_timeout = SELECTOR_CACHE_SECONDS

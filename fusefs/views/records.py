@@ -44,7 +44,7 @@ class BatchCutError(LookupError):
 
 
 def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
-    """Return a record's own file; for `.batch`, its whole batch. Raises BatchCutError if its first records are gone."""
+    """Return a record's file; for `.batch`, its whole batch. Raises BatchCutError if its first records are gone."""
     if form is BATCH:
         log_start_offset = partition.log_start_offset
         if found.batch.base_offset < log_start_offset:

@@ -328,7 +328,7 @@ class ReplicaController:
             self._agree_and_take_roles([partition], {partition.name: state})
 
     def join(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log) -> bool:
-        """Add a nearly caught up follower to the ISR; return if it was added (blocking). Raises the logs' errors."""
+        """Add a nearly caught up follower to the ISR; return whether it was added. Blocks. Raises the logs' errors."""
         with partition.lock:
             state = partition.state
             if partition.gone:

@@ -148,7 +148,7 @@ class CopyingThread(ABC):
             self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
-        """Copy a log again if fetching cannot repair it; return whether (blocking). Raises StorageError, OSError."""
+        """Copy a log again if fetching cannot repair it; return True then. Blocks. Raises StorageError, OSError."""
         return False
 
     def _report(self, partition: ReplicatedPartition, reason: str) -> None:

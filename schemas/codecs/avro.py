@@ -24,7 +24,7 @@ class AvroCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema; `needed` has others by type, in order of need. Raises SchemaError, MissingLibraryError."""
+        """Compile a schema. `needed` are those it needs, by type, in order. Raises SchemaError, MissingLibraryError."""
         fastavro = library(*_LIBRARY)
         make_known()
         self._names: dict[str, Any] = {}

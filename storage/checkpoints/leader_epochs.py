@@ -117,7 +117,7 @@ class LeaderEpochs:
 
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
-        """Read a partition's leader epochs; make a missing file if `files` may. Raises CorruptionError, OSError."""
+        """Read a partition's leader epochs; make a missing file if possible. Raises CorruptionError, OSError."""
         path = directory / FILE_NAME
         if files.exists(path):
             return cls(path, files, decode_epochs(files.read_bytes(path), file=path))

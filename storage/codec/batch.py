@@ -134,7 +134,7 @@ def assign_one(
     latest_timestamp: cython.longlong,
     counts: TopicCounts,
 ) -> tuple[int, int] | None:
-    """Do `assign_plain` for one batch in a third of the time; count it in `counts` as a small append."""
+    """Do what `assign_plain` does for one batch in a third of the time; count a small append in `counts`."""
     octets: cython.p_uchar = memory.writable(batch)
     end: cython.Py_ssize_t = len(batch)
     if end > max_batch_bytes or _plain_size(octets, 0, end, latest_timestamp) != end:

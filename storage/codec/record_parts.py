@@ -145,7 +145,7 @@ def _take_span(
     place: cython.Py_ssize_t,
     stride: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Store position and length of the key or value with its length field at `at`. Return its end; -1: does not fit."""
+    """Store position and length of the key or value whose length field is at `at`. Return its end; -1: does not fit."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
     length: cython.longlong = _varint(octets, at, size)
     at += size
@@ -243,7 +243,7 @@ def _varint_size(
 @cython.inline
 @cython.exceptval(check=False)
 def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """Return the number in the `size` bytes at `at` (0: number 0). Drops bits above 32, as Kafka's reader does."""
+    """Return the number in the `size` bytes at `at`; 0 if `size` is 0. Bits above 32 are dropped, as by Kafka."""
     if size == 1:
         first: cython.int = octets[at]
         return (first >> 1) ^ -(first & 1)

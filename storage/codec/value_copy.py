@@ -457,7 +457,7 @@ def _length(number: cython.longlong) -> cython.longlong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Return the varint's bits at `at`, times eight, plus its size in bytes; 0 if it is torn or above four bytes."""
+    """Return the varint at `at`, times eight, plus its size in bytes; 0 if it is torn or has more than four bytes."""
     if at < end and source[at] < 0x80:
         return (cython.cast(cython.longlong, source[at]) << 3) | 1
     groups: cython.longlong = 0

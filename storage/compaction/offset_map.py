@@ -106,7 +106,7 @@ class OffsetMap:
 
     @cython.cfunc
     def _grow(self) -> object:
-        """Move to a larger table. Both tables exist for a moment, so the last growth takes 1/8 more than the limit."""
+        """Move to a larger table. Both exist for a moment, so the last growth takes an eighth more than the limit."""
         table: memoryview = self._table
         words: cython.p_longlong = memory.int64s_of(table)
         end: cython.Py_ssize_t = 3 * self._slots

@@ -139,7 +139,7 @@ class _Batch:
 def build_map(
     newest: OffsetMap, data: memoryview, transactions: PassTransactions, *, start_offset: Offset
 ) -> tuple[Offset, bool]:
-    """Put keys into the map; return the offset below which it is complete, and if full. Raises CorruptBatchError."""
+    """Put keys into the map; return the end of its complete part, and whether it is full. Raises CorruptBatchError."""
     end_offset = start_offset
     for columns in decode_each(data, control=True):
         batches = columns.batches

@@ -102,7 +102,7 @@ class EngineConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
-        """Parse a `server.properties`; its retention settings replace a default override. Raises InvalidConfigError."""
+        """Parse a `server.properties`. If it sets retention, new topics get no override. Raises InvalidConfigError."""
         values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)
         defaults.check_consistency()

@@ -68,7 +68,7 @@ class DataDirectory(NamedTuple):
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Write a topic ID; unless `flush`, call `sync_all` next. Finally, `sync` flushes the name. Raises OSError."""
+        """Write a topic ID; then call `sync_all` unless `flush`, and `sync`, which flushes the name. Raises OSError."""
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
             place_topic_id(self.files, path, flush=flush)

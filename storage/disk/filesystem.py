@@ -118,7 +118,7 @@ class FileSystem(Protocol):
         """Return the content of a small file. Raises CorruptionError if the file is too large to be one."""
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        """Return a file's size and up to `length` bytes of each end; then close it. Raises FileNotFoundError."""
+        """Return a file's size and up to `length` bytes of each end; close the file. Raises FileNotFoundError."""
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         """Create a small file or replace its content, not atomically; with `sync`, flush the content to disk."""

@@ -52,7 +52,7 @@ class DirectoryLock:
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:
-        """Take the lock again if the directory was replaced. Errors change nothing: DirectoryLockedError, OSError."""
+        """Lock again if the directory was replaced. Errors change nothing. Raises DirectoryLockedError, OSError."""
         with _held_guard:
             if self.held and _identity_at(self._path) == self._identity:
                 return
@@ -95,7 +95,7 @@ class DirectoryLock:
             os.close(descriptor)
 
     def _refuse_own_second(self) -> None:
-        """Raise an error if this process has the lock: closing a second descriptor would release the first lock."""
+        """Refuse a second lock in this process: closing its descriptor would release the first lock."""
         identity = _identity_at(self._path)
         if identity is not None and _held.get(identity) == os.getpid():
             raise DirectoryLockedError(self.directory, os.getpid())
@@ -121,7 +121,7 @@ class LockHolder(NamedTuple):
 
 
 def find_holder(directory: Path) -> LockHolder | None:
-    """Return the process with `directory`'s lock; None if none has it. Changes and creates nothing. Raises OSError."""
+    """Return the process that has `directory`'s lock, or None. Changes and creates nothing. Raises OSError."""
     path = directory / names.LOCK
     with _held_guard:
         identity = _identity_at(path)

@@ -59,7 +59,7 @@ def system_clock() -> Timestamp:
 
 
 class _Descriptor:
-    """An open descriptor; closed with its last reference, which a system call that uses its number must hold."""
+    """An open descriptor, closed with its last reference. Hold a reference while a system call uses its number."""
 
     __slots__ = ("number", "shared")
 

@@ -82,7 +82,7 @@ class ProducerEntry(NamedTuple):
         return None
 
     def with_epoch(self, epoch: int) -> ProducerEntry:
-        """Return an entry for another epoch, without batches, as numbers restart at 0; the same object if not new."""
+        """Return the entry for an epoch. A new epoch has no batches, because its sequence numbers begin at 0 again."""
         return self if epoch == self.epoch else self._replace(epoch=epoch, batches=())
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:

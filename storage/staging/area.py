@@ -76,7 +76,7 @@ class StagingArea:
     # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
-        """Begin a file of its own for each attempt of a task, even in another process. Raises OSError."""
+        """Begin a file for an attempt of a task. Each attempt has its own, even in another process. Raises OSError."""
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
@@ -162,7 +162,7 @@ class StagingArea:
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Claim a request; return its manifest, None if it was withdrawn or moved. Raises CorruptionError, OSError."""
+        """Claim a request; return its manifest. None: it was withdrawn or moved. Raises CorruptionError, OSError."""
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
             try:

@@ -53,7 +53,7 @@ class Committer:
         self._area.discard_abandoned(self._clock())
 
     def commit(self, write: WriteId) -> None:
-        """Append or refuse a submitted write. Blocks. Raises StorageError, OSError: then the next call continues."""
+        """Append a submitted write, or refuse it. Blocks. Raises StorageError, OSError; the next call continues."""
         if self._area.is_committed(write):
             self._area.finish(write)
             return

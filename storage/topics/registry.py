@@ -135,7 +135,7 @@ class TopicRegistry:
     def __init__(
         self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
     ) -> None:
-        """Make a registry of `copies`; `all_directories` has also those with unreadable copies. See `update_copies`."""
+        """Make a registry of `copies`. `all_directories` also has those with unreadable copies."""
         self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
         """Called if a directory's copy cannot be written. Returns True if the directory failed and is left out."""
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
@@ -217,7 +217,7 @@ class TopicRegistry:
             raise
 
     def update_copies(self) -> None:
-        """Write each copy that a failed change left behind, or a failed deletion may happen later. Raises OSError."""
+        """Write each copy that a failed change left out of date, so that no later start repeats it. Raises OSError."""
         for directory in self._directories:
             if directory in self._stale:
                 try:

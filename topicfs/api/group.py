@@ -288,7 +288,7 @@ class Group:
         return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next record's offset in each partition with a position of the group. Raises UnknownGroupError."""
+        """Return the next record's offset in each partition where it has a position. Raises UnknownGroupError."""
         with self._opened() as groups:
             return {**groups.describe(self.name).positions}
 

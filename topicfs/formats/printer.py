@@ -113,7 +113,7 @@ class FormatPrinter(Protocol):
 
 
 def printer_of(text: str, output: BinaryIO, isolation: Isolation) -> FormatPrinter:
-    """Return the printer of a format. Raises BadParameter, or ClickException for a missing library or a terminal."""
+    """Return the printer of a format. Raises BadParameter; ClickException for a missing library or a terminal."""
     if text in (ARROW, PARQUET):
         if output.isatty():
             raise click.UsageError(f"--format {text} is not for a terminal; redirect it to a file or a pipe")

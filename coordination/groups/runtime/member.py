@@ -59,7 +59,7 @@ class TakenCommits(NamedTuple):
 
 
 class MemberCoordinator(Protocol):
-    """A member's connection to its group's coordinator, which retries failed requests or ends the `LocalMember`."""
+    """A member's connection to its group's coordinator. If a request fails, retries it or ends the `LocalMember`."""
 
     group: str
     topics: KnownTopics

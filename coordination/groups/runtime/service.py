@@ -38,7 +38,7 @@ class GroupOverrides(Protocol):
         """Return a snapshot of the settings of each group that differ from the defaults."""
 
     def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Replace a group's settings on disk; an empty mapping removes the entry. Raises OSError, ReadOnlyError."""
+        """Replace a group's settings, also on disk; an empty mapping removes them. Raises OSError, ReadOnlyError."""
 
 
 class EmbeddedGroups:

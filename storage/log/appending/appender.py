@@ -343,7 +343,7 @@ class LogAppender:
             self._parts.producers.state.remove_expired(now)
 
     def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
-        """Begin a segment at `base_offset` (None: the log end) and return it; an empty active segment moves there."""
+        """Begin a segment at `base_offset` (None: the log end), or move an empty one there. Return the base offset."""
         with self._parts.lock:
             self._parts.life.check_writable()
             end_offset = self._parts.state.end_offset

@@ -27,7 +27,7 @@ _new = tuple.__new__
 
 
 def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
-    """Read whole batches below `bound`, with that of `offset` first. Raises CorruptionError, FileNotFoundError."""
+    """Read whole batches below `bound`, from the batch of `offset` on. Raises CorruptionError, FileNotFoundError."""
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
     last = len(chain.segments) - 1

@@ -176,7 +176,7 @@ class LogReader:
         return self._with_segments(look)
 
     def find_span(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> FileSpan | None:
-        """Return where `read` would find batches, with a file; None if there are none, or it must read them."""
+        """Return an open file, and where it has the batches for `read`; None if there are none or they must be read."""
 
         def look(state: LogState) -> FileSpan | None:
             if not state.start_offset <= offset <= state.end_offset:
