@@ -77,7 +77,7 @@ If the daemon has settings to reload, SIGHUP reloads them instead, unless SIGHUP
 """
 
 LONGEST_SOURCE = 1000
-"""Limit on the source's size: fusermount3 accepts one page for all options together."""
+"""Limit on the size of the mount's source: fusermount3 accepts one page for all options together."""
 
 MAINTENANCE_SECONDS = 0.5
 """Time between two checks for due duties of the engine."""
@@ -168,7 +168,7 @@ def open_when_free(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Engine:
-    """Open the engine, after a short-lived owner such as a committing pipeline. Raises StorageError, OSError."""
+    """Open the engine; wait for a short-lived owner, such as a committing pipeline. Raises StorageError, OSError."""
     if options.opens is not None:
         return options.opens()
     deadline = clock() + OWNER_PATIENCE_SECONDS
@@ -435,7 +435,7 @@ def _named(options: MountOptions) -> str:
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
-    """Return where views are saved: beside the segments if writable, or else in the user's cache. None: not saved."""
+    """Return a function that gives a partition's view store, next to writable segments or in the user's cache."""
     disk = NativeFileSystem()
     make = ViewStore.in_user_cache if read_only else ViewStore
     return lambda partition: None if partition.directory is None else make(partition.directory, disk)

@@ -42,7 +42,7 @@ FORGET_BATCHES = 8
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether the kernel lists a name: a group may have any name, and one refused name hides all names."""
+    """Return whether the kernel accepts a listed name. An invalid name of a group would hide all other names."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
@@ -158,7 +158,7 @@ class TopicFileSystem:
         return found
 
     def run_inline_or_in_thread(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
-        """Run a usually fast call, such as a lookup, in a thread if it takes long. It ends with process `pid`."""
+        """Run a usually fast call, such as a lookup, for process `pid`, in a thread if it takes long."""
         return self.context.blocking.run_inline_or_in_thread(call, self.root.program(pid))
 
     def _lookup(self, parent: nodes.Directory, name: bytes) -> nodes.Node:
@@ -322,9 +322,9 @@ class TopicFileSystem:
         return self._listings[fh].pid
 
     def readdir(self, fh: int, start: int) -> Iterator[ListedEntry]:
-        """List from cookie `start`: the names at the start of the listing, except names removed since.
+        """Yield the entries from cookie `start` on; a name that was removed since the listing began is left out.
 
-        For each entry that the caller sends, except `.` and `..`, it must count a reference with `remember`.
+        The caller must count a reference with `remember` for each entry that it sends, except `.` and `..`.
         """
         directory = self._listings[fh].directory
         try:

@@ -67,7 +67,7 @@ def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[ListedEntr
 
 
 class PollNotification(NamedTuple):
-    """Notifies the kernel of a poll through pyfuse3; of thousands of notifications, each gets room separately."""
+    """Notifies the kernel of a poll through pyfuse3, after making room in the pair of sockets for the notification."""
 
     handle: pyfuse3.PollHandle
     make_room: Callable[[], None]
@@ -147,7 +147,7 @@ class Operations(pyfuse3.Operations):
 
     @counted_handler
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
-        """Count one lookup of the new node."""
+        """Create a directory, and count one lookup of its node."""
         return self._found(await self._filesystem.mkdir(parent_inode, name, _pid(ctx)))
 
     @counted_handler
@@ -197,7 +197,7 @@ class Operations(pyfuse3.Operations):
 
     @counted_handler
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        """Count one lookup for each entry sent, except `.` and `..`."""
+        """Send directory entries, and count one lookup for each of them, except `.` and `..`."""
         filesystem, start, pid = self._filesystem, start_id, self._filesystem.reader_of(fh)
         while listed := await filesystem.run_inline_or_in_thread(
             partial(_listed, filesystem, fh, start), pid

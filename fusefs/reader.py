@@ -138,7 +138,7 @@ def _described(directory: Directory) -> str:
 
 
 def run_alone(coroutine: Coroutine[object, None, T]) -> T:
-    """Run a coroutine that never waits, as all coroutines here. No event loop is needed, so trio is not imported."""
+    """Run a coroutine that never waits, like all coroutines in this module. No event loop is needed, nor trio."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -151,7 +151,7 @@ class _SameThread(BlockingCalls):
     """Runs calls in the calling thread: no other program has to wait."""
 
     def __init__(self) -> None:
-        """Take no limit: there are no threads."""
+        """Set no limit, because there are no threads."""
 
     async def run(
         self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None

@@ -17,8 +17,8 @@ MAX_REQUEST_BYTES = 1024 * 1024
 """Largest amount of data in one request of the kernel."""
 
 SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
-"""Smallest size of a request that is followed by another request of the same write(2): 1 MiB less partial pages of
-the buffers.
+"""A request of at least this size may be followed by another request of the same write(2); the kernel fills such a
+request to 1 MiB minus partial pages of the buffers.
 
 (A writev(2) of hundreds of small buffers has smaller requests; its repeated requests are recognized all the same.)
 """

@@ -58,10 +58,10 @@ def frame(waiting: FramingState, data: bytes) -> Framed:
 
 
 SPREAD_BYTES = 4096
-"""Largest size of lines for many partitions that is appended in the event loop's thread: takes a few milliseconds."""
+"""Lines for many partitions are appended in the event loop's thread up to this size, which takes a few milliseconds."""
 
 PARSED_BYTES = 16384
-"""Largest size of JSON lines that is parsed in the event loop's thread: takes a few milliseconds."""
+"""JSON lines are parsed in the event loop's thread up to this size, which takes a few milliseconds."""
 
 
 class Framing:
@@ -102,7 +102,7 @@ class Framing:
 
 
 class PartitionedLineFraming(Framing):
-    """Lines that are distributed to many partitions, with an append for each."""
+    """Lines that are distributed to many partitions, with one append per partition."""
 
     may_take_long = True
 

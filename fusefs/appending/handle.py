@@ -59,7 +59,9 @@ class Appending(NamedTuple):
     still_held: Callable[[int, str], bool]
     """`open_descriptors.holds`: returns whether a process still has the file of that name open."""
     caller: Callable[[int, str], RequestingProcess] | None = None
-    """Remote engine only: returns the process with that ID, as the process that waits for an answer about that file."""
+    """Remote engine only: returns the program that waits for an answer: the process with this ID, which uses this
+    file.
+    """
     remote_linger: RemoteLingerBuffer | None = None
     """Remote engine only: collects lines instead of `linger_buffer`."""
     max_in_flight: int = 1
@@ -293,7 +295,7 @@ class AppendHandle:
             raise failed.error.with_traceback(None)
 
     async def flush(self) -> None:
-        """Handle close(2) of a duplicate: an incomplete line becomes a record unless the opener holds the file."""
+        """Handle close(2) of a duplicate descriptor: append an incomplete line unless the opener holds the file."""
         if self._is_complete():
             return
         async with self._turn:

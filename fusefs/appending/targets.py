@@ -51,7 +51,7 @@ class LineTarget(Protocol):
         """Raise the errors of `append` that the lines themselves cause; store nothing."""
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Store whole lines, all or none, if `durable` on disk. Blocks. Raises FormError and as `Partition.append`."""
+        """Store all lines or none, on disk if `durable` (blocking). Raises FormError, `Partition.append`'s errors."""
 
     def sync(self) -> None:
         """Flush all appended lines to disk (blocking)."""

@@ -64,7 +64,7 @@ class ViewNode(LogNode):
         if self._files.partition.unknown is not None:
             return self._attributes(
                 1, 0
-            )  # tar does not open empty files; opening this one reports the error.
+            )  # tar does not open empty files; opening a file of size 1 reports the error.
         if not self.measured:
             size = self._view.size if self.context.engine.remote else 0
             self._guess = size or int(not self._opened_to_read)
@@ -146,7 +146,7 @@ class ViewNode(LogNode):
             raise FileError(Refusal.GONE)
 
     def _positions_hold(self) -> bool:
-        """Return whether the node can be opened: whether its positions are still the positions of the partition."""
+        """Return whether the node's byte positions are still valid, so that the node can be opened."""
         return self.is_current()
 
     async def open(self, access: Access, pid: int) -> Handle:

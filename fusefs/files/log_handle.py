@@ -107,7 +107,7 @@ class LogHandle(Handle):
             )
 
     async def write(self, position: int, data: bytes) -> int:
-        """Append. After an open with O_TRUNC, `position` must be the program's own end; otherwise it is ignored."""
+        """Append. `position` is checked only after an open with O_TRUNC: it must be the number of bytes written."""
         writer, node = self._writer, self._node
         if writer is None:
             raise FileError(Refusal.NOT_OPEN)

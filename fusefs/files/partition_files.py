@@ -144,7 +144,7 @@ class PartitionFiles(TopicState["PartitionTarget"]):
         return self.partition.log_start_offset, self.partition.rewrites
 
     def _forget_views(self) -> None:
-        """Drop the views after a removal. The names of open-ended views get new nodes, which count positions anew."""
+        """Drop the views after a removal. The names of open-ended views get new nodes, with positions from 0 on."""
         if self.directory_id is not None:
             for name in self.shown_inos:
                 self.context.kernel.forget_name(self.directory_id, name)

@@ -203,7 +203,7 @@ class RecordFile(FileNode):
         return _selected_now(self._selector, self._files) == selectors.SelectedRecord(self._offset)
 
     def _removed(self) -> bool:
-        """Return whether retention removed the record, or compaction may have: then it must be looked up again."""
+        """Return whether the record may be gone (by retention or compaction) and must be looked up again."""
         partition = self._files.partition
         return self._offset < partition.log_start_offset or self._rewrites != partition.rewrites
 

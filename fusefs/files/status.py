@@ -54,7 +54,7 @@ class PartitionStatusFile(PartitionTextFile):
         )
 
     def _measured(self) -> str | None:
-        """Return whether the size of `log` is known; None if it is never measured."""
+        """Return `yes` or `no`: whether the size of `log` is known; None if a remote engine has the log."""
         if self.context.engine.remote:
             return None
         return "yes" if self._files.views.whole(VALUES).measured else "no"

@@ -37,10 +37,10 @@ UNSEEN_READER_SECONDS = 10.0
 
 
 class WaitingRead:
-    """One read that waits."""
+    """A read that waits for records, until it is woken or ended with an error."""
 
     def __init__(self, pid: int, path: str) -> None:
-        """Process `pid` (0 if not visible) opened the file `path` of the mount."""
+        """Begin the read of process `pid` (0 if not visible), which has the mount's file `path` open."""
         self.pid, self.path = pid, path
         self.started, self.woken = trio.current_time(), trio.Event()
         self.ended: Refusal | None = None

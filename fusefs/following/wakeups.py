@@ -1,6 +1,6 @@
 """Wakeups: news from any thread, delivered in the event loop's thread; several pieces of news are combined.
 
-    append ─► signal ─► listeners            all of them, immediately: a few, the mount's own
+    append ─► signal ─► listeners            the mount's own, which are few: all of them immediately
                      └► waiters ─► waker     WAKEUPS_PER_TURN of them now, and as many in each later turn of the event loop
 
 Only a few waiting reads and polls are woken per turn, so that thousands of waiters delay no other requests.
@@ -33,7 +33,7 @@ class Waker:
         """True while waiters are queued: a caller with similar work queues behind them with `turn`."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
-        """Return a function that runs a callback in the event loop, from any thread; later, RunFinishedError."""
+        """Return a thread-safe function that runs a callback in the event loop (RunFinishedError after its end)."""
         return trio.lowlevel.current_trio_token().run_sync_soon
 
     async def turn(self) -> None:

@@ -42,7 +42,7 @@ _WITHOUT_MEANING = 0xFF80
 """Attribute bits that no version of the format defines."""
 _NOT_SHOWN = fields.CONTROL_MASK | fields.HIDDEN_MASK
 _ENCODED_BYTES = 2 * MAX_CONTENT_BYTES
-"""Limit on the memory for records of batches that one write encodes again, in total."""
+"""Limit on the total size of the records in a write that are encoded again."""
 _ONE_BATCH_BYTES = 2**31 - 1
 """No limit: a batch that is encoded again is not split, and the log checks its size."""
 

@@ -266,7 +266,7 @@ def _headers_are_text(
 def _headers_size(
     source: cython.p_uchar, span: cython.p_longlong, headers: cython.Py_ssize_t, base64: cython.bint
 ) -> cython.Py_ssize_t:
-    """Return the size of names, values, commas and the closing bracket; commas and bracket are as many as parts."""
+    """Return the size of names and values, each with the comma or closing bracket that follows it."""
     size: cython.Py_ssize_t = 2 * headers
     number: cython.Py_ssize_t
     for number in range(headers):

@@ -1,7 +1,7 @@
 """Reading as a group member: which records an open `log` or `drain` under `@groups` delivers, and which are done.
 
     partition ─► chunks ─► assigned partitions ─► delivery ─► read(2)
-                                        ▲            │ asks for more: what was given whole is done
+                                        ▲            │ the next read: records that were given in full are done
                   membership ◄──────────┴────────────┘
 
 `chunks` renders records and knows where each record ends in the text; `assigned_partitions` has the partitions of a

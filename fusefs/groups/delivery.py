@@ -73,7 +73,7 @@ class Delivery:
     # Reads and writes of the program
 
     def ask(self, position: int) -> None:
-        """The program reads at `position`: all records before `position` are done. Raises FileError (ESPIPE)."""
+        """Note that the program reads at `position`: all records before it are done. Raises FileError (ESPIPE)."""
         chunk, share = self._chunk, self._share
         self._base = max(self._base, position - self._given)  # Seeking forward skips no records.
         asked = position - self._base
@@ -118,12 +118,12 @@ class Delivery:
         return chunk.text if start == 0 and end == len(chunk.text) else memoryview(chunk.text)[start:end]
 
     def writes(self, position: int) -> None:
-        """The program writes at `position`, so it has read everything before `position`."""
+        """Note that the program writes at `position`, so it has read everything before `position`."""
         if self._chunk is not None:
             self._given = max(min(position - self._base, self._given), self._answered)
 
     def wrote(self, size: int) -> None:
-        """The program wrote `size` bytes, which moved its file position; a failed write moves nothing."""
+        """Note that the program wrote `size` bytes, which moved its file position; a failed write moves nothing."""
         self._base += size
 
     # Other members
@@ -136,7 +136,7 @@ class Delivery:
         return self._share.partition if is_open else None
 
     def finish(self, partition: TopicPartition) -> bool:
-        """Give only the remainder of a started record of a revoked partition; return whether all of it is done."""
+        """Give only the rest of a started record of a revoked partition; return whether all given records are done."""
         if self._next is not None and self._next[0].partition == partition:
             self.withdraw()
         chunk, share = self._chunk, self._share

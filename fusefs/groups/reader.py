@@ -2,7 +2,7 @@
 
     read(2) ─► ask: what lies before the position is done ─► commit ─► fill ─► give
                                 │                              │
-              partitions wanted back, of which nothing is owed └─► wait for records, or for a rebalance
+           give up revoked partitions whose records are done   └─► wait for records, or for a rebalance
 
 Programs that share an inherited descriptor share one membership. Positions are committed in the background. If a
 commit fails, the next read returns the error and no records, and the read after that commits again. `next-1000` and
@@ -49,7 +49,7 @@ from topicfs.storage.remote import ThreadNeededError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRead:
-    """What is read: the topics, the form, and the objects that reading needs."""
+    """The topics and the form that an open file of a group reads, and the objects that reading needs."""
 
     path: str
     """`/@groups/billing/orders/log`: the file's path in the mount."""

@@ -13,7 +13,7 @@ from topicfs.fusefs.metrics.table import Metric, MetricKind
 from topicfs.storage.messages import printable
 
 STEP_SECONDS, REST_SECONDS = 0.002, 0.001
-"""A scrape works for the first time, then pauses for the second, so that the event loop gets the interpreter."""
+"""A scrape works for STEP_SECONDS, then pauses for REST_SECONDS, so that the event loop gets the interpreter."""
 STEPS_PER_CLOCK_CHECK = 32
 """Number of small steps between two readings of the clock; a reading takes as long as a step."""
 

@@ -111,7 +111,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class MetricsServer:
-    """Listens as soon as it is constructed; `serve` starts answering."""
+    """An HTTP server for metrics. It listens as soon as it is constructed; `serve` starts answering."""
 
     def __init__(self, asked: MetricsAddress) -> None:
         """Listen on `asked`. Raises StorageError with the remedy if that fails."""

@@ -72,7 +72,7 @@ class JournalHandler(logging.Handler):
     """Sends entries to systemd's journal in its native protocol."""
 
     def __init__(self, about: Mapping[str, str], socket_path: Path | None = None) -> None:
-        """Connect to the journal. Raises OSError if no journal listens."""
+        """Find the journal's socket. Raises OSError if no journal listens."""
         super().__init__()
         from logging_journald import JournaldTransport
 

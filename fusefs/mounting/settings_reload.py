@@ -29,7 +29,7 @@ class SettingsReload:
         terminal: bool,
         managed: bool = False,
     ) -> None:
-        """`config` is what the engine was opened with. `terminal`: the daemon may belong to a terminal.
+        """`config` has the settings with which the engine was opened. `terminal`: the daemon may belong to a terminal.
 
         `managed`: a service manager started the daemon, so SIGHUP always means a reload.
         """

@@ -15,13 +15,13 @@ from topicfs.fusefs.nodes.context import MountContext
 from topicfs.storage.model import Timestamp
 
 _LATEST_NANOSECONDS = 2**63 - 1
-"""In April 2262: the end of the 64-bit range that the kernel and the compiled request loop use."""
+"""The latest time that stat shows, in April 2262: the kernel and the compiled request loop use 64-bit nanoseconds."""
 
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 LOG_MODE = stat.S_IFREG | 0o644
 READ_MODE = stat.S_IFREG | 0o444
 CONSUMING_MODE = stat.S_IFREG | 0o600
-"""Mode of a file whose reading changes a group: a user who may not write it may not read it (`ownership.shown_mode`)."""
+"""Mode of a file whose reading changes a group: users who may not write the file may not read it (`shown_mode`)."""
 LINK_MODE = stat.S_IFLNK | 0o777
 
 READ_BLOCK = 512 * 1024

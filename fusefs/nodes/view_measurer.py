@@ -25,7 +25,7 @@ class Measurable(Protocol):
 
 
 class ViewMeasurer:
-    """The running and queued measurements. Only for the event loop's thread."""
+    """Measures views in threads, one slice at a time. Only for the event loop's thread."""
 
     def __init__(self, blocking: BlockingCalls) -> None:
         self._blocking = blocking
@@ -49,7 +49,7 @@ class ViewMeasurer:
         return view.measured
 
     async def _slice(self, view: Measurable) -> bool:
-        """Measure a slice, or wait for a running one; return False if its records were removed."""
+        """Measure a slice, or wait for a running one; return False if records of the view were removed."""
         if view in self._under_way:
             await self._under_way[view].wait()
             return True

@@ -84,7 +84,7 @@ class RequestDurations(NamedTuple):
 @cython.final
 @cython.cclass
 class RequestCounts:
-    """See the module."""
+    """Counts requests, their durations and their errors, by kind."""
 
     def __init__(self) -> None:
         self.bytes_read = 0

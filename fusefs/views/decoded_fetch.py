@@ -45,7 +45,7 @@ Piece: TypeAlias = Columns | Damage
 
 
 class DecodedFetch(NamedTuple):
-    """Runs and damage in offset order; empty if the log has no records at or after the requested offset."""
+    """The decoded batches of one read: runs of readable records, and the damage between them."""
 
     pieces: list[Piece]
     """Runs and damage in offset order; empty if the log has no records at or after the offset."""
@@ -90,7 +90,7 @@ def read_decoded(
 def fetch(
     partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
 ) -> Fetched | DecodedFetch:
-    """Read batches from `offset`'s on, or return the damage there. Raises SegmentDeletedError if it was removed."""
+    """Read batches from the one that contains `offset`, or return the damage there. Raises SegmentDeletedError."""
     try:
         return partition.read(offset, max_bytes=max_bytes, isolation=isolation)
     except OffsetOutOfRangeError as error:

@@ -446,7 +446,9 @@ class MergedReader:
         """Return the input with the next line, which is loaded; None at the end."""
         while self._heap:
             key, merge_input = self._heap[0]
-            if not merge_input.load():  # Its lines had been dropped, and compaction has removed the others.
+            if (
+                not merge_input.load()
+            ):  # Its loaded lines were dropped, and compaction has removed their records.
                 heapq.heappop(self._heap)
             elif merge_input.first_key != key:
                 heapq.heapreplace(self._heap, (merge_input.first_key, merge_input))

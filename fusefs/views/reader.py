@@ -24,7 +24,7 @@ from topicfs.fusefs.views.view import View
 from topicfs.storage.errors import CorruptionError, SegmentDeletedError
 
 OVERTAKEN_BYTES = 2**17
-"""A read this far beyond the last one was sent after a readahead request that has not arrived yet."""
+"""A read is taken for one that overtook a readahead request if it begins at most this far after the last window."""
 _NOWHERE = -1
 
 
@@ -35,7 +35,7 @@ class _TextWindow(NamedTuple):
 
 
 class ViewReader:
-    """A position in a view and a bounded window of text, one per file handle. Thread-safe; reads take turns."""
+    """Reads a view for one file handle, rendering the view in windows. Thread-safe; reads take turns."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -44,8 +44,8 @@ class ViewReader:
         self._front = Entry(0, view.start_offset)
         self._rendering = Rendering(view, view.size if not view.open_ended and view.measured else None)
         self._read_until = 0
-        self._jumped = False  # the current read is not sequential
-        self._stop = self._size = 0  # of the current read
+        self._jumped = False  # True if the current read is not sequential
+        self._stop = self._size = 0  # end position and size of the current read
 
     def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> Text:
         """Return up to `size` bytes from a view position (blocking); fewer only at the end, b"" at or after the end.

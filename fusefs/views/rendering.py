@@ -58,12 +58,12 @@ class Rendering:
         """Begin at the front of a view; `size` is the view's size if it is known and the view does not grow."""
         self._view = view
         self._straight = view.source.form is VALUES
-        self._plain = self._straight  # no compressed or aborted batch so far
+        self._plain = self._straight  # True until a compressed or aborted batch is found
         self._pieces: deque[Piece] = deque()
         self._begun: Begun | None = None  # compressed batches that are partly copied
         self._prefetcher = Prefetcher(self._fetch_chunk)  # Fetches and inflates compressed batches ahead.
-        self._inflates = True  # values of compressed batches could be copied
-        self._rendered = 0  # records of the first piece
+        self._inflates = True  # True if values of compressed batches can probably be copied
+        self._rendered = 0  # number of the first piece's records that are rendered
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
         # For a short range, fetch no more than it may need.
         self._most_fetched = TEXT_WINDOW_BYTES if size is None else min(size + PAGE_BYTES, TEXT_WINDOW_BYTES)

@@ -228,7 +228,7 @@ class PartitionViews:
             return view
 
     def range(self, form: Form, start_offset: Offset, end_offset: Offset | None) -> View:
-        """Return a view of [start_offset, end_offset), clipped at the log start; if `end_offset` is None, it grows.
+        """Return a view of [start_offset, end_offset), clipped at the log start; without `end_offset`, the view grows.
 
         Parts that the whole view has measured are not measured again. If the form shows only whole batches, the view
         is narrowed to whole batches.
@@ -282,7 +282,7 @@ class PartitionViews:
         self._remove_stale()
 
     def _follow_start(self) -> Offset:
-        """Return the log's start. After a compaction, drop all measures, so that positions are counted anew."""
+        """Return the log's start. After a compaction, drop all measures, so that all positions are measured again."""
         rewrites = self.partition.rewrites
         if rewrites != self._rewrites:
             self._rewrites = rewrites
@@ -301,7 +301,7 @@ class PartitionViews:
             self._store.remove_stale({segment.base_offset for segment in self.partition.segments() or ()})
 
     def _measure_from(self, form: Form, start_offset: Offset) -> Measure:
-        """Return the form's measure if it can follow the log start; otherwise a new one that begins there."""
+        """Return the form's measure if it can follow the log start; otherwise a new measure from `start_offset` on."""
         measure = self._measures.get(form.suffix)
         if measure is not None and measure.source.form is not form:
             measure = None
