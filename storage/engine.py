@@ -306,9 +306,9 @@ class LogEngine(Protocol):
     def reopen_partition(self, topic: str, number: int) -> Partition:
         """Load an offline partition again; if its whole directory failed, load the directory. Blocks.
 
-        Harmless if online. New objects replace the old objects, which stay offline. Listeners of the engine and of
-        the old objects are notified. Raises the error that still keeps the partition offline: StorageError
-        (CorruptionError, …), OSError; UnknownTopicError, ReadOnlyError.
+        Harmless if the partition is online. New objects replace the old objects, which stay offline. Listeners of the
+        engine and of the old objects are notified. Raises the error that still keeps the partition offline:
+        StorageError (CorruptionError, …), OSError; UnknownTopicError, ReadOnlyError.
         """
 
     def directories(self) -> Sequence[DirectoryStatus]:

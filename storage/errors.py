@@ -149,7 +149,7 @@ class IncompatibleMemberError(GroupError):
 
 
 class NotAssignedError(GroupError):
-    """A member's position in a partition that it does not hold (any more). The holder continues from the last one."""
+    """A member committed a position in a partition that it does not hold, or no longer holds."""
 
 
 class InvalidPositionError(GroupError):

@@ -55,7 +55,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def which_topic(name: str, topics: Iterable[str]) -> str:
-    """Return the end of an unknown topic's error: the most similar of `topics`, or else the first ones."""
+    """Return the end of an error about an unknown topic: the most similar of `topics`, or else the first of them."""
     present = sorted(topics)
     if similar := did_you_mean(name, present):
         return similar
@@ -125,7 +125,7 @@ def times(count: int) -> str:
 
 
 class WarningBook:
-    """The last warnings, each once, for status pages and the log, which repeats them ever less often. Thread-safe."""
+    """The last warnings, each listed once, for status pages. The log repeats a warning ever less often. Thread-safe."""
 
     def __init__(self, clock: Callable[[], Timestamp]) -> None:
         self._clock = clock

@@ -178,7 +178,7 @@ class CleaningState(NamedTuple):
     first_dirty_offset: Offset
     """The log is compacted below this offset."""
     cleanable_ratio: float
-    """Share of the cleanable bytes in the clean and cleanable bytes: 0 to 1."""
+    """Cleanable bytes divided by the clean and cleanable bytes together: 0 to 1."""
 
 
 class ReplicaStatus(NamedTuple):
@@ -209,7 +209,7 @@ class PartitionStatus(NamedTuple):
     first_dirty_offset: Offset | None = None
     """The first dirty offset; None if the topic is not compacted."""
     cleanable_ratio: float | None = None
-    """Share of the cleanable bytes in the clean and cleanable bytes; None if the topic is not compacted."""
+    """Cleanable bytes divided by the clean and cleanable bytes together; None if the topic is not compacted."""
     last_flush: Timestamp = NO_TIMESTAMP
     """Time of the last flush to disk; before the first flush, the time of the opening."""
     replicas: tuple[ReplicaStatus, ...] = ()

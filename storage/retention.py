@@ -38,7 +38,7 @@ def limit_text(reason: Reason, config: TopicConfig) -> str:
 
 
 class PlannedRemoval(NamedTuple):
-    """The oldest `segments` of the segments that are left are deleted for `reason`."""
+    """One step of a decision: for `reason`, delete the oldest `segments` segments that earlier steps left."""
 
     segments: int
     reason: Reason
@@ -120,7 +120,7 @@ def _count_while(goes: Callable[[SegmentInfo], bool], segments: Sequence[Segment
 
 
 _Rule: TypeAlias = Callable[[LogFacts, TopicConfig, Timestamp, int], int]
-"""Counts the segments that a rule deletes after the first `taken` segments, which are deleted already."""
+"""Returns how many segments a rule deletes after the first `taken` segments, which earlier rules delete."""
 
 _RULES: tuple[tuple[Reason, _Rule], ...] = (
     (Reason.LOG_START, _due_by_log_start),
@@ -135,7 +135,7 @@ def apply_retention(log: Log, now: Timestamp) -> Decision:
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:
             return Decision((), roll_first=False)
-        log.appender.roll("all of it goes")
+        log.appender.roll("all segments deleted")
     for removal in decision.removals:
         log.replacer.delete_oldest_segments(removal.segments, limit_text(removal.reason, log.config))
     return decision

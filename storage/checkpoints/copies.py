@@ -1,4 +1,7 @@
-"""A record with a copy in every serving data directory. An entry's newest version in an undamaged copy counts."""
+"""A small file of entries, with a copy in every serving data directory.
+
+Each entry is read from the undamaged copy that has its newest version.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ Entry = TypeVar("Entry")
 
 
 class RecordCopies(ABC, Generic[Key, Entry]):
-    """A record and its copies. Safe from any thread."""
+    """A small file of entries by key, with its copies. Safe from any thread."""
 
     file_name: str
     version: int
     meaning: str
     remedy = ""
     age: Callable[[Any], Any]
-    """Returns a value by which two entries are compared: the newer entry has the greater value."""
+    """Returns a value that orders the entries of one key: a newer entry has a greater value."""
     _lock: RLock
     """Held during each change in this process, because several objects may use the same files."""
 
@@ -38,7 +41,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         directories: Callable[[], Sequence[Path]],
         failed: Callable[[Path, OSError], None] = lambda _directory, _error: None,
     ) -> None:
-        """Prepare the record. `failed` is called for each directory that could not be written, if another one could."""
+        """Read nothing yet. `failed` is called for each directory whose copy cannot be written, if another's can."""
         self._files = files
         self.directories = directories
         self.failed = failed
@@ -46,14 +49,17 @@ class RecordCopies(ABC, Generic[Key, Entry]):
 
     @abstractmethod
     def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[Key, Entry]:
-        """Parse the entries, with `prefix` perhaps only those that begin with it. Raises CorruptionError."""
+        """Parse the entries; with `prefix`, those of other keys may be left out. Raises CorruptionError."""
 
     @abstractmethod
     def _encoded(self, entries: Mapping[Key, Entry]) -> bytes:
         """Return the content of a file with these entries."""
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:
-        """Return one copy's entries; with `prefix`, other entries may be left out. Raises CorruptionError, OSError."""
+        """Return the entries of one copy; with `prefix`, entries whose keys begin otherwise may be left out.
+
+        Raises CorruptionError, OSError.
+        """
         path = directory / self.file_name
         try:
             data = self._files.read_bytes(path)
@@ -64,7 +70,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _parse_json(
         self, data: bytes, path: Path, parse: Callable[[Mapping[str, Any]], dict[Key, Entry]]
     ) -> dict[Key, Entry]:
-        """Call `parse`, which may raise KeyError, TypeError, ValueError, AttributeError. Raises CorruptionError."""
+        """Return `parse(content)` for a JSON file. Raises CorruptionError if that fails, or for another version."""
         try:
             content = json.loads(data)
             if content["version"] != self.version:
@@ -90,8 +96,8 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         """Write the newest entries to each directory whose copy is missing, older or damaged. Blocks.
 
         `stale`: directories that did not serve until now. If only they have an undamaged copy, the damaged copy of
-        another directory may have later entries. The record then cannot be read until the damaged copy is removed.
-        Raises CorruptionError, OSError.
+        another directory may have later entries. Every read then fails until the damaged copy is removed. Raises
+        CorruptionError, OSError.
         """
         with self._lock:
             self._problem = None

@@ -51,7 +51,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
 def find_end(data: Buffer) -> tuple[int, Offset]:
     """Return the end of the adjacent whole batches at the start of `data`, and the last offset of the last batch.
 
-    The end equals the `stop` of `scan`, but no row per batch is made. If there is no batch, the offset is -1.
+    The end is the same as `scan(data).stop`, but is found faster. If there is no batch, the offset is -1.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -291,8 +291,8 @@ def sound_rows(
 ) -> cython.Py_ssize_t:
     """Check the next one to three batches of [at, end), write their rows to `row`, and return where they end.
 
-    After the space for three rows, write the number of integers used. Return 0 if a batch is torn or damaged;
-    checksums are verified. For callers that scan many batches and keep none of them.
+    The integer after the space for three rows is set to the number of integers written. Return 0 if a batch is torn
+    or damaged; checksums are verified. For callers that scan many batches and keep none of them.
     """
     octets: cython.p_uchar = memory.octets_of(view)
     used: cython.Py_ssize_t = 0

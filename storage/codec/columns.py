@@ -69,7 +69,7 @@ class Columns:
 
     @property
     def batches(self) -> Batches:
-        """The batches of these records, also empty ones. `BatchHeader.record_end` is the end of a batch's records."""
+        """The batches, including those without records; `BatchHeader.record_end`: index after a batch's last record."""
         return self._batches
 
     @property

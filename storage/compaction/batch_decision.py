@@ -88,7 +88,7 @@ def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool
 
 
 class PassTransactions:
-    """Which data of a pass is aborted, and which markers no reader needs: the pass saw no data of their transaction."""
+    """Tracks which data of a pass is aborted, and which markers can go because the pass saw none of their data."""
 
     def __init__(self, aborted: Iterable[AbortedSpan] = ()) -> None:
         self._upcoming = sorted(aborted, key=lambda span: span.first_offset, reverse=True)

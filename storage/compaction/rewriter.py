@@ -75,7 +75,7 @@ class Rewriter:
     def _rewritten(
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
-        """Rewrite the batches from `first` on that are filtered record by record; if `first` is not, only this batch.
+        """Rewrite the batches from `first` on that are filtered record by record; if none is, rewrite batch `first`.
 
         Return the number of the next batch, and the bytes that stay.
         """
@@ -139,7 +139,7 @@ class _Batch:
 def build_map(
     newest: OffsetMap, data: memoryview, transactions: PassTransactions, *, start_offset: Offset
 ) -> tuple[Offset, bool]:
-    """Put keys into the map; return the end of its complete part, and whether it is full. Raises CorruptBatchError."""
+    """Put keys in the map; return up to where it is complete, and whether it is full. Raises CorruptBatchError."""
     end_offset = start_offset
     for columns in decode_each(data, control=True):
         batches = columns.batches

@@ -1,4 +1,4 @@
-"""The records of a window that stay, without an object per record: their marks, runs, and copied columns.
+"""Finds the records of a window that stay, without an object per record: marks them, groups them, copies columns.
 
 A mark is one byte per record, the sum of:
 
@@ -33,7 +33,7 @@ _SINGLE = cython.declare(cython.int, 0)
 _COPIED = cython.declare(cython.int, 1)
 _DROPPED = cython.declare(cython.int, 2)
 _FILTERED = cython.declare(cython.int, 3)
-"""The numbers of each `BatchRunKind`; _FILTERED is a plain batch that loses some of its records and keeps others."""
+"""C constants of the `BatchRunKind`s; _FILTERED, which is none of them: a plain batch that keeps only some records."""
 
 
 class BatchRunKind(IntEnum):

@@ -31,7 +31,7 @@ class EngineConfig(NamedTuple):
     topic_defaults: TopicConfig = TopicConfig()
 
     creation_overrides: Mapping[str, str] = KEEP_FOREVER
-    """Overrides of every topic created here, unless others are given."""
+    """Overrides that every topic created here gets, unless the creation names its own."""
 
     follows: bool = False
     """True if another engine leads these logs: records are appended, compacted and removed only as there."""
@@ -102,7 +102,7 @@ class EngineConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
-        """Parse a `server.properties`. If it sets retention, new topics get no override. Raises InvalidConfigError."""
+        """Parse a `server.properties`; if it sets retention, KEEP_FOREVER is unused. Raises InvalidConfigError."""
         values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)
         defaults.check_consistency()

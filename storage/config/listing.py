@@ -37,7 +37,7 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a topic's settings, with unknown ones last. `given` are in a file. Settings for tests show only if set."""
+    """List a topic's settings, unknown ones last; `given`: settings of a file. Settings for tests are listed if set."""
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue
@@ -65,7 +65,7 @@ def unknown_setting(
 
 
 def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) -> list[ShownSetting]:
-    """Set the source to the file for each default that the file sets; `given` is `FromProperties.given`."""
+    """Replace the source "default" by the file where the file sets the setting; `given` is `FromProperties.given`."""
     return [
         one._replace(source=ConfigSource.FILE, file_name=given[one.name])
         if one.source is ConfigSource.DEFAULT and one.name in given

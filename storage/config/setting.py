@@ -34,7 +34,7 @@ def row(meaning: str, kind: ValueKind, unit: str, *names: str | Synonym, hidden:
 
 
 class Setting(NamedTuple):
-    """One row of the table."""
+    """A setting, with its name, its default, and its row of the table."""
 
     name: str
     """Kafka's name, such as `retention.ms`."""
@@ -72,7 +72,7 @@ def read_table(defaults: object) -> dict[str, Setting]:
 def read_overrides(
     table: Mapping[str, Setting], overrides: Mapping[str, str], *, what: str
 ) -> dict[str, Any]:
-    """Return `overrides` by field. Raises InvalidConfigError for a bad value, or a name that is not a known `what`."""
+    """Return `overrides` by field. Raises InvalidConfigError for a bad value or an unknown name of a `what`."""
     values = {}
     for name, text in overrides.items():
         if name not in table:

@@ -12,7 +12,7 @@ import cython
 
 
 class ReadCounts:
-    """The counters of reads. The class is not compiled, because reads are not: they add faster to a plain attribute."""
+    """The counters of reads. Not compiled, because reads are Python code, which adds faster to plain attributes."""
 
     __slots__ = ("size_bytes",)
 

@@ -77,7 +77,7 @@ class CheckpointWriter:
         self._write(names.RECOVERY_POINTS, partitions, lambda log: log.offsets().recovery_point)
 
     def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write the log starts that segment names do not show, after the high watermarks, which confirm them."""
+        """Write the high watermarks, then the log starts that segment names do not show and high watermarks confirm."""
         logs = list(partitions)
         self.write_high_watermarks(logs)
         self._write(names.LOG_START_OFFSETS, logs, _start_inside)

@@ -18,7 +18,7 @@ from topicfs.storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, 
 from topicfs.storage.retention import LogFacts, Reason, decide_retention
 from topicfs.storage.segment.roll import waited_ms
 
-DELETE_ALL_REASON = "all of it goes"
+DELETE_ALL_REASON = "all segments deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ class LogProducers:
         end_offset: Offset,
         append_time: Timestamp | None,
     ) -> Pending:
-        """Check batches from `end_offset` on, perhaps with `append_time`; a client's repeated batches get no offset."""
+        """Check batches that begin at `end_offset`, with `append_time` if set; a client's repeats get no offset."""
         check = _Check(self, origin, guard)
         offset: int = end_offset
         for batch in incoming:

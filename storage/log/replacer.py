@@ -71,7 +71,7 @@ class LogReplacer:
             parts.life.check_writable()
             if count >= len(parts.state.chain.segments):
                 if parts.state.end_position:
-                    self._appender.roll_locked(f"all of it goes: {reason}")
+                    self._appender.roll_locked(f"all segments deleted: {reason}")
                 count = len(parts.state.chain.segments) - 1
             if count <= 0:
                 return []

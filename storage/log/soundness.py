@@ -123,7 +123,7 @@ def keep_lost_start(log: Log, other: Log) -> None:
 
 
 def _fit_at_bounds(log: Log) -> bool:
-    """Return whether the first and last batch, and those around each epoch's start, have the epoch of `log.epochs`."""
+    """Return whether the first and last batches, and the batches around each epoch's start, match `log.epochs`."""
     state, entries = log.parts.state, log.epochs.entries
     bounds = [state.start_offset, state.end_offset, *(entry.start_offset for entry in entries)]
     for offset in {one + step for one in bounds for step in (-1, 0)}:

@@ -88,7 +88,7 @@ class LogState(NamedTuple):
         return _new_state(LogState, fields)
 
     def replicated_up_to(self, offset: Offset) -> LogState:
-        """Return the state with high watermark `offset`, within the log's bounds and with no transaction undecided."""
+        """Return the state with high watermark `offset`, which is within the log; no transaction may be undecided."""
         return self.extended(self.end_offset, self.end_position, offset)
 
     def rolled(self, segment: Segment) -> LogState:

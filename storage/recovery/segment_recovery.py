@@ -66,7 +66,7 @@ def take_batches(
     file_bytes: int,
     may_split: bool = False,
 ) -> Recovered:
-    """Add valid batches from the segment's size up to `file_bytes`. The segment ends at `end_offset` until then."""
+    """Add valid batches from the segment's size up to `file_bytes`; the segment ends at `end_offset` before that."""
     cause, overlaps = "", False
     for window in windows(segment.log, segment.size, file_bytes, check_crc=True):
         # The checksum does not cover the base offset, so the base offset is checked here.
@@ -131,7 +131,7 @@ def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, e
 
 @contextmanager
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
-    """In this block, rebuild a segment below the recovery point. Raises OSError.
+    """Put the `.index` in place after the block, which rebuilds a segment below the recovery point. Raises OSError.
 
     `.index` gets its name last, when all is on disk, because a start rebuilds segments without `.index`. On a
     read-only disk all files are in memory.

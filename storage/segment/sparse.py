@@ -88,7 +88,7 @@ def due_entries(
 def fitting(
     due: DueEntries, *, last: TimeEntry, offset_room: int, time_room: int
 ) -> tuple[list[tuple[int, int]], list[TimeEntry]]:
-    """Return the due index entries: none if full (`room` is 0), and only timestamps above the `last` entry's."""
+    """Return the due entries that fit the indexes (room for 0: none); timestamps must be above the `last` entry's."""
     rising: list[TimeEntry] = []
     for number, entry in enumerate(due.maxima):
         if number >= offset_room or len(rising) >= time_room:

@@ -45,7 +45,7 @@ ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
 
 
 class WriteRefusedError(StorageError):
-    """The write must not be appended; no part of it was."""
+    """The owner refused the write. Only a write with a placement may have been appended in part."""
 
 
 class WriteState(Enum):
@@ -76,7 +76,7 @@ class StagingArea:
     # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
-        """Begin a file for an attempt of a task. Each attempt has its own, even in another process. Raises OSError."""
+        """Begin a staged file of its own for each attempt of a task, even in another process. Raises OSError."""
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
@@ -113,7 +113,7 @@ class StagingArea:
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """Return a write's state; UNKNOWN if it is committed without a number. Raises CorruptionError, OSError."""
+        """Return a write's state; UNKNOWN also after the commit of a single write. Raises CorruptionError, OSError."""
         # In the order of the states, so that a change during these checks is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED

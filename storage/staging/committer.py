@@ -86,7 +86,7 @@ class Committer:
         self._note_done(write, begun, manifest.content)
         self._area.finish(write)
 
-    # Stored before the first record is appended.
+    # Methods before the first record is appended.
 
     def _check(self, write: WriteId, manifest: Manifest) -> dict[TopicPartition, Partition]:
         """Return the partitions of a write, after checking that all of its batches can be appended."""
@@ -137,7 +137,7 @@ class Committer:
         topic_ids = {name.topic: self._engine.topic(name.topic).topic_id for name in ends}
         return BegunAppend(*next_run(last_run), ends, topic_ids)
 
-    # After appending began.
+    # Methods after appending began.
 
     def _present(self, name: TopicPartition, partition: Partition, begun: BegunAppend) -> int:
         """Return the next sequence number of a partition: the number of the write's records that it already has."""

@@ -90,7 +90,7 @@ PLACED_VERSION = 2
 
 
 class Content(NamedTuple):
-    """The number of records, and the sum of their digests, which does not depend on their order or on the tasks."""
+    """The number of a write's records, and the sum of their digests, which depends neither on order nor on tasks."""
 
     records: int = 0
     digest: int = 0

@@ -55,14 +55,14 @@ class CommittedQuery(NamedTuple):
 
 
 class CommitRecord(RecordCopies[str, CommittedQuery]):
-    """The record, and its copies in the data directories."""
+    """The file with each query's last commit, and its copies in the data directories."""
 
     file_name, version, meaning = names.COMMITTED_WRITES, 1, "committed-writes file"
     age = attrgetter("batch")
 
     @cached_property
     def committing(self) -> Lock:
-        """Held by the thread that appends writes and notes their commits here."""
+        """The lock that a thread holds while it appends a write and notes the commit here."""
         return Lock()
 
     def note(

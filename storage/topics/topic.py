@@ -42,7 +42,7 @@ Served: TypeAlias = Partition | Unopened
 
 
 class Partitions(Mapping[int, Partition]):
-    """The partitions by ascending number; a snapshot. Getting one opens it, iterating does not. Blocks."""
+    """The partitions by ascending number; a snapshot. Getting a partition opens it and blocks; iterating does not."""
 
     def __init__(self, served: Mapping[int, Served]) -> None:
         self.served = dict(sorted(served.items()))

@@ -182,7 +182,7 @@ def test_decision_is_carried_out_in_order() -> None:
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )
     assert 3 == retention.apply_retention(log, NOW).count
-    assert ["roll: all of it goes", (1, "retention.bytes=150"), (2, "retention.ms=1000")] == log.asked
+    assert ["roll: all segments deleted", (1, "retention.bytes=150"), (2, "retention.ms=1000")] == log.asked
 
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:

@@ -1,8 +1,8 @@
 """Named numbers: positions in a batch's header, fields of a `Batches` row, columns of `Columns`, and masks.
 
-Ordinary modules import these names. In compiled modules the names are C constants, which cost nothing: setup.py makes
-`fields.pxd` of this module. A compiled module must not use a name from here as the step of `range`, because Cython
-makes a C loop only if the step is a literal.
+Ordinary modules import these names. In compiled modules the names are C constants, which cost nothing: setup.py
+generates `fields.pxd` from this module. A compiled module must not use a name from here as the step of `range`,
+because Cython makes a C loop only if the step is a literal.
 """
 
 BASE_OFFSET_POSITION = 0
@@ -29,7 +29,7 @@ LEGACY_TIMESTAMP_POSITION = 18
 SMALLEST_LENGTH_V0 = 14
 SMALLEST_LENGTH_V1 = 22
 SMALLEST_LENGTH = 49
-"""Smallest length field of each format: that of a header without content."""
+"""Smallest value of the length field in each format: a header without content."""
 MIN_RECORD_SIZE = 7
 """Size of the shortest record: one byte for length, attributes, both deltas, key and value length, header count."""
 

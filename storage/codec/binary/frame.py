@@ -31,7 +31,7 @@ _SMALLEST_LENGTHS = (SMALLEST_LENGTH_V0, SMALLEST_LENGTH_V1, SMALLEST_LENGTH)
 
 
 def base_offset_at(data: Buffer, position: int) -> int:
-    """Return the base offset; if the data ends inside the field, the number in the bytes that exist."""
+    """Return the base offset; if the data ends inside the field, return the number that the available bytes form."""
     at = position + BASE_OFFSET_POSITION
     return int.from_bytes(data[at : at + _OFFSET_SIZE], "big", signed=True)
 
@@ -44,7 +44,7 @@ def size_at(data: Buffer, position: int) -> int | None:
 
 
 def end_at(data: Buffer, position: int) -> int:
-    """Return the end of a damaged batch by its length field; the end of the data if the field cannot be right."""
+    """Return where a damaged batch ends according to its length field; the end of the data if the field is invalid."""
     if position + LENGTH_POSITION + _LENGTH.size > len(data):
         return len(data)
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]

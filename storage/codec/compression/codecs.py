@@ -62,9 +62,11 @@ def _module(codec: Codec) -> CodecModule:
 
 
 USUAL_PART_BYTES = 16 * 1024
-"""Blocks and members from producers usually inflate to at least this size; a smaller limit allows fewer parts."""
+"""Blocks and members from producers usually inflate to at least this size, so `parts_within` allows one part for each
+such piece of its limit.
+"""
 SMALL_PARTS = 16
-"""Number of parts that is allowed for any limit."""
+"""Number of parts that even the smallest limit allows."""
 
 
 def inflate(
@@ -93,7 +95,7 @@ def inflate(
 
 
 def parts_within(limit: int) -> int:
-    """Return how many parts a content of at most `limit` bytes may have; even an empty part costs microseconds."""
+    """Return how many parts content of at most `limit` bytes may have; even an empty part costs microseconds."""
     return (
         MAX_PARTS
         if limit >= MAX_CONTENT_BYTES

@@ -60,7 +60,7 @@ _WORKSPACES: deque[Workspace] = deque(maxlen=_KEPT)
 
 
 def take_workspace() -> Workspace:
-    """Return a workspace for exclusive use; return it with `give_back`."""
+    """Return a workspace for exclusive use; pass it to `give_back` afterwards."""
     try:
         return _WORKSPACES.pop()
     except IndexError:

@@ -52,7 +52,7 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
 
 
 def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> FileSpan | None:
-    """Find the batches for `fetch` by index or visible end; None if it must read. Raises like `fetch`."""
+    """Find a file's range with the batches for `fetch`; None if there are none, or only `fetch` can read them."""
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
     last = chain.floor(bound.segment.base_offset)

@@ -176,7 +176,7 @@ class LogReader:
         return self._with_segments(look)
 
     def find_span(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> FileSpan | None:
-        """Return an open file, and where it has the batches for `read`; None if there are none or they must be read."""
+        """Return a file's range with the batches for `read`; None if there are none, or only `read` can read them."""
 
         def look(state: LogState) -> FileSpan | None:
             if not state.start_offset <= offset <= state.end_offset:
