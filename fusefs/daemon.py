@@ -26,7 +26,7 @@ from topicfs.fusefs.metrics.table import MountGauges
 from topicfs.fusefs.mounting.background import Readiness, run_in_background
 from topicfs.fusefs.mounting.daemon_log import begin_log
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
-from topicfs.fusefs.mounting.mountpoint import LastWords, prepare, unmount
+from topicfs.fusefs.mounting.mountpoint import LastWords, mountpoint_of, prepare, unmount
 from topicfs.fusefs.mounting.options import MountOptions
 from topicfs.fusefs.mounting.service_manager import ServiceManager
 from topicfs.fusefs.mounting.settings_reload import SettingsReload
@@ -181,9 +181,10 @@ def open_when_free(
                 replicated=options.replicated,
                 left_out=options.left_out,
             )
-        except DirectoryLockedError:
+        except DirectoryLockedError as error:
             if clock() >= deadline:
-                raise
+                served = mountpoint_of(error.holder_pid)
+                raise DirectoryLockedError(error.directory, error.holder_pid, served) from None
             sleep(OWNER_PAUSE_SECONDS)
 
 
@@ -353,10 +354,10 @@ class _Daemon:
         options, waiting = self._options, self._waiting
         return [
             f"pid {os.getpid()}",
-            f"last_words {self._words.path}",
             *(f"cluster {place}" for place in [options.place] if place),
             *engine_lines(self._engine),
             f"mountpoint {options.mountpoint.absolute()}",
+            f"umount_report {self._words.path}",
             f"acks {options.acks.value}",
             f"linger_ms {options.linger_ms}",
             *(f"max_in_flight {options.max_in_flight}" for _ in [0] if self._engine.remote),

@@ -232,8 +232,10 @@ class PartitionGoneError(PartitionOfflineError):
 class DirectoryLockedError(StorageError):
     """Another process owns the data directory."""
 
-    def __init__(self, directory: Path, holder_pid: int | None) -> None:
+    def __init__(self, directory: Path, holder_pid: int | None, mountpoint: Path | None = None) -> None:
         self.holder = f"process {holder_pid}" if holder_pid else "another process"
+        if mountpoint is not None:
+            self.holder = f"{self.holder}, the mount at {mountpoint}"
         super().__init__(
             f"{directory}: in use by {self.holder}; stop it first, or read beside it: topicfs mount --read-only"
         )

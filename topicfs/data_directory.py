@@ -120,6 +120,7 @@ def opened_for_writing(
 @contextmanager
 def opened_or_mounted(directories: Sequence[Path]) -> Iterator[EmbeddedEngine | ReplicatedEngine | Path]:
     """Open the directories for the block, or yield the mount of the daemon that owns them. Raises StorageError."""
+    from topicfs.fusefs.mounting.mountpoint import mountpoint_of
     from topicfs.replication import open_directories
 
     require_directories(directories)
@@ -164,6 +165,9 @@ def opened_alone(
 
 
 def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mount: str) -> StorageError:
+    # Import only here, because the module needs a machine with FUSE.
+    from topicfs.fusefs.mounting.mountpoint import mountpoint_of
+
     mountpoint = mountpoint_of(error.holder_pid)
     if mountpoint is not None:
         through_mount = through_mount.replace("MOUNTPOINT", str(mountpoint))
@@ -176,20 +180,6 @@ def setting_text(name: str, value: object) -> str:
     if not isinstance(value, str | int):
         raise TypeError(f"{name}: a setting must be text, an int or a bool, not {type(value).__name__}")
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def mountpoint_of(pid: int | None) -> Path | None:
-    """Return the mountpoint that process `pid` serves; None if no such mount is visible."""
-    # Import only here, because the module needs a machine with FUSE.
-    from topicfs.fusefs.mounting.limits import mounters
-    from topicfs.fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of
-
-    try:
-        # Skip mounts of other users: reading their `@status` might never end.
-        mountpoints = [path for path, user in mounters(FSTYPE).items() if pid and user == user_of(pid)]
-    except OSError:
-        return None
-    return next((Path(path) for path in mountpoints if daemon_values(path).get("pid") == str(pid)), None)
 
 
 def read_config(path: Path) -> FromProperties:

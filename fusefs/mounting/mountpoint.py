@@ -139,7 +139,7 @@ def unmount(path: Path) -> str | None:
     daemon, device, word = daemon_values(mountpoint), mounts(FSTYPE)[mountpoint], None
     with ExitStack() as opened:
         process = _opened(opened, _process, daemon.get("pid"))
-        words = _opened(opened, _last_words, daemon.get("last_words"))
+        words = _opened(opened, _last_words, daemon.get("umount_report"))
         unmount_command(mountpoint, lazily=not daemon)
         if process is None:
             return (
@@ -188,7 +188,7 @@ def _resolved(path: Path) -> Path:
 def daemon_values(mountpoint: str) -> dict[str, str]:
     """Return the values of `@status` about the daemon, by name; empty if the daemon does not answer.
 
-    Leaves out `pid` and `last_words` if the process does not belong to the user who mounted: any user can mount a
+    Leaves out `pid` and `umount_report` if the process does not belong to the user who mounted: any user can mount a
     filesystem that claims to be a topicfs and to be served by another user's process.
     """
     try:
@@ -196,10 +196,20 @@ def daemon_values(mountpoint: str) -> dict[str, str]:
             lines = file.read(STATUS_CHARACTERS).splitlines()
         values = {name: value for name, _, value in (line.partition(" ") for line in lines)}
         if mounters(FSTYPE).get(mountpoint) != user_of(int(values.get("pid", 0))):
-            return {name: value for name, value in values.items() if name not in {"pid", "last_words"}}
+            return {name: value for name, value in values.items() if name not in {"pid", "umount_report"}}
     except (OSError, ValueError):
         return {}
     return values
+
+
+def mountpoint_of(pid: int | None) -> Path | None:
+    """Return the mountpoint that process `pid` serves; None if no such mount is visible."""
+    try:
+        # Skip mounts of other users: reading their `@status` might never end.
+        mountpoints = [path for path, user in mounters(FSTYPE).items() if pid and user == user_of(pid)]
+    except OSError:
+        return None
+    return next((Path(path) for path in mountpoints if daemon_values(path).get("pid") == str(pid)), None)
 
 
 def user_of(pid: int) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from topicfs.data_directory import mountpoint_of, require_directories
+from topicfs.data_directory import require_directories
 from topicfs.fusefs.processes.signals import look
 from topicfs.groups.engine import EngineGroups
 from topicfs.groups.mount import MountGroups
@@ -18,6 +18,9 @@ from topicfs.storage.disk.lock import find_holder
 
 def serving_mount(place: Place) -> Path | None:
     """Return the mount of the daemon that owns the directories; None if no mount of this user or root is visible."""
+    # Import only here, because the module needs a machine with FUSE.
+    from topicfs.fusefs.mounting.mountpoint import mountpoint_of
+
     for directory in place.directories:
         holder = find_holder(directory) if directory.is_dir() else None
         if holder is not None:

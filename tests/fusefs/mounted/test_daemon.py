@@ -132,7 +132,7 @@ def test_a_second_mount_prints_the_pid_of_the_owner(background: Mount, tmp_path:
     result = serve(background, mountpoint=str(other))
 
     assert 1 == result.returncode
-    assert f"in use by process {daemon_pid(background)}" in result.stderr
+    assert f"in use by process {daemon_pid(background)}, the mount at {background.path}; " in result.stderr
     assert result.stderr.startswith("topicfs: ")
     assert 1 == len(result.stderr.splitlines())
 

@@ -152,8 +152,8 @@ def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: P
     with pytest.raises(AssertionError):
         second.start()
     assert (
-        f"in use by process {mount.pid}; stop it first, or read beside it: topicfs mount --read-only"
-        in second.said.read_text()
+        f"in use by process {mount.pid}, the mount at {mount.path}; stop it first, or read beside it: "
+        "topicfs mount --read-only" in second.said.read_text()
     )
     try:
         second.start(read_only=True)

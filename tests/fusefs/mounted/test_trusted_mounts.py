@@ -13,8 +13,7 @@ import pytest
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount, is_mounted
-from topicfs.data_directory import mountpoint_of
-from topicfs.fusefs.mounting.mountpoint import daemon_values
+from topicfs.fusefs.mounting.mountpoint import daemon_values, mountpoint_of
 
 pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
@@ -105,6 +104,6 @@ def test_an_unmount_reads_no_file_that_a_forged_status_names(base: Path, hostile
     secret.chmod(0o600)
     (base / "words").write_text(str(secret))
     mnt = hostile()
-    assert f"last_words {secret}\n" in (mnt / "@status").read_text()
+    assert f"umount_report {secret}\n" in (mnt / "@status").read_text()
     done = FORKS.run(COMMAND, "umount", str(mnt))
     assert (0, b"") == (done.status, done.errors)
