@@ -17,6 +17,7 @@ from topicfs.coordination.engine import Engine
 from topicfs.data_directory import opened_or_mounted, parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.fusefs.times import written
+from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.mounted import explained, status_of
 from topicfs.options import data_option, place_option
@@ -160,7 +161,9 @@ def delete(name: str, *, with_records: bool, place: Place) -> None:
         with Topics(place, through_mount=f"rmdir MOUNTPOINT/{name}", make=False) as topics:
             topics.delete(name, with_records=with_records)
     except TopicNotEmptyError as error:
-        raise PolicyViolationError(f"{error}; add --with-records to delete them too") from error
+        mountpoint = serving_mount(place)
+        also = f", if the mount at {mountpoint} has --allow-delete" if mountpoint else ""
+        raise PolicyViolationError(f"{error}; add --with-records to delete them too{also}") from error
     say(f"{name}: deleted")
 
 
