@@ -63,12 +63,10 @@ def test_commands_print_no_escape_sequences(evil, words):
     assert not OBEYED & set(text)
 
 
-def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
-    """`dump` escapes records on a terminal; in a pipe it prints them as Kafka's tool does."""
+def on_terminal(*words: str) -> bytes:
+    """Return what a command prints on a terminal."""
     outside, terminal = pty.openpty()
-    dumping = FORKS.start(
-        COMMAND, "dump", "--print-data-log", str(directory.parent / LOG), files=(None, terminal, terminal)
-    )
+    running = FORKS.start(COMMAND, *words, files=(None, terminal, terminal))
     os.close(terminal)
     printed = b""
     try:
@@ -77,7 +75,24 @@ def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
     except OSError:
         pass  # EIO means that the terminal's output has ended.
     os.close(outside)
-    assert 0 == dumping.wait(60)
+    assert 0 == running.wait(60)
+    return printed
+
+
+def test_a_terminal_shows_which_groups_are_queues(directory):
+    """`groups list` prints plain names in a pipe, and on a terminal also whether each is a group or a queue."""
+    engine = open_engine(directory)
+    engine.create_topic("orders")
+    engine.groups.create("billing")
+    engine.share_groups.create("jobs")
+    engine.close()
+    rows = on_terminal("groups", "list", "--data", str(directory)).decode().split()
+    assert ["NAME", "KIND", "billing", "group", "jobs", "queue"] == rows
+
+
+def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
+    """`dump` escapes records on a terminal; in a pipe it prints them as Kafka's tool does."""
+    printed = on_terminal("dump", "--print-data-log", str(directory.parent / LOG))
     text = OUR_OWN.sub("", printed.decode())
     assert "owned" in text
     assert not OBEYED & set(text)

@@ -44,7 +44,7 @@ def groups() -> None:
     "list",
     cls=ExampleCommand,
     examples="""
-        topicfs groups list  # one name per line
+        topicfs groups list  # one name per line; on a terminal, also whether it is a group or a queue
         topicfs groups list --state  # with their states and types
         topicfs groups list --json | jq -c .[]  # for programs
     """,

@@ -11,6 +11,7 @@ from topicfs.fusefs.groups.positions import spelled_lag
 from topicfs.groups.scenarios import Reset
 from topicfs.groups.view import SHARE, GroupSummary, GroupView
 from topicfs.storage.messages import printable
+from topicfs.terminal import is_terminal
 
 
 def say_table(header: str, rows: Iterable[Sequence[object]]) -> None:
@@ -25,9 +26,11 @@ def say_json(value: object) -> None:
 
 
 def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
-    """Print the names of the groups, or a table with their states."""
+    """Print the names of the groups, on a terminal with their kinds; or a table with their states."""
     if state:
         say_table("GROUP STATE TYPE", groups)
+    elif groups and is_terminal():
+        say_table("NAME KIND", ((one.name, "queue" if one.type == SHARE else "group") for one in groups))
     else:
         for group in groups:
             click.echo(printable(group.name))
