@@ -290,19 +290,20 @@ DESCRIBE_TOPIC_PARTITIONS = api(
 SASL_HANDSHAKE = api(
     17,
     "SaslHandshake",
-    range(1, 2),
+    range(2),
     request="mechanism string",
     response="errorCode int16, mechanisms [string]",
     flexible_since=NEWEST,
-)
+).asked_from(1)
 
 SASL_AUTHENTICATE = api(
     36,
     "SaslAuthenticate",
-    range(2, 3),
+    range(3),
     request="authBytes bytes",
-    response="errorCode int16, errorMessage string?, authBytes bytes, sessionLifetimeMs int64",
-)
+    response="errorCode int16, errorMessage string?, authBytes bytes, sessionLifetimeMs int64 1+",
+    flexible_since=2,
+).asked_from(2)
 
 APIS = (
     API_VERSIONS,

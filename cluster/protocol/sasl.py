@@ -7,20 +7,27 @@ the messages, receives the broker's answers, and ends on success. It raises Valu
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import os
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
-Exchange: TypeAlias = Generator[bytes, bytes, None]
+from topicfs.protocol.scram import (
+    FEWEST_ITERATIONS,
+    HASHES,
+    MAX_SCRAM_ITERATIONS,
+    NO_BINDING,
+    encode,
+    masked,
+    scram_attributes,
+    scram_keys,
+)
 
-FEWEST_ITERATIONS = 4096
-MAX_SCRAM_ITERATIONS = 1_000_000
-"""Maximum number of iterations that a broker may demand. More iterations would keep the client busy for seconds."""
+Exchange: TypeAlias = Generator[bytes, bytes, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,36 +60,24 @@ def oauthbearer(token: Callable[[], str], extensions: Mapping[str, str]) -> Exch
 
 def scram(hash_name: str, user: str, password: str, nonce: str | None = None) -> Exchange:
     """Prove knowledge of the password without sending it, and verify the broker's proof."""
-    nonce = nonce or base64.b64encode(os.urandom(18)).decode()
+    nonce = nonce or encode(os.urandom(18))
     first = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
-    answer = (yield f"n,,{first}".encode()).decode()
-    said = _attributes(answer)
+    answer = (yield NO_BINDING + first.encode()).decode()
+    said = scram_attributes(answer)
     iterations = int(said.get("i", "0"))
     if not said.get("r", "").startswith(nonce) or not FEWEST_ITERATIONS <= iterations <= MAX_SCRAM_ITERATIONS:
         raise ValueError(f"its SCRAM challenge is not valid for this client ({iterations} iterations)")
-    salted = hashlib.pbkdf2_hmac(
-        hash_name, password.encode(), base64.b64decode(said["s"], validate=True), iterations
-    )
-    client_key = hmac.digest(salted, b"Client Key", hash_name)
-    last = f"c=biws,r={said['r']}"
+    salt = base64.b64decode(said["s"], validate=True)
+    keys = scram_keys(hash_name, password.encode(), salt, iterations)
+    last = f"c={encode(NO_BINDING)},r={said['r']}"
     signed = f"{first},{answer},{last}".encode()
-    signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), signed, hash_name)
-    proof = bytes(ours ^ theirs for ours, theirs in zip(client_key, signature, strict=True))
-    final = _attributes((yield f"{last},p={base64.b64encode(proof).decode()}".encode()).decode())
-    server_key = hmac.digest(salted, b"Server Key", hash_name)
-    expected = hmac.digest(server_key, signed, hash_name)
+    proof = masked(hash_name, keys.client, keys.stored, signed)
+    final = scram_attributes((yield f"{last},p={encode(proof)}".encode()).decode())
+    expected = hmac.digest(keys.server, signed, hash_name)
     if not hmac.compare_digest(base64.b64decode(final.get("v", "")), expected):
         raise ValueError("it does not know the password itself; is it the right cluster?")
 
 
 PASSWORD_MECHANISMS: Mapping[str, Callable[[str, str], Exchange]] = MappingProxyType(
-    {
-        "PLAIN": plain,
-        "SCRAM-SHA-256": lambda user, password: scram("sha256", user, password),
-        "SCRAM-SHA-512": lambda user, password: scram("sha512", user, password),
-    }
+    {"PLAIN": plain, **{mechanism: partial(scram, hash_name) for mechanism, hash_name in HASHES.items()}}
 )
-
-
-def _attributes(text: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
