@@ -44,8 +44,8 @@ def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
     hosts = [(family, str(place[0])) for family, *_, place in found]
     if not any_address and not all(ip_address(host.partition("%")[0]).is_loopback for _, host in hosts):
         raise ListenerError(
-            f"{endpoint}: other machines reach this address, and could read, write and delete every topic; "
-            "listen at 127.0.0.1, or add --listen-any"
+            f"{endpoint}: other machines reach this address, and could read, write and delete every topic; listen at "
+            "127.0.0.1, or require TLS and users with --tls-certificate and --listen-users, or add --listen-any"
         )
     family, host = hosts[0]
     try:

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import logging
+import select
 import socket
+import ssl
 import threading
+import time
 from contextlib import ExitStack, suppress
 
+from topicfs.listener.authentication import Authentication
 from topicfs.listener.broker import Broker, Client, Request
 from topicfs.listener.errors import BadRequestError
 from topicfs.listener.file_piece import Piece
 from topicfs.listener.frames import SIZE, Head, head_of_answer, pass_tags, read_head, receive, send
 from topicfs.listener.requests.table import REQUESTS, unsupported_version
+from topicfs.listener.security.files import ListenerSecurity
 from topicfs.protocol.messages import API_VERSIONS
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.wire import Values
 
 _LOGGER = logging.getLogger("topicfs")
+_DISCONNECTED = getattr(select, "POLLRDHUP", select.POLLHUP)
+"""The event of a connection that the client has closed. Systems other than Linux notice only a broken connection."""
 
 
 class ClientConnection:
     """A client's connection."""
 
-    def __init__(self, broker: Broker, connected: socket.socket, host: str) -> None:
+    def __init__(
+        self, broker: Broker, connected: socket.socket, host: str, security: ListenerSecurity
+    ) -> None:
         self._broker = broker
         self._socket = connected
+        self._tls = security.tls
+        self._sasl = None if security.users is None else Authentication(security.users)
+        """The authentication of the client; None once the client is authenticated."""
+        self._deadline = time.monotonic() + broker.limits.authentication_seconds
+        """When the client must be authenticated."""
         self._event = threading.Event()
         self._ended = False
         self._client = Client(host, self, {})
@@ -33,6 +47,8 @@ class ClientConnection:
         """Answer requests until the client disconnects or violates the protocol. Blocks."""
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                self._encrypt(self._tls)
             while self._serve_one():
                 pass
         except (BadRequestError, CorruptBatchError) as error:
@@ -57,7 +73,8 @@ class ClientConnection:
         self._ended = True
         self._event.set()
         with suppress(OSError):
-            self._socket.shutdown(how)
+            # The method of SSLSocket would also forget the keys, and an answer in progress would be sent unencrypted.
+            socket.socket.shutdown(self._socket, how)
 
     # The methods of `Waiter`, for requests.
 
@@ -74,6 +91,10 @@ class ClientConnection:
         return not self._ended
 
     def is_connected(self) -> bool:
+        if self._tls is not None:  # The client's last bytes, which say goodbye, do not count as a request.
+            poll = select.poll()
+            poll.register(self._socket, _DISCONNECTED)
+            return not poll.poll(0)
         self._socket.setblocking(False)  # `receive` and `send` set their timeouts later.
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK))
@@ -82,36 +103,69 @@ class ClientConnection:
         except OSError:
             return False
 
+    def _encrypt(self, tls: ssl.SSLContext) -> None:
+        """Do the TLS handshake, in which `end` and `cut` may be called. Raises BadRequestError, OSError."""
+        self._socket = tls.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
+        if self._ended:
+            raise BadRequestError("the listener is closing")
+        self._socket.settimeout(self._broker.limits.authentication_seconds)
+        try:
+            self._socket.do_handshake()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise
+        except ssl.SSLError as error:
+            raise BadRequestError(f"no TLS handshake: {(error.reason or str(error)).lower()}") from None
+
+    def _within(self, seconds: float) -> float:
+        """Return how long to wait for the client: less than `seconds` if it has to be authenticated before."""
+        return seconds if self._sasl is None else min(seconds, self._deadline - time.monotonic())
+
     def _serve_one(self) -> bool:
         limits = self._broker.limits
-        size_bytes = receive(self._socket, SIZE.size, limits.idle_seconds)
+        size_bytes = receive(self._socket, SIZE.size, self._within(limits.idle_seconds))
         if size_bytes is None or self._ended:
             return False
         (size,) = SIZE.unpack(size_bytes)
-        if not 0 < size <= limits.max_request_bytes:
+        # Clients that are not authenticated have no part in the memory for large requests.
+        most = limits.max_request_bytes if self._sasl is None else limits.small_bytes
+        if not 0 < size <= most:
             raise BadRequestError(
-                f"a request of {size} bytes, the limit is {limits.max_request_bytes}; does the client speak "
-                "Kafka's protocol, without TLS?"
+                f"a request of {size} bytes, the limit is {most}; does the client speak Kafka's protocol, "
+                f"{'without' if self._tls is None else 'over'} TLS?"
             )
         with ExitStack() as held:
             with ExitStack() as lent:
                 lent.enter_context(self._broker.memory.lent(size))
-                frame = receive(self._socket, size, limits.stall_seconds + size / limits.slowest_bytes)
+                seconds = limits.stall_seconds + size / limits.slowest_bytes
+                frame = receive(self._socket, size, self._within(seconds))
                 if frame is None:
                     return False
                 pieces = self._answer(frame, held, lent)
+            failure = None if self._sasl is None else self._sasl.failure
+            if failure is not None:
+                self._event.wait(limits.failed_authentication_seconds)
             if pieces:
                 self._socket.settimeout(limits.stall_seconds)
                 send(self._socket, pieces)
+        if failure is not None:
+            raise BadRequestError(failure)
+        if self._sasl is not None and self._sasl.user is not None:
+            _LOGGER.debug("%s: authenticated as %s", self._client.host, self._sasl.user)
+            self._sasl = None
         return True
 
     def _answer(self, frame: memoryview, held: ExitStack, lent: ExitStack) -> list[Piece]:
         """Return the pieces of the answer; empty if the client wants no answer. `lent` is the memory of `frame`."""
+        if self._sasl is not None and self._sasl.takes_tokens:
+            return [self._sasl.token(bytes(frame))]
         head = read_head(frame)
         served = REQUESTS.get(head.key)
         if served is None:
             raise BadRequestError(f"request {head.key} is not supported")
-        api, handle = served
+        api, handle = (
+            served.api,
+            served.handle if self._sasl is None else self._sasl.handler(served, head.version),
+        )
         if head.version not in api.request.versions:
             if api.key != API_VERSIONS.key:
                 raise BadRequestError(f"{api.name} is not supported in version {head.version}")

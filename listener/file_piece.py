@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from typing import TypeAlias
 
 from topicfs.storage.model import Buffer, FileSpan
+
+_COPIED_BYTES = 64 << 10
+"""Largest size of the part of a piece that is in memory at a time."""
+_TRUNCATED = "a segment was truncated while it was sent"
 
 
 class FilePiece:
@@ -20,9 +25,19 @@ class FilePiece:
         return self._size
 
     def send_to(self, connection: socket.socket) -> None:
-        """Send the piece with sendfile(2), without copying it into this process. Raises OSError."""
-        if connection.sendfile(self, self._at, self._size) < self._size:
-            raise OSError("a segment was truncated while it was sent")
+        """Send the piece with sendfile(2), without copying it into this process; over TLS, copy it. Raises OSError."""
+        if isinstance(connection, ssl.SSLSocket):
+            self._send_encrypted(connection)
+        elif connection.sendfile(self, self._at, self._size) < self._size:
+            raise OSError(_TRUNCATED)
+
+    def _send_encrypted(self, connection: ssl.SSLSocket) -> None:
+        self.seek(self._at)
+        while left := self._at + self._size - self._read_at:
+            data = self.read(min(left, _COPIED_BYTES))
+            if not data:
+                raise OSError(_TRUNCATED)
+            connection.sendall(data)
 
     # The methods of a file that `socket.sendfile` calls besides `fileno`, and also if there is no
     # sendfile(2).

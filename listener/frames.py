@@ -7,6 +7,7 @@ answer int32 size | int32 correlation id, tags | the answer's fields
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -101,11 +102,12 @@ def receive(connection: socket.socket, size: int, seconds: float) -> memoryview 
 
 def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
     """Send the size of an answer, and the answer. Raises OSError."""
+    more = 0 if isinstance(connection, ssl.SSLSocket) else _MORE
     pending: list[Buffer] = [SIZE.pack(sum(len(piece) for piece in pieces))]
     pending_bytes = 0
     for piece in pieces:
         if isinstance(piece, FilePiece) or len(piece) > _JOINED_BYTES:
-            connection.sendall(b"".join(pending), _MORE)
+            connection.sendall(b"".join(pending), more)
             pending, pending_bytes = [], 0
             if isinstance(piece, FilePiece):
                 piece.send_to(connection)

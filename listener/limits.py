@@ -22,18 +22,24 @@ class ListenerLimits:
     """
     small_bytes: int = 64 << 10
     """Requests up to this size do not count in `max_memory_bytes`, because each connection holds only one of them at
-    a time.
+    a time. Clients that are not authenticated can send no larger request.
     """
     max_structures: int = 1 << 16
     """Largest number of structures in the arrays of one request; each takes some hundred bytes of memory."""
     max_connections: int = 1000
     """Largest number of connections (max.connections)."""
+    max_connections_per_ip: int = 2**31 - 1
+    """Largest number of connections from one address (max.connections.per.ip)."""
     max_handled: int = 2
     """Largest number of requests handled at a time (num.io.threads). More would slow down a mount in the same
     process.
     """
     idle_seconds: float = 600.0
     """Time after which a connection that sends no requests is closed (connections.max.idle.ms)."""
+    authentication_seconds: float = 30.0
+    """Longest time from the connection to the end of the TLS handshake and of the authentication."""
+    failed_authentication_seconds: float = 0.1
+    """Time for which the answer to a failed authentication is delayed (connection.failed.authentication.delay.ms)."""
     stall_seconds: float = 30.0
     """Longest time for which a client may read nothing of an answer, and longest time in which a small request must
     arrive.

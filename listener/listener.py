@@ -14,8 +14,10 @@ from topicfs.listener.address import Endpoint, bound_socket
 from topicfs.listener.broker import Broker
 from topicfs.listener.connection import ClientConnection
 from topicfs.listener.limits import ListenerLimits
+from topicfs.listener.security.files import SecurityFiles
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import reloaded_config
+from topicfs.storage.errors import StorageError
 
 _LOGGER = logging.getLogger("topicfs")
 
@@ -27,13 +29,14 @@ SHUTDOWN_TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerOptions:
-    """The addresses of a listener."""
+    """The addresses of a listener, and who may connect."""
 
     endpoint: Endpoint
     advertised: Endpoint | None = None
     """The address that clients are given (a broker's advertised.listeners). None: `endpoint`."""
     any_address: bool = False
-    """True to accept connections from other machines, which may then read, write and delete every topic."""
+    """True to accept connections from other machines even without TLS or without authentication."""
+    security: SecurityFiles = field(default_factory=SecurityFiles)
     limits: ListenerLimits = field(default_factory=ListenerLimits)
 
 
@@ -41,9 +44,11 @@ class Listener:
     """Serves an engine to Kafka clients. The constructor binds the port, and `serve` starts serving."""
 
     def __init__(self, options: ListenerOptions) -> None:
-        """Bind the address. Raises ListenerError."""
+        """Read the certificate and the users, and bind the address. Raises ListenerError, NotAPlainFileError."""
         self._options = options
-        self._socket = bound_socket(options.endpoint, any_address=options.any_address)
+        self._security = options.security.read()
+        any_address = options.any_address or options.security.keep_strangers_out
+        self._socket = bound_socket(options.endpoint, any_address=any_address)
         self.endpoint = Endpoint(options.endpoint.host, self._socket.getsockname()[1])
         """The bound address, with its actual port."""
         self._connections: dict[ClientConnection, threading.Thread] = {}
@@ -59,9 +64,16 @@ class Listener:
         self._thread.start()
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Use the settings of a reloaded engine. The address and the limits do not change."""
+        """Use the settings of a reloaded engine, and read the certificate and the users again for new connections.
+
+        The address and the limits do not change.
+        """
         if self._broker is not None:
             self._broker.config = reloaded_config(self._broker.config, config)
+        try:
+            self._security = self._options.security.read()
+        except StorageError as error:
+            _LOGGER.warning("the listener keeps its certificate and users: %s", error)
 
     def close(self) -> None:
         """Answer the requests in progress and end all connections. Blocks for at most `SHUTDOWN_TIMEOUT_SECONDS`.
@@ -103,7 +115,7 @@ class Listener:
                 )  # No descriptor is free, or the client has disconnected.
                 threading.Event().wait(0.1)
                 continue
-            connection = ClientConnection(self._broker, connected, str(place[0]))
+            connection = ClientConnection(self._broker, connected, str(place[0]), self._security)
             thread = threading.Thread(target=self._run, args=(connection,), name="connection", daemon=True)
             with self._lock:
                 full = self._ended or len(self._connections) >= self._options.limits.max_connections

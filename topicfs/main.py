@@ -25,6 +25,7 @@ COMMANDS = {
     "mount": ("mount:mount", "Show the topics of a directory, or of a cluster, as files."),
     "umount": ("mount:umount", "Unmount, with everything on disk."),
     "serve": ("serve:serve", "Serve the topics of a directory to Kafka clients."),
+    "listener-user": ("listener_user:listener_user", "Make an entry of the users whom a listener accepts."),
     "topics": ("topics:topics", "Create, list, describe and delete topics; bring them online."),
     "replicas": ("replicas:replicas", "Show replicas, elect leaders, and move replicas."),
     "config": ("config:config", "Show settings and where they come from; set a topic's."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -190,47 +190,90 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def listener_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--listen`, `--advertise` and `--listen-any` to a command: `listener`, which is None without `--listen`."""
+    """Add `--listen` and the options that need it to a command: `listener`, which is None without `--listen`."""
 
     @functools.wraps(command)
     def with_listener(
         *arguments: Any, listen: str | None, advertise: str | None, listen_any: bool, **options: Any
     ) -> None:
-        if listen is None and (advertise is not None or listen_any):
-            raise click.UsageError("--advertise and --listen-any need --listen HOST:PORT")
-        found = None if listen is None else _listener(listen, advertise, any_address=listen_any)
+        files = {name: options.pop(name) for name in _SECURITY_FILES}
+        given = [f"--{name.replace('_', '-')}" for name, path in files.items() if path is not None]
+        given += [name for name, value in (("--advertise", advertise), ("--listen-any", listen_any)) if value]
+        if listen is None and given:
+            raise click.UsageError(f"{' and '.join(given)}: also give an address with --listen HOST:PORT")
+        found = None if listen is None else _listener(listen, advertise, files, any_address=listen_any)
         command(*arguments, listener=found, **options)
 
-    listen = click.option(
+    for option in reversed(_LISTENER_OPTIONS):
+        with_listener = option(with_listener)
+    return with_listener
+
+
+_FILE = click.Path(path_type=Path)
+_LISTENER_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option(
         "--listen",
         metavar="HOST:PORT",
         help="Serve Kafka clients at this address, such as 127.0.0.1:9092; port 0 means any free port.",
-    )
-    advertise = click.option(
+    ),
+    click.option(
         "--advertise",
         metavar="HOST:PORT",
         help="The address given to clients (a broker's advertised.listeners).  [default: that of --listen]",
-    )
-    anybody = click.option(
+    ),
+    click.option(
+        "--tls-certificate",
+        metavar="FILE",
+        type=_FILE,
+        help="Encrypt connections with TLS: a PEM file with the listener's certificate chain.",
+    ),
+    click.option(
+        "--tls-key",
+        metavar="FILE",
+        type=_FILE,
+        help="The key of the certificate, as PEM without a password.  [default: in the certificate's file]",
+    ),
+    click.option(
+        "--tls-client-ca",
+        metavar="FILE",
+        type=_FILE,
+        help="Accept only clients with a certificate of this authority, whose own certificate is in the PEM file.",
+    ),
+    click.option(
+        "--listen-users",
+        metavar="FILE",
+        type=_FILE,
+        help="Accept only these users, with their passwords, by SASL; `topicfs listener-user` makes lines of the file.",
+    ),
+    click.option(
         "--listen-any",
         is_flag=True,
-        help="Allow an address that other machines can reach. There is no TLS and no password: anybody can "
+        help="Allow an address that other machines can reach even without TLS or without users: anybody can then "
         "read, write and delete every topic.",
-    )
-    return listen(advertise(anybody(with_listener)))
+    ),
+)
+_SECURITY_FILES = ("tls_certificate", "tls_key", "tls_client_ca", "listen_users")
 
 
-def _listener(listen: str, advertise: str | None, *, any_address: bool) -> ListenerOptions:
+def _listener(
+    listen: str, advertise: str | None, files: Mapping[str, Path | None], *, any_address: bool
+) -> ListenerOptions:
     """Return the options of a listener. An invalid address is a usage error."""
     from topicfs.listener.address import parse_endpoint
     from topicfs.listener.errors import ListenerError
     from topicfs.listener.listener import ListenerOptions
+    from topicfs.listener.security.files import SecurityFiles
 
+    certificate, key, client_authority, users = (path and path.absolute() for path in files.values())
+    if certificate is None and (key or client_authority):
+        raise click.UsageError("--tls-key and --tls-client-ca need a certificate: --tls-certificate FILE")
+    security = SecurityFiles(certificate=certificate, key=key, client_authority=client_authority, users=users)
     try:
         told = None if advertise is None else parse_endpoint(advertise)
-        return ListenerOptions(endpoint=parse_endpoint(listen), advertised=told, any_address=any_address)
+        endpoint = parse_endpoint(listen)
     except ListenerError as error:
         raise click.BadParameter(str(error), param_hint="'--listen'") from None
+    return ListenerOptions(endpoint=endpoint, advertised=told, any_address=any_address, security=security)
 
 
 def _checked(url: str) -> str:

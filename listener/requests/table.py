@@ -34,6 +34,19 @@ def api_versions(broker: Broker, request: Request) -> Values:
     return _versions(ErrorCode.NONE)
 
 
+def sasl_handshake(broker: Broker, request: Request) -> Values:
+    """Refuse SaslHandshake: the client is authenticated already, or cannot authenticate here."""
+    del broker, request
+    return {"errorCode": ErrorCode.ILLEGAL_SASL_STATE, "mechanisms": []}
+
+
+def sasl_authenticate(broker: Broker, request: Request) -> Values:
+    """Refuse SaslAuthenticate, as `sasl_handshake` does. `authentication` answers clients that authenticate."""
+    del broker, request
+    message = "SaslAuthenticate request received after successful authentication"
+    return {"errorCode": ErrorCode.ILLEGAL_SASL_STATE, "errorMessage": message, "authBytes": b""}
+
+
 def unsupported_version() -> Values:
     """Return the answer to ApiVersions in an unknown version. The client reads it as version 0 and asks again."""
     return _versions(ErrorCode.UNSUPPORTED_VERSION)
@@ -63,6 +76,8 @@ REQUESTS = {
     api.key: Served(api, handle)
     for api, handle in (
         (messages.API_VERSIONS, api_versions),
+        (messages.SASL_HANDSHAKE, sasl_handshake),
+        (messages.SASL_AUTHENTICATE, sasl_authenticate),
         (messages.METADATA, cluster.metadata),
         (messages.DESCRIBE_CLUSTER, cluster.describe_cluster),
         (messages.DESCRIBE_TOPIC_PARTITIONS, cluster.describe_topic_partitions),

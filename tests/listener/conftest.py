@@ -10,6 +10,7 @@ import pytest
 
 from testing.broker.broker import Broker, running_broker
 from testing.broker.libraries import Java, UnavailableError, find_java
+from tests.doubles.certificates import Certificates
 from tests.listener.serving import Served, serve
 from topicfs.listener.limits import ListenerLimits
 
@@ -29,6 +30,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 def served(start: Callable[..., Served]) -> Served:
     """A new served directory; its listener disconnects a stalled client soon."""
     return start(limits=ListenerLimits(stall_seconds=5.0))
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="session")

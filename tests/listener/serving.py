@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from uuid import UUID
 from topicfs.listener.address import Endpoint
 from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.listener import Listener, ListenerOptions
+from topicfs.listener.security.files import SecurityFiles
 from topicfs.protocol.messages import API_VERSIONS, FETCH, METADATA, PRODUCE
 from topicfs.protocol.notation import Api
 from topicfs.replication import open_directories
@@ -30,11 +32,17 @@ class Served:
         config: EngineConfig,
         *,
         read_only: bool = False,
+        security: SecurityFiles | None = None,
     ) -> None:
         self.engine = open_directories(
             directories, read_only=read_only, config=config, replicated=config.replication_factor > 1
         )
-        self.listener = Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0), limits=limits))
+        options = ListenerOptions(
+            endpoint=Endpoint("localhost" if security else "127.0.0.1", 0),
+            limits=limits,
+            security=security or SecurityFiles(),
+        )
+        self.listener = Listener(options)
         self.listener.serve(self.engine, config)
         self._clients: list[RawClient] = []
 
@@ -42,8 +50,8 @@ class Served:
     def address(self) -> str:
         return str(self.listener.endpoint)
 
-    def client(self) -> RawClient:
-        self._clients.append(RawClient(self.address))
+    def client(self, tls: ssl.SSLContext | None = None) -> RawClient:
+        self._clients.append(RawClient(self.address, tls))
         return self._clients[-1]
 
     def close(self) -> None:
@@ -53,16 +61,24 @@ class Served:
         self.engine.close()
 
 
-def serve(directories: Sequence[Path], *, limits: ListenerLimits | None = None, **settings: Any) -> Served:
-    return Served(directories, limits or ListenerLimits(), EngineConfig(**settings))
+def serve(
+    directories: Sequence[Path],
+    *,
+    limits: ListenerLimits | None = None,
+    security: SecurityFiles | None = None,
+    **settings: Any,
+) -> Served:
+    return Served(directories, limits or ListenerLimits(), EngineConfig(**settings), security=security)
 
 
 class RawClient:
     """A connection that can send any request, allowed or not."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self._correlation = 0
 
     def close(self) -> None:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         topicfs serve ./data --listen 127.0.0.1:9092  # kcat -b 127.0.0.1:9092 -L shows its topics
         topicfs serve ./data --listen 127.0.0.1:0  # on any free port; the first line shows it
         topicfs serve ./data --listen 127.0.0.1:9092 --config server.properties  # settings by Kafka's names
-        # in a container whose network is trusted: there is no TLS and no password
+        # for other machines, over TLS; users.txt has lines of `topicfs listener-user`
+        topicfs serve ./data --listen 0.0.0.0:9093 --advertise db:9093 --tls-certificate db.pem --listen-users users.txt
+        # in a container whose network is trusted, without TLS and passwords
         topicfs serve ./data --listen 0.0.0.0:9092 --listen-any --advertise broker:9092
     """,
 )
@@ -45,7 +47,7 @@ def serve(
 
     Clients see one broker. They create topics, produce, and consume; the files are those that `topicfs mount` shows
     and that a real broker can take over. A missing DIR is created. `topicfs mount --listen` serves clients of a
-    mount.
+    mount. Use `--tls-certificate` and `--listen-users` to serve clients on other machines.
     """
     from topicfs.api.server import MAINTENANCE_SECONDS, run_due_duties
     from topicfs.fusefs.mounting.settings_reload import SettingsReload

@@ -1,0 +1,42 @@
+"""The files that say who may connect to a listener, and what was read from them."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from topicfs.listener.security.tls import tls_context
+from topicfs.listener.security.users import Users, read_users
+
+
+class ListenerSecurity(NamedTuple):
+    """How clients' connections are encrypted and authenticated."""
+
+    tls: ssl.SSLContext | None = None
+    users: Users | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityFiles:
+    """The files of a listener's certificate and users. Without a file, its kind of security is not required."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    """The certificate's key, if it is not in the file `certificate`."""
+    client_authority: Path | None = None
+    """The authority that signs certificates of clients."""
+    users: Path | None = None
+
+    @property
+    def keep_strangers_out(self) -> bool:
+        """True if connections are encrypted, and clients have to prove who they are."""
+        return self.certificate is not None and (self.users or self.client_authority) is not None
+
+    def read(self) -> ListenerSecurity:
+        """Read the files. Raises ListenerError."""
+        tls = None
+        if self.certificate is not None:
+            tls = tls_context(self.certificate, self.key, self.client_authority)
+        return ListenerSecurity(tls, None if self.users is None else read_users(self.users))

@@ -1,0 +1,41 @@
+"""TLS of a listener: its certificate, and the authority whose certificates clients must have."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from topicfs.listener.errors import ListenerError
+
+
+def tls_context(certificate: Path, key: Path | None, client_authority: Path | None) -> ssl.SSLContext:
+    """Read PEM files, and return the context of a server for TLS 1.2 and 1.3. Raises ListenerError.
+
+    The key may be in the file of the certificate. With `client_authority`, only clients with a certificate of that
+    authority can connect.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    try:
+        context.load_cert_chain(
+            certificate, key, password=str
+        )  # Without `password`, OpenSSL would ask for one.
+    except (OSError, ValueError) as error:
+        raise ListenerError(
+            f"{key or certificate}: cannot use the certificate of {certificate} with this key: {_reason(error)}; both "
+            "must be PEM, and the key without a password"
+        ) from None
+    if client_authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(client_authority)
+        except (OSError, ValueError) as error:
+            raise ListenerError(f"{client_authority}: no PEM certificates: {_reason(error)}") from None
+    return context
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not PEM").lower().replace("_", " ")
+    return getattr(error, "strerror", None) or str(error)

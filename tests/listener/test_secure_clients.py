@@ -1,0 +1,244 @@
+"""Real clients over TLS and with SASL: who is served, and who is refused."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient
+
+from testing.broker.tools import console_consume, run_tool
+from tests.doubles.certificates import Certificates
+from tests.doubles.waiting import wait_until
+from tests.listener.serving import Served
+from tests.listener.test_clients import TIMEOUT_SECONDS, kcat, values
+from tests.listener.test_hostile_frames import SOFTWARE
+from topicfs.listener.security.files import SecurityFiles
+from topicfs.listener.security.users import entry
+from topicfs.protocol.messages import API_VERSIONS
+
+PASSWORD = "a=secret, “quoted”\\"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+LINES = ["first", "second"]
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """A file of users: alice, and a user whose name SCRAM has to escape."""
+    path = tmp_path / "users.txt"
+    path.write_text(f"# people\n{entry('alice', PASSWORD)}\n\n{entry('b=o,b: c', 'x')}\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def secured(start: Any, certificates: Certificates, users: Path) -> Served:
+    """A served directory that requires TLS and a password."""
+    files = SecurityFiles(certificate=certificates.pair("listener"), users=users)
+    served: Served = start(security=files)
+    return served
+
+
+def login(
+    certificates: Certificates, mechanism: str = "PLAIN", user: str = "alice", password: str = PASSWORD
+) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(certificates.authority),
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def refusal(address: str, settings: dict[str, str], *codes: int) -> str:
+    """Return the text of the first error with one of `codes` that a client of librdkafka gets."""
+    found: list[KafkaError] = []
+    client = Producer({"bootstrap.servers": address, "log_level": 0, "error_cb": found.append, **settings})
+
+    def is_refused() -> bool:
+        client.poll(0.1)
+        return any(error.code() in codes for error in found)
+
+    wait_until(is_refused, f"the client gets an error with one of the codes {codes}")
+    return next(error.str() for error in found if error.code() in codes)
+
+
+def lists(address: str, settings: dict[str, str]) -> bool:
+    """Return whether kcat gets the list of topics."""
+    options = [f"-X{name}={value}" for name, value in settings.items()]
+    done = subprocess.run(
+        ["kcat", "-L", "-m", "2", "-b", address, *options],
+        capture_output=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+    )
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kcat_with_a_password(secured: Served, certificates: Certificates, mechanism: str) -> None:
+    """kcat produces and consumes over TLS with each mechanism."""
+    options = [f"-X{name}={value}" for name, value in login(certificates, mechanism).items()]
+    kcat("-P", "-b", secured.address, "-t", "t", *options, lines=LINES)
+    assert [line.encode() for line in LINES] == values(secured, "t")
+    assert LINES == kcat("-C", "-b", secured.address, "-t", "t", "-e", "-q", *options).splitlines()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("tls", [True, False])
+def test_librdkafka_with_a_password(
+    start: Any, certificates: Certificates, users: Path, mechanism: str, tls: bool
+) -> None:
+    """librdkafka for Python authenticates each user with each mechanism, with and without TLS."""
+    certificate = certificates.pair("listener") if tls else None
+    served = start(security=SecurityFiles(certificate=certificate, users=users))
+    for user, password in (("alice", PASSWORD), ("b=o,b: c", "x")):
+        settings = login(certificates, mechanism, user, password)
+        settings |= {} if tls else {"security.protocol": "SASL_PLAINTEXT"}
+        producer = Producer({"bootstrap.servers": served.address, **settings})
+        producer.produce("t", user.encode(), partition=0)
+        assert 0 == producer.flush(TIMEOUT_SECONDS)
+    assert [b"alice", b"b=o,b: c"] == values(served, "t")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_and_an_unknown_user(
+    secured: Served, certificates: Certificates, mechanism: str
+) -> None:
+    """A wrong password and an unknown user get the same error."""
+    told = {
+        refusal(
+            secured.address,
+            login(certificates, mechanism, user, "wrong"),
+            KafkaError._AUTHENTICATION,
+        ).partition(": ")[2].partition(" (after")[0]
+        for user in ("alice", "nobody")
+    }  # fmt: skip
+    [text] = told
+    assert "Authentication failed" in text
+
+
+@pytest.mark.parametrize("kind", ["expired", "self-signed"])
+def test_certificates_that_clients_refuse(
+    start: Any, certificates: Certificates, users: Path, kind: str
+) -> None:
+    """Clients refuse an expired certificate and one of an unknown authority; other connections are not affected."""
+    expired = kind == "expired"
+    served = start(security=SecurityFiles(certificate=certificates.pair(kind, expired=expired), users=users))
+    settings = login(certificates) | ({} if expired else {"ssl.ca.location": str(certificates.stranger)})
+    assert "certificate verify failed" in refusal(served.address, settings, KafkaError._SSL)
+    trusting = {**login(certificates), "enable.ssl.certificate.verification": "false"}
+    assert (
+        {}
+        == AdminClient({"bootstrap.servers": served.address, **trusting})
+        .list_topics(timeout=TIMEOUT_SECONDS)
+        .topics
+    )
+
+
+def test_a_client_without_tls(secured: Served, certificates: Certificates) -> None:
+    """A client that does not speak TLS is disconnected, and gets no answer."""
+    settings = {**login(certificates), "security.protocol": "SASL_PLAINTEXT"}
+    assert not lists(
+        secured.address, {name: settings[name] for name in settings if not name.startswith("ssl.")}
+    )
+    client = secured.client()
+    client.send(API_VERSIONS, SOFTWARE, 3)
+    assert client.is_closed()
+
+
+def test_a_client_with_tls_where_there_is_none(served: Served, certificates: Certificates) -> None:
+    """A client that speaks TLS is disconnected by a listener without TLS."""
+    settings = {"security.protocol": "SSL", "ssl.ca.location": str(certificates.authority)}
+    assert not lists(served.address, settings)
+    with pytest.raises(OSError, match="SSL|reset"):
+        served.client(ssl.create_default_context(cafile=certificates.authority))
+    assert lists(served.address, {})
+
+
+def test_certificates_of_clients(start: Any, certificates: Certificates) -> None:
+    """With an authority for clients, a client needs a certificate of it that has not expired."""
+    authority = certificates.authority
+    served = start(
+        security=SecurityFiles(certificate=certificates.pair("listener"), client_authority=authority)
+    )
+    settings = {"security.protocol": "SSL", "ssl.ca.location": str(authority)}
+
+    def own(path: Path) -> dict[str, str]:
+        return {**settings, "ssl.certificate.location": str(path), "ssl.key.location": str(path)}
+
+    assert lists(served.address, own(certificates.pair("client")))
+    for bad in (settings, own(certificates.pair("old", expired=True))):
+        assert not lists(served.address, bad)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_console_tools(
+    java: Any, secured: Served, certificates: Certificates, tmp_path: Path, mechanism: str
+) -> None:
+    """The Java console tools create topics, produce and consume over TLS with each mechanism."""
+    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    config = tmp_path / "client.properties"
+    config.write_text(
+        f"security.protocol=SASL_SSL\nssl.truststore.type=PEM\nssl.truststore.location={certificates.authority}\n"
+        f"sasl.mechanism={mechanism}\nsasl.jaas.config=org.apache.kafka.common.security.{module} required "
+        'username="b=o,b: c" password="x";\n'
+    )
+    at = ("--bootstrap-server", secured.address)
+    run_tool(
+        java,
+        "org.apache.kafka.tools.TopicCommand",
+        *at,
+        "--command-config",
+        str(config),
+        "--create",
+        "--topic",
+        "t",
+    )
+    subprocess.run(
+        java.command(
+            "org.apache.kafka.tools.ConsoleProducer", *at, "--topic", "t", "--command-config", str(config)
+        ),
+        input="".join(f"{line}\n" for line in LINES), text=True, check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    flags = ("--command-config", str(config))
+    assert LINES == console_consume(java, secured.address, "t", *flags, count=len(LINES))
+
+
+def test_the_command(tmp_path: Path, certificates: Certificates) -> None:
+    """`listener-user` makes an entry with which `serve` accepts the user, and a new file is read after SIGHUP."""
+    program = str(Path(sys.executable).with_name("topicfs"))
+    pair = certificates.pair("listener")
+    [key, certificate] = pair.read_text().split("-----BEGIN CERTIFICATE-----")
+    (tmp_path / "key.pem").write_text(key)
+    (tmp_path / "certificate.pem").write_text("-----BEGIN CERTIFICATE-----" + certificate)
+    made = subprocess.run(
+        [program, "listener-user", "alice"], input=f"{PASSWORD}\n", capture_output=True, text=True, check=True
+    )
+    users = tmp_path / "users"
+    users.touch(mode=0o600)
+    users.write_text(made.stdout)
+    process = subprocess.Popen(
+        [
+            *(program, "serve", "data", "--listen", "localhost:0", "--listen-users", "users"),
+            *("--tls-certificate", "certificate.pem", "--tls-key", "key.pem"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    options = [f"-X{name}={value}" for name, value in login(certificates).items()]
+    listed = kcat("-L", "-J", "-b", process.stdout.readline().split()[-1], *options)
+    assert [] == json.loads(listed)["topics"]
+    process.terminate()
+    assert 0 == process.wait(TIMEOUT_SECONDS)
+    process.stdout.close()
