@@ -339,7 +339,12 @@ class _Daemon:
         if self._made_collector is None:
             from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
 
-            mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
+            mount = WatchedMount(
+                counts=self._counts,
+                gauges=self._gauges,
+                started_ms=self._started,
+                listener=self.listener,
+            )
             self._made_collector = MetricsCollector(self._engine, mount)
         return self._made_collector
 
@@ -364,7 +369,7 @@ class _Daemon:
             f"partitioner {options.partitioner}",
             f"isolation {options.isolation.value}",
             *(f"metrics http://{server.address}/metrics" for server in [self.metrics_server] if server),
-            *(f"listener {one.endpoint}" for one in [self.listener] if one),
+            *([] if self.listener is None else self.listener.status_lines()),
             f"uptime_s {(system_clock() - self._started) // 1000}",
             f"open_files {self._filesystem.open_files if self._filesystem else 0}",
             f"waiting_reads {len(waiting)} of {waiting.bound}",

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from topicfs.coordination.engine import Engine
 from topicfs.listener.address import Endpoint
+from topicfs.listener.counts import ListenerCounts
 from topicfs.listener.errors import RefusedError
 from topicfs.listener.limits import ListenerLimits, Memory, RequestBudget
 from topicfs.protocol.error_codes import ErrorCode
@@ -88,6 +89,7 @@ class Broker:
         self.advertised = advertised
         self.limits = limits
         self.memory = Memory(limits)
+        self.counts = ListenerCounts()
         self._budget = RequestBudget(limits.max_handled)
         self.node_id, self.cluster_id = _identity(engine, config)
         self._by_id: Mapping[UUID, Topic] | None = None

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 
 from topicfs.listener.authentication import Authentication
 from topicfs.listener.broker import Broker, Client, Request
+from topicfs.listener.counts import ClientName, RequestNote, client_name, first_error
 from topicfs.listener.errors import BadRequestError
 from topicfs.listener.file_piece import Piece
 from topicfs.listener.frames import SIZE, Head, head_of_answer, pass_tags, read_head, receive, send
@@ -42,6 +43,9 @@ class ClientConnection:
         self._event = threading.Event()
         self._ended = False
         self._client = Client(host, self, {})
+        self._software = ""
+        self._name: ClientName | None = None
+        """The client under which the connection is counted; None before its first request."""
 
     def serve(self) -> None:
         """Answer requests until the client disconnects or violates the protocol. Blocks."""
@@ -60,6 +64,7 @@ class ClientConnection:
         finally:
             self.cut()
             self._socket.close()
+            self._broker.counts.move(self._name, None)
 
     def end(self) -> None:
         """End the connection after the request in progress, whose waits end now. Safe from any thread."""
@@ -171,7 +176,7 @@ class ClientConnection:
                 raise BadRequestError(f"{api.name} is not supported in version {head.version}")
             return self._pieces(head, 0, unsupported_version())
         at = pass_tags(frame, head.size) if api.is_flexible(head.version) else head.size
-        most = self._broker.limits.max_structures
+        most, size, begun = self._broker.limits.max_structures, len(frame), time.monotonic_ns()
         with self._broker.turn():
             if self._ended:
                 raise ConnectionAbortedError("the listener is closing")
@@ -184,8 +189,22 @@ class ClientConnection:
                 lent.close()
 
             request = Request(api, head.version, values, head.client_id, self._client, held, forget)
+            if api.key == API_VERSIONS.key:
+                self._software = values.get("clientSoftwareName", "")
             answer = handle(self._broker, request)
-            return [] if answer is None else self._pieces(head, head.version, answer)
+            pieces = [] if answer is None else self._pieces(head, head.version, answer)
+        sent = SIZE.size + sum(map(len, pieces)) if pieces else 0
+        elapsed = time.monotonic_ns() - begun
+        error = 0 if answer is None else first_error(answer)
+        self._count(head, RequestNote(api.name, elapsed, SIZE.size + size, sent, error))
+        return pieces
+
+    def _count(self, head: Head, note: RequestNote) -> None:
+        counts, name = self._broker.counts, client_name(head.client_id, self._software)
+        if name != self._name:
+            counts.move(self._name, name)
+            self._name = name
+        counts.note(name, note)
 
     def _pieces(self, head: Head, version: int, answer: Values) -> list[Piece]:
         api = REQUESTS[head.key].api

@@ -13,6 +13,7 @@ from topicfs.coordination.engine import Engine
 from topicfs.listener.address import Endpoint, bound_socket
 from topicfs.listener.broker import Broker
 from topicfs.listener.connection import ClientConnection
+from topicfs.listener.counts import ListenerCounts
 from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.security.files import SecurityFiles
 from topicfs.storage.config.broker import EngineConfig
@@ -25,6 +26,9 @@ ANSWER_SECONDS = 5.0
 """Time for which `close` waits until the requests in progress are answered. After it, `close` cuts the connections."""
 SHUTDOWN_TIMEOUT_SECONDS = 10.0
 """Longest time that `close` takes. A request that the disk delays for longer finds a closed engine."""
+
+SHOWN_CLIENTS = 10
+"""Number of clients that `@status` shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,31 @@ class Listener:
         advertised = self._options.advertised or self.endpoint
         self._broker = Broker(engine, advertised, config, self._options.limits)
         self._thread.start()
+
+    @property
+    def counts(self) -> ListenerCounts | None:
+        """The counts of the clients' requests; None before `serve`."""
+        return None if self._broker is None else self._broker.counts
+
+    @property
+    def connections(self) -> tuple[int, int]:
+        """The number of open connections, and its limit."""
+        return len(self._connections), self._options.limits.max_connections
+
+    def status_lines(self) -> list[str]:
+        """Return the lines of `@status`: the address, the connections, and the clients with the most connections."""
+        opened, limit = self.connections
+        clients = [] if self.counts is None else self.counts.clients().items()
+        shown = sorted(clients, key=lambda one: (-one[1].connections, -one[1].requests, one[0]))
+        return [
+            f"listener {self.endpoint}",
+            f"connections {opened} of {limit}",
+            *(
+                f"client connections {one.connections} requests {one.requests} errors {one.errors} received_bytes "
+                f"{one.received_bytes} sent_bytes {one.sent_bytes} software {name.software or '-'} id {name.client}"
+                for name, one in shown[:SHOWN_CLIENTS]
+            ),
+        ]
 
     def reconfigure(self, config: EngineConfig) -> None:
         """Use the settings of a reloaded engine, and read the certificate and the users again for new connections.

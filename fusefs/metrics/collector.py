@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import generate_latest
@@ -15,10 +16,14 @@ from prometheus_client.registry import Collector
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.metrics import table
+from topicfs.fusefs.metrics.clients import client_families
 from topicfs.fusefs.metrics.engine import engine_families
 from topicfs.fusefs.metrics.scrape import Pace, family, histogram, single
 from topicfs.fusefs.metrics.table import MetricKind, MountGauges
 from topicfs.fusefs.requests.request_counts import RequestCounts
+
+if TYPE_CHECKING:
+    from topicfs.listener.listener import Listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,8 @@ class WatchedMount:
     gauges: Callable[[], MountGauges]
     started_ms: int
     """Milliseconds since the epoch."""
+    listener: Listener | None = None
+    """Serves Kafka clients, if configured."""
 
 
 class MetricsCollector(Collector):
@@ -56,6 +63,8 @@ class MetricsCollector(Collector):
         if self._mount is not None:
             yield single(table.START_TIME, self._mount.started_ms / 1000)
             yield from _mount_families(self._mount)
+            if self._mount.listener is not None:
+                yield from client_families(self._mount.listener)
         yield from engine_families(self._engine, pace)
 
     def _build(self) -> Family:

@@ -59,6 +59,26 @@ OPEN_FILES = _gauge("open_files", "Files of the mount that programs have open.")
 WAITING_READS = _gauge("waiting_reads", "Reads that wait for the next record.")
 MAX_WAITING_READS = _gauge("waiting_reads_limit", "Limit on waiting reads (--max-waiting).")
 
+CONNECTIONS = _gauge("listener_connections", "Open connections of Kafka clients (--listen).")
+MAX_CONNECTIONS = _gauge("listener_connections_limit", "Limit on open connections of Kafka clients.")
+CLIENT_REQUEST_DURATION = _histogram(
+    "listener_request_duration_seconds",
+    "Time from reading a Kafka client's request to its answer, including waits for records or group members.",
+    "request",
+)
+ANSWERED_ERRORS = _counter(
+    "listener_request_errors", "Answers to Kafka clients that have an error.", "request", "error"
+)
+CLIENT_CONNECTIONS = _gauge("client_connections", "Open connections of a Kafka client.", "client", "software")
+CLIENT_REQUESTS = _counter("client_requests", "Requests of a Kafka client.", "client", "software")
+CLIENT_ERRORS = _counter(
+    "client_request_errors", "Answers to a Kafka client that have an error.", "client", "software"
+)
+CLIENT_RECEIVED = _counter(
+    "client_received_bytes", "Bytes of a Kafka client's requests.", "client", "software"
+)
+CLIENT_SENT = _counter("client_sent_bytes", "Bytes of the answers to a Kafka client.", "client", "software")
+
 APPENDS = _counter("appends", "Appends of clients to a topic's logs.", "topic")
 RECORDS = _counter("appended_records", "Records appended by clients to a topic's logs.", "topic")
 BATCHES = _counter("appended_batches", "Record batches appended by clients to a topic's logs.", "topic")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,18 @@ def test_a_mount_and_clients(tmp_path: Path) -> None:
         assert "from a shell\nfrom kcat\n" == (tmp_path / "mnt" / "t" / "0" / "log").read_text()
         kcat("-P", "-b", address, "-t", "new", lines=["on demand"])
         assert "on demand\n" == (tmp_path / "mnt" / "new" / "0" / "log").read_text()
+        with closing(RawClient(address)) as client:
+            client.topic("t")
+            lines = (tmp_path / "mnt" / "@status").read_text().splitlines()
+            assert any(line.startswith("client connections 1 requests 1 errors 0 ") for line in lines)
+            top = [PROGRAM, "top", "--json", "--interval", "0.1", "mnt"]
+            shown = subprocess.run(
+                top, check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS, capture_output=True
+            )
+            [row] = json.loads(shown.stdout)["clients"]
+            assert ("test", "", 1, 0) == tuple(
+                row[name] for name in ("client", "software", "connections", "requests_per_second")
+            )
     finally:
         subprocess.run([PROGRAM, "umount", "mnt"], check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()

@@ -60,9 +60,10 @@ TABLE_COLUMNS = 200
 def top(place: Place, *, client_config: Path | None, once: bool, as_program: bool, interval: float) -> None:
     """Show topics with records and bytes per second, ends, sizes and lag, the busiest first.
 
-    The groups with the largest lag are shown below the topics. Enter opens a topic: its partitions, groups, writers
-    and readers. Enter again shows the topic's newest record. Keys sort (n by name, r records/s, b bytes/s, e ends, s
-    sizes, l lag), / filters by a part of the name, ? shows all keys, q quits.
+    The groups with the largest lag and the busiest Kafka clients (of a mount with --listen) are shown below the
+    topics. Enter opens a topic: its partitions, groups, writers and readers. Enter again shows the topic's newest
+    record. Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by a part of the name, ?
+    shows all keys, q quits.
     """
     checked_security(client_config)
     source = source_of(Place(place.directories, place.cluster, client_config))
@@ -89,16 +90,20 @@ def source_of(place: Place) -> TopSource:
 
 
 def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None:
-    from topicfs.top.samples import rows_of
-    from topicfs.top.screen import table_of
+    from topicfs.top.samples import client_rows, rows_of
+    from topicfs.top.screen import clients_of, table_of
 
     before = source.sample()
     time.sleep(interval)
     now = source.sample()
-    rows = rows_of(now, before)
+    rows, clients = rows_of(now, before), client_rows(now, before)
     if as_program:
-        disks = [asdict(one) for one in now.disks]
-        content = {"place": source.name, "topics": [asdict(row) for row in rows], "disks": disks}
+        content = {
+            "place": source.name,
+            "topics": [asdict(row) for row in rows],
+            "disks": [asdict(one) for one in now.disks],
+            "clients": [asdict(row) for row in clients],
+        }
         click.echo(json.dumps(content, ensure_ascii=False))
         return
     rows.sort(key=lambda row: -(row.records_per_second or 0))
@@ -108,20 +113,22 @@ def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None
     screen = console()
     with screen.capture() as captured:
         screen.print(table_of(rows, width=width))
+        if clients:
+            screen.print("", clients_of(clients, width=width))
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def _watch(source: TopSource, interval: float) -> None:
     from rich.live import Live
 
-    from topicfs.top.samples import TopSample, rows_of
+    from topicfs.top.samples import TopSample, client_rows, rows_of
     from topicfs.top.screen import TopScreen
     from topicfs.top.terminal_keys import TerminalKeys
 
     screen, terminal = TopScreen(source.name), console()
     before: TopSample | None = source.sample()  # Report an invalid place before taking over the screen.
     assert before is not None
-    screen.show(before, rows_of(before, None))
+    screen.show(before, rows_of(before, None), client_rows(before, None))
     samples: list[TopSample | Exception] = []
     loaded: str | None = None
     ended, wanted = threading.Event(), threading.Event()
@@ -150,7 +157,7 @@ def _watch(source: TopSource, interval: float) -> None:
                     if isinstance(found, Exception):
                         screen.problem = reason_of(found)
                     else:
-                        screen.show(found, rows_of(found, before))
+                        screen.show(found, rows_of(found, before), client_rows(found, before))
                         before, loaded = found, None
                 if screen.opened != loaded:
                     loaded = screen.opened

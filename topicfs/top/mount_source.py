@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from topicfs.fusefs.processes.visible import PROC, VisibleProcess, processes
 from topicfs.storage.messages import printable
-from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
+from topicfs.top.samples import ClientSample, DiskSample, PartitionSample, TopicSample, TopSample
 
 SHOWN_CHARACTERS = 4096
 GROUPS = ("@groups", "@queues")
@@ -84,6 +84,8 @@ class MountSource:
                 for (path,), size in sizes.items()
             ],
             notes=self._notes(),
+            clients=[_client(series, *name) for name in series["topicfs_client_requests_total"]],
+            connections=next(map(int, series["topicfs_listener_connections"].values()), None),
         )
 
     def _notes(self) -> list[str]:
@@ -148,6 +150,21 @@ def _topic(
         offline=of("topicfs_topic_offline_partitions") or 0,
         readers=tuple(sorted(readers)),
         writers=tuple(sorted(writers)),
+    )
+
+
+def _client(series: Series, client: str, software: str) -> ClientSample:
+    def of(metric: str) -> int:
+        return int(series[f"topicfs_client_{metric}"].get((client, software), 0))
+
+    return ClientSample(
+        client=client,
+        software=software,
+        connections=of("connections"),
+        requests=of("requests_total"),
+        errors=of("request_errors_total"),
+        received_bytes=of("received_bytes_total"),
+        sent_bytes=of("sent_bytes_total"),
     )
 
 

@@ -45,6 +45,21 @@ class DiskSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSample:
+    """A Kafka client of the listener."""
+
+    client: str
+    """The client id."""
+    software: str
+    connections: int
+    requests: int
+    """Counter of the client's requests; `errors` counts answers with an error."""
+    errors: int
+    received_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopSample:
     at: float
     """Seconds of a monotonic clock."""
@@ -52,6 +67,10 @@ class TopSample:
     disks: Sequence[DiskSample] = ()
     notes: Sequence[str] = ()
     """Remarks for the user, one line each."""
+    clients: Sequence[ClientSample] = ()
+    """The Kafka clients of the listener."""
+    connections: int | None = None
+    """Open connections of Kafka clients; None without a listener."""
 
 
 class TopSource(Protocol):
@@ -119,6 +138,44 @@ def _row(
         readers=topic.readers,
         writers=topic.writers,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRow:
+    client: str
+    software: str
+    connections: int
+    requests_per_second: float | None
+    """Rates are None until there are two samples."""
+    errors_per_second: float | None
+    received_per_second: float | None
+    sent_per_second: float | None
+
+
+def client_rows(now: TopSample, before: TopSample | None) -> list[ClientRow]:
+    """Return a row for each client with open connections, the busiest first."""
+    seconds = 0.0 if before is None else now.at - before.at
+    earlier = {} if before is None else {(one.client, one.software): one for one in before.clients}
+    rows = []
+    for one in now.clients:
+        old = earlier.get((one.client, one.software))
+
+        def rate(name: str, one: ClientSample = one, old: ClientSample | None = old) -> float | None:
+            return rate_of(getattr(one, name), 0 if old is None else getattr(old, name), seconds)
+
+        if one.connections:
+            rows.append(
+                ClientRow(
+                    client=one.client,
+                    software=one.software,
+                    connections=one.connections,
+                    requests_per_second=rate("requests"),
+                    errors_per_second=rate("errors"),
+                    received_per_second=rate("received_bytes"),
+                    sent_per_second=rate("sent_bytes"),
+                )
+            )
+    return sorted(rows, key=lambda row: (-(row.requests_per_second or 0), -row.connections, row.client))
 
 
 def rate_of(now: int | None, before: int | None, seconds: float) -> float | None:

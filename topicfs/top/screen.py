@@ -14,7 +14,7 @@ from rich.text import Text
 
 from topicfs.storage.messages import printable
 from topicfs.terminal import plain
-from topicfs.top.samples import PartitionSample, TopicSample, TopRow, TopSample, rate_of
+from topicfs.top.samples import ClientRow, PartitionSample, TopicSample, TopRow, TopSample, rate_of
 from topicfs.top.terminal_keys import BACKSPACE, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
 
 WIDE = 120
@@ -106,15 +106,16 @@ class TopScreen:
     """The record or the help that covers the screen."""
     ended: bool = False
     rows: list[TopRow] = field(default_factory=list)
+    clients: list[ClientRow] = field(default_factory=list)
     sample: TopSample | None = None
     problem: str = ""
     """Why the last sample failed."""
     page: int = 10
     """Number of rows that PgUp and PgDn move: as many as were last shown."""
 
-    def show(self, sample: TopSample, rows: list[TopRow]) -> None:
+    def show(self, sample: TopSample, rows: list[TopRow], clients: Sequence[ClientRow] = ()) -> None:
         """Show new rows. The selected topic stays selected."""
-        self.sample, self.rows, self.problem = sample, rows, ""
+        self.sample, self.rows, self.clients, self.problem = sample, rows, list(clients), ""
 
     def show_partitions(self, partitions: list[PartitionSample], at: float) -> None:
         """Show the opened topic's partitions, with their rates since the last call."""
@@ -222,6 +223,10 @@ class TopScreen:
         if lags and height >= 12:
             groups = [Text(""), _groups(lags, topics=True)]
             height -= len(lags) + 2
+        clients = self.clients[: height // 4]
+        if clients and height >= 12:
+            groups += [Text(""), clients_of(clients, width=width)]
+            height -= len(clients) + 2
         self.page = most = max(height - 2, 1)
         at = next((number for number, row in enumerate(rows) if row.topic == selected), 0)
         first = min(max(at - most + 1, 0), max(len(rows) - most, 0))
@@ -269,10 +274,12 @@ class TopScreen:
         rate = sum(row.records_per_second or 0 for row in self.rows)
         offline = sum(row.offline for row in self.rows)
         notes, disks = (0, ()) if self.sample is None else (len(self.sample.notes), self.sample.disks)
+        connections = None if self.sample is None else self.sample.connections
         head = Text.assemble(
             ("topicfs top", HEADER),
             f"  {len(self.rows):,} topic{'s' * (len(self.rows) != 1)}  {_number(rate)} records/s",
             (f"  {offline:,} offline" if offline else "", "bad"),
+            "" if connections is None else f"  {connections:,} connection{'s' * (connections != 1)}",
             (f"  {notes:,} warning{'s' * (notes > 1)}" if notes else "", "yellow"),
             (f"  {printable(self.name)}", "bold"),
             *((f"  {_bytes(one.free_bytes)} of {_bytes(one.size_bytes)} free", "dim") for one in disks[:2]),
@@ -326,6 +333,26 @@ def _groups(lags: Sequence[tuple[int, str, str]], *, topics: bool) -> Table:
     for lag, *words in lags or [(0, "-", "-")]:
         number = Text(_number(lag) if lags else "-", style="yellow" if lag else "dim")
         table.add_row(number, *map(_word, words if topics else words[:1]))
+    return table
+
+
+def clients_of(rows: Sequence[ClientRow], *, width: int) -> Table:
+    """Return Kafka clients as a table. On a narrow terminal, it leaves out errors and connections."""
+    wide = width >= WIDE
+    more = ("errors/s", "connections") if wide else ()
+    table = _table("requests/s", "in/s", "out/s", *more, words=("client", "software"))
+    for row in rows:
+        numbers = [
+            _number(row.requests_per_second),
+            _bytes(row.received_per_second),
+            _bytes(row.sent_per_second),
+            *((_number(row.errors_per_second), _number(row.connections)) if wide else ()),
+        ]
+        style = "green" if row.requests_per_second else "dim"
+        shown = [Text(number, style=style) for number in numbers]
+        if wide and row.errors_per_second:
+            shown[3].style = "bad"
+        table.add_row(*shown, _word(row.client or "-"), _word(row.software or "-"))
     return table
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,9 @@ from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
 from topicfs.fusefs.metrics.scrape import REST_SECONDS, STEPS_PER_CLOCK_CHECK, Pace
 from topicfs.fusefs.metrics.table import METRICS, MetricKind, MountGauges
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
+from topicfs.listener.address import Endpoint
+from topicfs.listener.counts import ClientName, RequestNote, client_name
+from topicfs.listener.listener import Listener, ListenerOptions
 from topicfs.replication import open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.counts.engine_counts import OTHERS
@@ -71,8 +76,14 @@ def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
     engine.create_topic("orders")
     engine.groups.create("billing")
     families = {}
-    for one in (engine, StallingEngine()):
-        families |= {family.name: family for family in MetricsCollector(one, watched(counts)).collect()}
+    with closing(Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))) as listener:
+        listener.serve(engine, EngineConfig())
+        assert listener.counts is not None
+        note = RequestNote("Fetch", 5, received_bytes=10, sent_bytes=20, error=1)
+        listener.counts.note(ClientName("a", "kcat"), note)
+        mount = replace(watched(counts), listener=listener)
+        for one in (engine, StallingEngine()):
+            families |= {family.name: family for family in MetricsCollector(one, mount).collect()}
     expected = {metric.name.removesuffix("_total"): metric for metric in METRICS}
     assert set(expected) == set(families)
     for name, metric in expected.items():
@@ -234,6 +245,26 @@ def test_hostile_names_stay_inside_their_labels(engine: Engine):
     assert {name for name, _ in found} <= {
         name + suffix for name in (m.name for m in METRICS) for suffix in ("", "_bucket", "_count", "_sum")
     }
+
+
+def test_requests_of_kafka_clients(engine: Engine):
+    """The listener's connections and requests are reported by kind and by client, whatever the client's name."""
+    with closing(Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))) as listener:
+        listener.serve(engine, EngineConfig())
+        assert listener.counts is not None
+        name = client_name('a"\n\0', "kcat")
+        listener.counts.move(None, name)
+        for error in (0, 3):
+            note = RequestNote("Fetch", 2048, received_bytes=10, sent_bytes=20, error=error)
+            listener.counts.note(name, note)
+        found = scraped(engine, replace(watched(), listener=listener))
+    labels = {"client": 'a"\\n\\x00', "software": "kcat"}
+    kinds = (table.CLIENT_CONNECTIONS, table.CLIENT_REQUESTS, table.CLIENT_ERRORS)
+    assert [1, 2, 1] == [of(found, metric, **labels) for metric in kinds]
+    assert [20, 40] == [of(found, metric, **labels) for metric in (table.CLIENT_RECEIVED, table.CLIENT_SENT)]
+    assert 1 == of(found, table.ANSWERED_ERRORS, request="Fetch", error="UNKNOWN_TOPIC_OR_PARTITION")
+    assert 2 == found["topicfs_listener_request_duration_seconds_count", (("request", "Fetch"),)]
+    assert (0, 1000) == (of(found, table.CONNECTIONS), of(found, table.MAX_CONNECTIONS))
 
 
 def test_a_remote_engine_is_asked_nothing():

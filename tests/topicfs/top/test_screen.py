@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from topicfs.terminal import THEME
-from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopRow, TopSample, rows_of
+from topicfs.top.samples import (
+    ClientSample,
+    DiskSample,
+    PartitionSample,
+    TopicSample,
+    TopRow,
+    TopSample,
+    client_rows,
+    rows_of,
+)
 from topicfs.top.screen import COLUMNS, TopScreen
 from topicfs.top.terminal_keys import BACKSPACE, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
 
@@ -158,6 +168,36 @@ def test_groups_are_below_the_topics():
     assert [["1,238", "billing", "clicks"], ["0", "audit", "-"]] == lines[at + 1 : at + 3]
 
 
+def client(name: str, requests: int, **given: Any) -> ClientSample:
+    found = {"software": "librdkafka", "connections": 1, "errors": 0, "received_bytes": 0, "sent_bytes": 0}
+    return ClientSample(client=name, requests=requests, **(found | given))
+
+
+def test_kafka_clients_are_below_the_groups():
+    """The busiest clients with open connections are listed with their rates, even in 80 columns and 24 lines."""
+    lags = {"orders": topic(lags={"billing": 4})}
+    before = replace(sample(0, **lags), clients=[client("kcat", 10), client("gone", 5)], connections=2)
+    clients = [
+        client("kcat", 20, sent_bytes=4000),
+        client("new", 2, errors=2),
+        client("gone", 5, connections=0),
+    ]
+    now = replace(sample(2, **lags), clients=clients, connections=2)
+    found = TopScreen("mnt")
+    found.show(now, rows_of(now, before), client_rows(now, before))
+    lines = printed(found)
+    assert "2 connections" in lines[0]
+    words = [line.split() for line in lines]
+    at = words.index(["requests/s", "in/s", "out/s", "client", "software"])
+    assert [
+        ["5", "0", "B", "2.0", "kB", "kcat", "librdkafka"],
+        ["1", "0", "B", "0", "B", "new", "librdkafka"],
+    ] == words[at + 1 : at + 3]
+    assert words.index(["lag", "group", "furthest", "behind", "in"]) < at
+    wide = [line.split() for line in printed(found, 200, 50)]
+    assert ["1", "0", "B", "0", "B", "1", "1", "new", "librdkafka"] in wide
+
+
 def opened(partitions: int = 3, **given: Any) -> TopScreen:
     now = sample(0, orders=topic(**given))
     found = TopScreen("mnt")
@@ -265,6 +305,8 @@ def test_a_record_is_shown_until_any_key():
 def test_the_screen_fits_the_terminal(width: int, height: int):
     """The screen fits into the terminal even with many topics and long names, and the selection is visible."""
     found = screen(*(row(f"{number:05}{'x' * 240}", records=10**12) for number in range(2000)), sorted_by="n")
+    now = replace(sample(1), clients=[client(f"{number}{'y' * 300}", number) for number in range(100)])
+    found.clients = client_rows(now, now)
     for _ in range(1500):
         found.press(DOWN)
     lines = printed(found, width, height)
