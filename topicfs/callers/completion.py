@@ -21,7 +21,18 @@ SHELLS = ("bash", "zsh", "fish")
 MAX_COMPLETED_PARTITIONS = 20
 """A topic with more partitions than this has them offered only after its full name was typed."""
 DECODED_NAMES = ("log.avro.json", "log.proto.json", "log.jsonschema.json")
-NAMES = ("log", "log.kv", "log.json", "log.batch", *DECODED_NAMES, "earliest", "latest", "start", "status")
+NAMES = (
+    "log",
+    "log.kv",
+    "log.json",
+    "log.batch",
+    *DECODED_NAMES,
+    "earliest",
+    "latest",
+    "start",
+    "state",
+    "status",
+)
 """File names in a partition that commands read, except the many names of records and ranges."""
 
 _CHANGED = {

@@ -98,11 +98,12 @@ def cat(
 ) -> None:
     r"""Print the content of files by their paths in a mount.
 
-    PATH is relative to the mountpoint: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME in a partition is log (the
-    default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is,
-    with .kv, .json or .batch, or with payloads decoded by their schemas as .avro.json, .proto.json or
-    .jsonschema.json; or start, state, status, segments/FILE. NAME in a topic is log or a range of times, which merge
-    the topic's partitions; or config, status. Instead of follow, which has no end, use --follow.
+    PATH is relative to the mountpoint: TOPIC/PARTITION/NAME, TOPIC/NAME, a file in @groups or @queues, or @status,
+    @metrics, @producers, @scrub. NAME in a partition is log (the default), a record (42, @TIME, earliest, latest) or
+    a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is, with .kv, .json or .batch, or with payloads decoded
+    by their schemas as .avro.json, .proto.json or .jsonschema.json; or start, state, status, segments/FILE. NAME in a
+    topic is log or a range of times, which merge the topic's partitions; or config, status and, with several
+    replicas, replicas. Instead of follow, which has no end, use --follow.
 
     Nothing is locked or changed. While a daemon runs, all records are shown; while a broker runs, only the records
     below its last checkpoint. To see the newest records, read from the cluster.
