@@ -33,6 +33,7 @@ class ClientConnection:
     def __init__(
         self, broker: Broker, connected: socket.socket, host: str, security: ListenerSecurity
     ) -> None:
+        self.host = host
         self._broker = broker
         self._socket = connected
         self._tls = security.tls

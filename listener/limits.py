@@ -6,8 +6,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 from topicfs.listener.errors import BadRequestError
+from topicfs.storage.config.broker import EngineConfig
+
+_UNLIMITED = 2**63 - 1
+_LONGEST_SECONDS = 1e8
+"""Three years; a socket cannot wait for much longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,20 @@ class ListenerLimits:
     """Longest time for which a Fetch waits for records."""
     max_fetch_bytes: int = 16 << 20
     """Largest size of the records in an answer to Fetch, unless the first batch is larger (fetch.max.bytes)."""
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Self:
+        """Return the limits that settings define."""
+        return cls(
+            max_request_bytes=config.max_request_bytes,
+            max_memory_bytes=config.max_queued_bytes if config.max_queued_bytes > 0 else _UNLIMITED,
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            idle_seconds=_LONGEST_SECONDS
+            if config.max_idle_ms < 0
+            else min(config.max_idle_ms / 1000, _LONGEST_SECONDS),
+            failed_authentication_seconds=config.failed_authentication_delay_ms / 1000,
+        )
 
 
 class Memory:

@@ -41,7 +41,8 @@ class ListenerOptions:
     any_address: bool = False
     """True to accept connections from other machines even without TLS or without authentication."""
     security: SecurityFiles = field(default_factory=SecurityFiles)
-    limits: ListenerLimits = field(default_factory=ListenerLimits)
+    limits: ListenerLimits | None = None
+    """The limits for clients. None: those of the settings."""
 
 
 class Listener:
@@ -64,7 +65,8 @@ class Listener:
     def serve(self, engine: Engine, config: EngineConfig) -> None:
         """Start accepting connections, and return immediately."""
         advertised = self._options.advertised or self.endpoint
-        self._broker = Broker(engine, advertised, config, self._options.limits)
+        limits = self._options.limits or ListenerLimits.of(config)
+        self._broker = Broker(engine, advertised, config, limits)
         self._thread.start()
 
     @property
@@ -147,7 +149,7 @@ class Listener:
             connection = ClientConnection(self._broker, connected, str(place[0]), self._security)
             thread = threading.Thread(target=self._run, args=(connection,), name="connection", daemon=True)
             with self._lock:
-                full = self._ended or len(self._connections) >= self._options.limits.max_connections
+                full = self._ended or self._is_full(connection.host)
                 if not full:
                     self._connections[connection] = thread
             if full:
@@ -160,6 +162,13 @@ class Listener:
                 with self._lock:
                     self._connections.pop(connection, None)
                 connected.close()
+
+    def _is_full(self, host: str) -> bool:
+        """Return whether no further connection from `host` may be served; the caller holds the lock."""
+        assert self._broker is not None
+        limits = self._broker.limits
+        from_host = sum(one.host == host for one in self._connections)
+        return len(self._connections) >= limits.max_connections or from_host >= limits.max_connections_per_ip
 
     def _run(self, connection: ClientConnection) -> None:
         try:

@@ -50,6 +50,19 @@ class EngineConfig(NamedTuple):
         long_of_at_least(0), "bytes/s", "replica.alter.log.dirs.io.max.bytes.per.second")] = 2**63 - 1
     auto_create_topics: Annotated[bool, row("Whether a Kafka client that names a missing topic creates it.",
         Boolean(), "", "auto.create.topics.enable")] = True
+    max_request_bytes: Annotated[int, row("Largest size of a Kafka client's request.",
+        int_of_at_least(1), "bytes", "socket.request.max.bytes")] = 104_857_600
+    max_queued_bytes: Annotated[int, row("Memory for large requests and answers of all Kafka clients together; 0 or "
+        "less: no limit.",
+        long_of_at_least(-1), "bytes", "queued.max.request.bytes")] = 268_435_456
+    max_connections: Annotated[int, row("Largest number of connections of Kafka clients.",
+        int_of_at_least(0), "connections", "max.connections")] = 1_000
+    max_connections_per_ip: Annotated[int, row("Largest number of connections of Kafka clients from one address.",
+        int_of_at_least(0), "connections", "max.connections.per.ip")] = INT_MAX
+    max_idle_ms: Annotated[int, row("Time after which a Kafka client's connection without requests is closed; -1: never.",
+        long_of_at_least(-1), "ms", "connections.max.idle.ms")] = 600_000
+    failed_authentication_delay_ms: Annotated[int, row("How long the answer to a failed authentication is delayed.",
+        int_of_at_least(0), "ms", "connection.failed.authentication.delay.ms")] = 100
     recovery_threads: Annotated[int, row("How many logs are loaded at a time.",
         int_of_at_least(1), "threads", "num.recovery.threads.per.data.dir")] = 2
     initial_task_delay_ms: Annotated[int, row("Time from the opening to the first duties.",

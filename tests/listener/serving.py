@@ -28,7 +28,7 @@ class Served:
     def __init__(
         self,
         directories: Sequence[Path],
-        limits: ListenerLimits,
+        limits: ListenerLimits | None,
         config: EngineConfig,
         *,
         read_only: bool = False,
@@ -68,7 +68,7 @@ def serve(
     security: SecurityFiles | None = None,
     **settings: Any,
 ) -> Served:
-    return Served(directories, limits or ListenerLimits(), EngineConfig(**settings), security=security)
+    return Served(directories, limits, EngineConfig(**settings), security=security)
 
 
 class RawClient:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import resource
+import socket
 import struct
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,6 +20,7 @@ from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.requests.table import REQUESTS
 from topicfs.protocol.messages import API_VERSIONS, FETCH, METADATA, PRODUCE
 from topicfs.protocol.notation import Api
+from topicfs.storage.config.broker import EngineConfig
 
 SOFTWARE = {"clientSoftwareName": "test", "clientSoftwareVersion": "1"}
 
@@ -155,6 +158,37 @@ def test_more_connections_than_there_may_be(start: Any) -> None:
     first.close()
     wait_until(partial(serves, served), "a new connection is accepted")
     assert 0 == second.ask(API_VERSIONS, SOFTWARE)["errorCode"]
+
+
+def test_more_connections_than_an_address_may_have(start: Any) -> None:
+    """Connections above the limit of an address are closed immediately; other addresses are served."""
+    served = start(max_connections_per_ip=1)
+    first = served.client()
+    assert 0 == first.ask(API_VERSIONS, SOFTWARE)["errorCode"]
+    assert served.client().is_closed()
+    port = served.listener.endpoint.port
+    with socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0)) as other:
+        request = head(API_VERSIONS, 0)
+        other.sendall(struct.pack(">i", len(request)) + request)
+        assert other.recv(1)
+    first.close()
+    wait_until(partial(serves, served), "the place of the first is free")
+
+
+def test_limits_of_the_settings(start: Any, tmp_path: Path) -> None:
+    """Kafka's settings limit requests, memory, connections and idle time."""
+    served = start(tmp_path / "one", max_request_bytes=1000, max_connections=1, max_idle_ms=300)
+    client = served.client()
+    client.socket.sendall(struct.pack(">i", 1001))
+    assert client.is_closed()
+    wait_until(lambda: not served.listener._connections, "the connection has ended")
+    idle = served.client()
+    assert served.client().is_closed()
+    assert idle.is_closed()
+    large = start(tmp_path / "two", max_queued_bytes=-1, max_idle_ms=-1)
+    assert serves(large)
+    limits = ListenerLimits.of(EngineConfig(max_queued_bytes=7, max_idle_ms=2**63 - 1))
+    assert (7, 1e8) == (limits.max_memory_bytes, limits.idle_seconds)
 
 
 def test_a_waiting_fetch_delays_nobody(start: Any) -> None:

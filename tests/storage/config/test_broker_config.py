@@ -26,10 +26,11 @@ message.max.bytes=2000000
 
 
 def test_defaults_are_kafkas() -> None:
-    """The defaults equal a broker's defaults, with two exceptions.
+    """The defaults equal a broker's defaults, with four exceptions.
 
     topicfs looks for logs to flush each second, a broker never. An empty group does not wait for further members in
-    topicfs, and waits three seconds in a broker.
+    topicfs, and waits three seconds in a broker. A broker limits neither the number of connections nor the memory of
+    requests.
     """
     expected = {
         "node.id": 1,
@@ -38,6 +39,12 @@ def test_defaults_are_kafkas() -> None:
         "follower.replication.throttled.rate": 9223372036854775807,
         "replica.alter.log.dirs.io.max.bytes.per.second": 9223372036854775807,
         "auto.create.topics.enable": True,
+        "socket.request.max.bytes": 104_857_600,
+        "queued.max.request.bytes": 268_435_456,
+        "max.connections": 1_000,
+        "max.connections.per.ip": 2**31 - 1,
+        "connections.max.idle.ms": 600_000,
+        "connection.failed.authentication.delay.ms": 100,
         "num.recovery.threads.per.data.dir": 2,
         "log.initial.task.delay.ms": 30_000,
         "log.flush.scheduler.interval.ms": 1_000,
