@@ -86,7 +86,7 @@ class Authentication:
             )
             refused = self._refused(ErrorCode.SASL_AUTHENTICATION_FAILED, self._failed(error))
             return {**refused, "errorMessage": message, "authBytes": b""}
-        return {"errorCode": ErrorCode.NONE, "errorMessage": None, "authBytes": answer}
+        return {"errorCode": ErrorCode.NONE, "errorMessage": "", "authBytes": answer}
 
     def _step(self, message: bytes) -> bytes:
         """Return the mechanism's answer to a message. Raises RefusedLoginError, ValueError."""
@@ -103,5 +103,7 @@ class Authentication:
         return {"errorCode": code}
 
     def _failed(self, error: Exception) -> str:
-        why = "a malformed message" if isinstance(error, ValueError) else "wrong user or password"
-        return f"authentication by {self._mechanism} failed: {why}"
+        why = (
+            "a malformed message" if isinstance(error, ValueError) else str(error) or "wrong user or password"
+        )
+        return f"SASL {self._mechanism}: {why}"

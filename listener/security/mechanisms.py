@@ -41,9 +41,12 @@ Exchange: TypeAlias = Generator[bytes, bytes, LoggedIn]
 
 def plain(users: Users) -> Exchange:
     """Check the password that a client sends."""
-    parts = (yield b"").split(b"\0")
-    if len(parts) != _PLAIN_PARTS or not all(parts[1:]):
-        raise ValueError("a PLAIN message must have a user and a password")
+    parts = (yield b"").split(b"\0", _PLAIN_PARTS)
+    if len(parts) != _PLAIN_PARTS:
+        raise RefusedLoginError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+    for name, part in (("username", parts[1]), ("password", parts[2])):
+        if not part:
+            raise RefusedLoginError(f"Authentication failed: {name} not specified")
     acts_as, user = parts[0].decode(), parts[1].decode()
     if not users.has_password(user, parts[2]):
         raise RefusedLoginError("Authentication failed: Invalid username or password")
