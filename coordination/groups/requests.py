@@ -20,7 +20,7 @@ KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 
 class Code(IntEnum):
-    """The Kafka error codes that a group coordinator uses."""
+    """The Kafka error codes that coordinators use."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -37,6 +37,12 @@ class Code(IntEnum):
     REBALANCE_IN_PROGRESS = 27
     GROUP_AUTHORIZATION_FAILED = 30
     INVALID_REQUEST = 42
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
     MEMBER_ID_REQUIRED = 79
@@ -44,6 +50,9 @@ class Code(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    TRANSACTION_ABORTABLE = 120
 
 
 class Write(NamedTuple):
