@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from topicfs.replication.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
 from topicfs.replication.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
@@ -37,9 +37,11 @@ from topicfs.storage.model import (
     PartitionStatus,
     PartitionSummary,
     Position,
+    ProducerId,
     ReplicaStatus,
     TopicPartition,
 )
+from topicfs.storage.producers.append import Origin, VerificationGuard
 from topicfs.storage.producers.entry import ProducerEntry
 
 FOLLOWER_FETCH_BYTES = 1 << 20
@@ -49,6 +51,15 @@ _BASE_OFFSET = Struct(">q")
 
 _FAILURES = (OSError, errors.PartitionOfflineError, errors.CorruptionError, errors.NotLeaderError)
 """Errors after which a log cannot continue. Other errors concern only a request."""
+
+
+class _Asked(NamedTuple):
+    """How a caller wants its batches to be appended to the leader's log (`LogAppender.append`)."""
+
+    encoded_here: bool = False
+    accepted: bool = False
+    origin: Origin = Origin.CLIENT
+    guard: VerificationGuard | None = None
 
 
 class Controller(Protocol):
@@ -223,19 +234,21 @@ class ReplicatedPartition(ServedPartition):
 
     def append(
         self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False, accepted: bool = False
+        origin: Origin = Origin.CLIENT,
+        guard: VerificationGuard | None = None,
     ) -> Appended:
         with self.lock:
             in_step, appended = self._in_step, None
             if encoded_here and 1 < len(in_step) == len(self.state.assigned):
                 appended = append_in_step(in_step[0], in_step[1:], batches)
             if appended is None:
-                appended = self._append(batches, encoded_here, accepted=accepted)
+                appended = self._append(batches, _Asked(encoded_here, accepted, origin, guard))
             elif in_step[0].state.replicated == appended[1] + 1:
                 self._high_watermark = Offset(appended[1] + 1)
                 self.listeners.notify()
             elif not self._complete(self._leading(), appended.base_offset, batches):
                 _unstamp(batches)
-                appended = self._append(batches, encoded_here=False)
+                appended = self._append(batches, _Asked())
         # Skip the count if the setting has its default, which means never.
         flush_messages = in_step[0].config.flush_messages
         if durable or (
@@ -249,34 +262,45 @@ class ReplicatedPartition(ServedPartition):
             )
         return appended
 
-    def _append(self, batches: bytearray, encoded_here: bool, *, accepted: bool = False) -> Appended:
+    def _append(self, batches: bytearray, asked: _Asked) -> Appended:
         while True:
             leader = self._leading()
             state = leader.log.parts.state
             before, active = state.end_offset, state.chain.segments[-1]
             at, size = active.base_offset, active.size
             try:
-                appended = self._append_to(leader.log, batches, encoded_here, accepted)
+                appended = self._append_to(leader.log, batches, asked)
             except _FAILURES as error:
                 self._lose(leader, error)
             else:
                 now_active = leader.log.parts.state.chain.segments[-1]
                 grown = now_active.size - (size if now_active.base_offset == at else 0)
-                as_given = encoded_here and grown == len(batches) and leader.log.parts.rules.codec is None
+                as_given = (
+                    asked.encoded_here and grown == len(batches) and leader.log.parts.rules.codec is None
+                )
                 if self._complete(leader, before, batches if as_given else None):
                     return appended
+            if asked.guard is not None:
+                # The guard belongs to the old leader's log. The client asks again, and its coordinator too.
+                raise errors.NotLeaderError(f"{self.name}: has a new leader; send the batch again")
             _unstamp(batches)
-            encoded_here = False
+            asked = asked._replace(encoded_here=False)
 
     def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
         """Replicate what was appended at `before`. Return False if no replica in sync has it: then append it again."""
         return self._replicate(leader, before, batches) or self._leading().log.log_end_offset > before
 
-    def _append_to(self, log: Log, batches: bytearray, encoded_here: bool, accepted: bool) -> Appended:
+    def _append_to(self, log: Log, batches: bytearray, asked: _Asked) -> Appended:
         """Append to the leader's log. The listeners are called once, after the followers have the records."""
         self._appending = True
         try:
-            appended = log.append(batches, encoded_here=encoded_here, accepted=accepted)
+            appended = log.append(
+                batches,
+                encoded_here=asked.encoded_here,
+                accepted=asked.accepted,
+                origin=asked.origin,
+                guard=asked.guard,
+            )
         except BaseException:
             self._appending = (
                 False  # Set this first, so that changes during the following call are reported as well.
@@ -387,6 +411,14 @@ class ReplicatedPartition(ServedPartition):
                 except _FAILURES as error:
                     self._lose(follower, error)
         return start
+
+    def begin_verification(
+        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        with self.lock:
+            return self._leading().log.begin_verification(
+                producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
+            )
 
     # Status.
 

@@ -106,4 +106,4 @@ class OfflinePartition:
         raise PartitionOfflineError(f"{self._partition}: {self.reason}")
 
     find_bounds = check_in_sync = append = read = offset_for_timestamp = record_at = _refuse
-    open_segment_file = delete_records = sync = producers = _refuse
+    open_segment_file = delete_records = sync = producers = begin_verification = _refuse

@@ -23,7 +23,8 @@ from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.log.life import Event, Life
 from topicfs.storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
 from topicfs.storage.log.reading.reader import LogReader
-from topicfs.storage.model import Offset
+from topicfs.storage.model import Offset, ProducerId
+from topicfs.storage.producers.append import VerificationGuard
 from topicfs.storage.producers.entry import ProducerEntry
 from topicfs.storage.segment.chain import Chain
 
@@ -139,6 +140,13 @@ class Log(LogReader):
     def producers(self) -> list[ProducerEntry]:
         with self.parts.lock:
             return list(self.parts.producers.state)
+
+    def begin_verification(
+        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        return self.appender.begin_verification(
+            producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch
+        )
 
     def delete_records(self, before: Offset) -> Offset:
         return self.replacer.delete_records(before)

@@ -46,8 +46,6 @@ _REPLAY_WINDOW_BYTES = 1 << 20
 class ProducerRules(NamedTuple):
     expiration_ms: int = DEFAULT_EXPIRATION_MS
     """Milliseconds after which a producer that appends nothing is forgotten."""
-    verify_transactions: bool = False
-    """True if a client's batch that opens a transaction needs the guard of a verification."""
 
 
 class Pending(NamedTuple):
@@ -121,7 +119,7 @@ class LogProducers:
 
     def is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
         """Return whether a batch may open a transaction: the coordinator confirmed it, or need not confirm it."""
-        asks = self._rules.verify_transactions and origin is not Origin.REPLICATION
+        asks = guard is not None and origin is not Origin.REPLICATION
         return not asks or self.state.verifications.answered(producer_id, guard)
 
     def advance(self, end_offset: Offset) -> None:

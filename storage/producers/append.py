@@ -24,6 +24,10 @@ class VerificationGuard:
     __slots__ = ()
 
 
+UNVERIFIED = VerificationGuard()
+"""The guard of a batch that may continue a transaction, but not begin one."""
+
+
 class Verification(NamedTuple):
     """A producer's verification, which is under way or was answered."""
 

@@ -14,6 +14,7 @@ from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Appended, Isolation, Offset, ProducerId
+from topicfs.storage.producers.append import Origin, VerificationGuard
 from topicfs.storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry
 
 _SCAN_BYTES = 1 << 20
@@ -30,8 +31,29 @@ class OwnPartition(Protocol):
     def producers(self) -> list[ProducerEntry]:
         """Return the producers that wrote to this partition and are still remembered; a snapshot."""
 
-    def append(self, batches: bytearray, *, accepted: bool) -> Appended:
-        """Append like `Partition.append`; if `accepted`, no limit of the topic's settings refuses the batches."""
+    def append(
+        self,
+        batches: bytearray,
+        *,
+        durable: bool = False,
+        accepted: bool = False,
+        origin: Origin = Origin.CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
+        """Append like `Partition.append`; if `accepted`, no limit of the topic's settings refuses the batches.
+
+        A coordinator's append may contain markers. With a `guard`, a batch may begin a transaction only if the guard
+        is that of the producer's present verification; otherwise InvalidTransactionStateError is raised.
+        """
+
+    def begin_verification(
+        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        """Begin to verify that a producer's transaction includes this partition.
+
+        None if a transaction is already open here. Pass the guard to the append once the coordinator has confirmed.
+        Raises ProducerFencedError for an old epoch, PartitionOfflineError.
+        """
 
 
 class LastBatch(NamedTuple):

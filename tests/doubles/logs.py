@@ -13,7 +13,6 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.log.flush import Flusher, NoFlusher
 from topicfs.storage.log.log import Log
-from topicfs.storage.log.producers import ProducerRules
 from topicfs.storage.model import Appended, Offset, TopicPartition
 from topicfs.storage.producers.append import Origin
 from topicfs.storage.recovery.loader import load_log
@@ -54,7 +53,6 @@ class LogOnDisk:
         clean: bool,
         disk: SimulatedDisk | None = None,
         dense: bool = False,
-        verify_transactions: bool = False,
         **offsets: int,
     ) -> Log:
         """Load the log from the directory's present content; `offsets` are the checkpointed offsets."""
@@ -65,7 +63,6 @@ class LogOnDisk:
             options=LoadOptions(
                 checkpointed=Checkpointed(**{name: Offset(value) for name, value in offsets.items()}),
                 dense=dense,
-                producer_rules=ProducerRules(verify_transactions=verify_transactions),
                 random=Random(7),
                 flusher=self.flusher or NoFlusher(),
             ),

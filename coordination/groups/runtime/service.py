@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from topicfs.coordination import membership
@@ -27,8 +28,9 @@ from topicfs.storage.config.group import GroupConfig, group_settings, merge_grou
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import is_internal
-from topicfs.storage.engine import Cancel
+from topicfs.storage.engine import Cancel, Partition
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
+from topicfs.storage.producers.append import VerificationGuard
 
 
 class GroupOverrides(Protocol):
@@ -194,31 +196,42 @@ class EmbeddedGroups:
 
     # Positions in transactions, for the transaction coordinator.
 
-    def commit_in_transaction(
-        self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
-    ) -> None:
-        """Commit positions that take effect when the producer's transaction is committed.
+    def coordinator_partition(self, group: str) -> Partition:
+        """Return the partition of `__consumer_offsets` with a group's positions; create the topic if it is missing.
 
-        The group's partition of `__consumer_offsets`, which `describe` names, becomes part of the transaction. Raises
-        NotAssignedError if the committing consumer is no longer a member, ProducerFencedError, and the errors of
-        `set_positions`.
+        Raises GroupError if the partition is not served, ReadOnlyError, OSError.
         """
         self._runner.check_writable()
-        self._runner.call(lambda: self._commit_in_transaction(request, producer_id, producer_epoch))
+        return self._runner.call(lambda: self._runner.shard_to_write(group).partition)
 
-    def _commit_in_transaction(
-        self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
-    ) -> None:
-        shard = self._runner.shard_to_write(request.group)
-        if self._runner.is_other(request.group):
-            raise error_of(Code.UNKNOWN_MEMBER_ID, request.group, None)
-        answers: list[Code | Mapping[TopicPartition, Code]] = []
+    def commit_in_transaction(
+        self,
+        request: OffsetCommitRequest,
+        producer_id: ProducerId,
+        producer_epoch: int,
+        guard: VerificationGuard | None = None,
+    ) -> Code | Mapping[TopicPartition, Code]:
+        """Commit positions that take effect when the producer's transaction is committed; they are on disk on return.
+
+        The group's `coordinator_partition` must be part of the transaction, as `guard` says. Return the answer by
+        partition, or for the whole request. Raises GroupError, ReadOnlyError, OSError.
+        """
+        self._runner.check_writable()
         stamp = BatchStamp(
             producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=0, transactional=True
         )
-        shard.append([shard.commit(request, answers.append, producer_id)], stamp)
+        return self._runner.call(lambda: self._commit_in_transaction(request, stamp, guard))
+
+    def _commit_in_transaction(
+        self, request: OffsetCommitRequest, stamp: BatchStamp, guard: VerificationGuard | None
+    ) -> Code | Mapping[TopicPartition, Code]:
+        shard = self._runner.shard_to_write(request.group)
+        if self._runner.is_other(request.group):
+            return Code.UNKNOWN_MEMBER_ID
+        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        shard.append([shard.commit(request, answers.append, stamp.producer_id)], stamp, guard)
         (answer,) = answers
-        _raise_first(answer, request.group, shard)
+        return answer
 
     def end_transaction(
         self,
@@ -229,16 +242,22 @@ class EmbeddedGroups:
     ) -> None:
         """Append a transaction's marker to partitions of `__consumer_offsets`, which applies or drops its positions.
 
+        The marker is on disk on return.
+
         Raises ProducerFencedError (also for an older coordinator epoch), GroupError, OSError. After an error the
         caller repeats the call: appending a marker twice does no harm.
         """
         self._runner.check_writable()
         for number in partitions:
-            self._runner.call(
-                lambda number=number: self._runner.shards[number].end_transaction(  # type: ignore[misc]
-                    producer_id, producer_epoch, marker
-                )
-            )
+            self._runner.call(partial(self._end_transaction, number, producer_id, producer_epoch, marker))
+
+    def _end_transaction(
+        self, number: int, producer_id: ProducerId, producer_epoch: int, marker: EndTransactionMarker
+    ) -> None:
+        shard = self._runner.shards.get(number)
+        if shard is None:
+            raise errors.GroupError(f"{TOPIC}-{number}: is not served")
+        shard.end_transaction(producer_id, producer_epoch, marker)
 
     # Creation and deletion.
 

@@ -27,7 +27,6 @@ from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Partition
-from topicfs.storage.log.log import Log
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import (
     NO_PRODUCER_ID,
@@ -38,7 +37,8 @@ from topicfs.storage.model import (
     Timestamp,
     TopicPartition,
 )
-from topicfs.storage.producers.append import Origin
+from topicfs.storage.producers.append import Origin, VerificationGuard
+from topicfs.storage.producers.progress import own
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -154,7 +154,12 @@ class Shard:
 
     # Writing.
 
-    def append(self, writes: Iterable[Write | None], stamp: BatchStamp = OWN) -> None:
+    def append(
+        self,
+        writes: Iterable[Write | None],
+        stamp: BatchStamp = OWN,
+        guard: VerificationGuard | None = None,
+    ) -> None:
         """Append the records of `writes` in as few batches as possible, and pass each write the result."""
         batch: list[Write] = []
         size = 0
@@ -163,19 +168,19 @@ class Shard:
                 continue
             own = sum(len(key) + len(value or b"") + 32 for key, value in write.records)
             if batch and size + own > MAX_APPEND_BYTES:
-                self._append(batch, stamp)
+                self._append(batch, stamp, guard)
                 batch, size = [], 0
             batch.append(write)
             size += own
         if batch:
-            self._append(batch, stamp)
+            self._append(batch, stamp, guard)
 
-    def _append(self, writes: list[Write], stamp: BatchStamp) -> None:
+    def _append(self, writes: list[Write], stamp: BatchStamp, guard: VerificationGuard | None) -> None:
         now = Timestamp(max(self.clock(), 0))
         records = [one for write in writes for one in write.records]
         batch = [Record(Offset(at), now, key, value) for at, (key, value) in enumerate(records)]
         try:
-            appended = self._append_batch(encode(batch, stamp), transactional=stamp.transactional)
+            appended = self._append_batch(encode(batch, stamp), stamp, guard)
         except (errors.StorageError, OSError) as error:
             self.cause = error
             self.log.warning("%s: append failed: %s", self.place, reason_of(error))
@@ -188,11 +193,10 @@ class Shard:
             write.written(Code.NONE, offset)
             offset = Offset(offset + len(write.records))
 
-    def _append_batch(self, batch: bytearray, *, transactional: bool) -> Appended:
-        if not transactional:
+    def _append_batch(self, batch: bytearray, stamp: BatchStamp, guard: VerificationGuard | None) -> Appended:
+        if not stamp.transactional:
             return self.partition.append(batch, encoded_here=True)
-        assert isinstance(self.partition, Log)
-        return self.partition.append(batch, origin=Origin.COORDINATOR)
+        return own(self.partition).append(batch, durable=True, origin=Origin.COORDINATOR, guard=guard)
 
     def end_transaction(
         self, producer_id: ProducerId, producer_epoch: int, marker: EndTransactionMarker
@@ -202,11 +206,10 @@ class Shard:
         Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError. Errors change nothing.
         """
         self.check()
-        assert isinstance(self.partition, Log)
         batch = encode_marker(
             marker, timestamp=self.clock(), producer_id=producer_id, producer_epoch=producer_epoch
         )
-        self.partition.append(batch, origin=Origin.COORDINATOR)
+        own(self.partition).append(batch, durable=True, origin=Origin.COORDINATOR)
         self.offsets.end_transaction(producer_id, committed=marker.type is ControlType.COMMIT)
 
     def fire_timers(self) -> None:
@@ -273,6 +276,10 @@ class Shard:
 
 def code_of(error: Exception) -> Code:
     """Return the error code with which a broker answers a request after this append error."""
+    if isinstance(error, errors.ProducerFencedError):
+        return Code.INVALID_PRODUCER_EPOCH
+    if isinstance(error, errors.InvalidTransactionStateError):
+        return Code.INVALID_TXN_STATE
     if isinstance(error, errors.RecordTooLargeError):
         return Code.UNKNOWN_SERVER_ERROR
     if isinstance(error, errors.NotEnoughReplicasError | errors.UnknownTopicError):

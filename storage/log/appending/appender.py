@@ -74,7 +74,8 @@ class LogAppender:
     ) -> Appended:
         """Append batches like `storage.engine.Partition.append`; a coordinator's append may contain control batches.
 
-        `accepted`: the limits of the topic's settings do not apply. `guard`: the return value of `begin_verification`.
+        `accepted`: the limits of the topic's settings do not apply. `guard`: the return value of
+        `begin_verification`; without a guard, a batch may begin a transaction unverified.
         """
         now, rules = self._parts.clock(), self._parts.rules
         if accepted:
@@ -327,11 +328,7 @@ class LogAppender:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Begin to verify that a producer's transaction includes this partition.
-
-        None if a transaction is already open here. Pass the guard to the append once the coordinator has confirmed.
-        Raises ProducerFencedError for an old epoch.
-        """
+        """See `storage.producers.progress.OwnPartition`."""
         with self._parts.lock:
             return self._parts.producers.state.begin_verification(
                 producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch

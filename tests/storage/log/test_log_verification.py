@@ -9,7 +9,7 @@ from tests.doubles.records import NOW, batch, marker, produced
 from topicfs.storage.codec.records import BatchStamp
 from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError
 from topicfs.storage.model import ProducerId
-from topicfs.storage.producers.append import Origin
+from topicfs.storage.producers.append import UNVERIFIED, Origin
 
 PID = ProducerId(7)
 
@@ -18,7 +18,7 @@ PID = ProducerId(7)
 def log():
     on_disk = LogOnDisk()
     on_disk.log.close()
-    return on_disk.load(clean=True, verify_transactions=True)
+    return on_disk.load(clean=True)
 
 
 def ask(log, sequence, *, epoch=0):
@@ -28,10 +28,10 @@ def ask(log, sequence, *, epoch=0):
 def test_a_transaction_begins_with_its_guard(log):
     """Row 78: a transaction's first batch needs a guard. Later batches and plain data need none."""
     with pytest.raises(InvalidTransactionStateError):
-        log.append(produced(sequence=0, txn=True))
+        log.append(produced(sequence=0, txn=True), guard=UNVERIFIED)
     assert 0 == log.log_end_offset
     log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
-    log.append(produced(sequence=1, txn=True))
+    log.append(produced(sequence=1, txn=True), guard=UNVERIFIED)
     log.append(marker(), origin=Origin.COORDINATOR)
     log.append(produced(sequence=2))
     assert 4 == log.log_end_offset
@@ -57,7 +57,7 @@ def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
 def test_a_repeat_is_answered_without_a_guard(log):
     """A repeated first batch is answered with its offsets, without a guard."""
     log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
-    assert log.append(produced(sequence=0, txn=True)).duplicate
+    assert log.append(produced(sequence=0, txn=True), guard=UNVERIFIED).duplicate
 
 
 def test_replicas_and_plain_logs_ask_nobody():
@@ -65,7 +65,7 @@ def test_replicas_and_plain_logs_ask_nobody():
     on_disk = LogOnDisk()
     on_disk.log.append(produced(sequence=0, txn=True))
     on_disk.log.close()
-    follower = on_disk.load(clean=True, verify_transactions=True)
+    follower = on_disk.load(clean=True)
     stamp = BatchStamp(producer_id=ProducerId(8), producer_epoch=0, base_sequence=0, transactional=True)
     follower.appender.append_as_follower(batch(b"v", timestamp=NOW, stamp=stamp, offset=1))
     assert 2 == follower.log_end_offset
