@@ -93,6 +93,19 @@ class EngineConfig(NamedTuple):
         WholeNumber(1, INT_MAX), "ms", "producer.id.expiration.ms")] = 86_400_000
     producer_id_check_interval_ms: Annotated[int, row("How often to look for producers to forget.",
         WholeNumber(1, INT_MAX), "ms", "producer.id.expiration.check.interval.ms")] = 600_000
+    transactional_id_expiration_ms: Annotated[int, row("How long a transactional id is remembered after its last "
+        "transaction.",
+        int_of_at_least(1), "ms", "transactional.id.expiration.ms")] = 604_800_000
+    transaction_max_timeout_ms: Annotated[int, row("The longest timeout that a transactional producer may ask for.",
+        int_of_at_least(1), "ms", "transaction.max.timeout.ms")] = 900_000
+    transaction_topic_num_partitions: Annotated[int, row("Number of partitions of __transaction_state, which is "
+        "created with the first transactional producer.",
+        int_of_at_least(1), "partitions", "transaction.state.log.num.partitions")] = 50
+    transaction_timeout_check_interval_ms: Annotated[int, row("How often to look for transactions whose timeout has "
+        "passed.",
+        int_of_at_least(1), "ms", "transaction.abort.timed.out.transaction.cleanup.interval.ms")] = 10_000
+    transactional_id_check_interval_ms: Annotated[int, row("How often to look for transactional ids to forget.",
+        int_of_at_least(1), "ms", "transaction.remove.expired.transaction.cleanup.interval.ms")] = 3_600_000
     offsets_topic_num_partitions: Annotated[int, row("Number of partitions of __consumer_offsets, which is created "
         "with the first group.",
         int_of_at_least(1), "partitions", "offsets.topic.num.partitions")] = 50

@@ -65,7 +65,8 @@ VIEW_SUFFIX = ".view"
 """Suffix of a mount's cache of the positions at which a segment's rendered records begin; a broker ignores it."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-index-cache"})
 """Kafka's directories that contain no topic."""

@@ -74,7 +74,7 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "compression.type": "producer",
             "segment.bytes": "104857600",
         },
-        "__transaction_state": {
+        names.TRANSACTION_STATE: {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
             "segment.bytes": "104857600",

@@ -82,6 +82,7 @@ def test_a_real_brokers_properties_are_read_unchanged(directory):
         "log.initial.task.delay.ms",
         "log.cleaner.backoff.ms",
         "offsets.topic.num.partitions",
+        "transaction.state.log.num.partitions",
         "group.initial.rebalance.delay.ms",
     }
     names = [line.partition("=")[0] for line in BROKERS_OWN.split() if "=" in line and line[0] != "#"]

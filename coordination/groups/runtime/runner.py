@@ -170,7 +170,7 @@ class Runner:
         def run() -> None:
             try:
                 future.set_result(action())
-            except Exception as error:  # noqa: BLE001 (it is raised where it was asked for)
+            except BaseException as error:  # noqa: BLE001 (it is raised where it was asked for)
                 future.set_exception(error)
 
         self.post(run)
