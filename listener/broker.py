@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from topicfs.coordination.engine import Engine
+from topicfs.coordination.groups.runtime.service import EmbeddedGroups
+from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.listener.address import Endpoint
 from topicfs.listener.counts import ListenerCounts
 from topicfs.listener.errors import RefusedError
@@ -20,7 +22,7 @@ from topicfs.storage.checkpoints.identifiers import decode_id, new_id
 from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
 from topicfs.storage.checkpoints.meta_properties import read_meta_properties
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.wire import Values
 
@@ -96,9 +98,13 @@ class Broker:
         self._changes = 0
         self._lock = threading.Lock()
         self._cancel = engine.listen(self._topics_changed)
+        groups = cast(EmbeddedGroups, engine.groups)
+        self.transactions = TransactionCoordinator(engine, groups, config, system_clock)
+        self.transactions.start()
 
     def close(self) -> None:
         self._cancel()
+        self.transactions.close()
 
     def turn(self) -> AbstractContextManager[None]:
         """Context manager: handle a request. Only a few requests are handled at the same time."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from topicfs.protocol.group_messages import GROUP_APIS
 from topicfs.protocol.notation import api
+from topicfs.protocol.transaction_messages import TRANSACTION_APIS
 from topicfs.storage.wire import NEWEST
 
 API_VERSIONS = api(
@@ -16,7 +17,11 @@ API_VERSIONS = api(
     "ApiVersions",
     range(5),
     request="clientSoftwareName string 3+, clientSoftwareVersion string 3+",
-    response="errorCode int16, apiKeys [apiKey int16, minVersion int16, maxVersion int16], throttleTimeMs int32 1+",
+    response="""
+        errorCode int16, apiKeys [apiKey int16, minVersion int16, maxVersion int16], throttleTimeMs int32 1+,
+        supportedFeatures [name string, minVersion int16, maxVersion int16] @0 3+,
+        finalizedFeaturesEpoch int64 @1 3+ =-1,
+        finalizedFeatures [name string, maxVersionLevel int16, minVersionLevel int16] @2 3+""",
     flexible_since=3,
 )
 """In every version the answer's header has its oldest form, because the client does not know yet which versions the
@@ -325,4 +330,5 @@ APIS = (
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
     *GROUP_APIS,
+    *TRANSACTION_APIS,
 )

@@ -193,7 +193,7 @@ class TransactionCoordinator:
             for number in partitions:
                 partition, shard = partitions[number], self._shards.get(number)
                 if shard is None or shard.partition is not partition:
-                    shard = TransactionShard(partition, self._clock, self._write_marker)
+                    shard = TransactionShard(partition, self._clock, self.write_marker)
                 shards[number] = shard
             self._shards, self._has_looked = shards, True
             for shard in shards.values():
@@ -246,7 +246,8 @@ class TransactionCoordinator:
 
     # Markers.
 
-    def _write_marker(self, place: TopicPartition, run: ProducerRun, marker: EndTransactionMarker) -> None:
+    def write_marker(self, place: TopicPartition, run: ProducerRun, marker: EndTransactionMarker) -> None:
+        """Write a marker to disk, unless the partition was deleted. Raises StorageError, OSError."""
         topic = self._engine.topics().get(place.topic)
         if topic is None or place.partition not in topic.partitions():
             if any(one.offline for one in self._engine.directories()):

@@ -32,8 +32,8 @@ from topicfs.storage.wire import Values
 
 T = TypeVar("T")
 
-GROUP_KEY = 0
-"""The key type of groups in FindCoordinator."""
+COORDINATED = frozenset({0, 1})
+"""The key types of groups and of transactional ids in FindCoordinator."""
 CLASSIC = "Classic"
 NO_OPERATIONS = -(2**31)
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
@@ -49,14 +49,14 @@ MAX_WAIT_SECONDS = 5.0
 
 
 def find_coordinator(broker: Broker, request: Request) -> Values:
-    """Answer FindCoordinator: this broker coordinates all consumer groups, and nothing else."""
+    """Answer FindCoordinator: this broker coordinates all consumer groups and all transactional ids."""
     values = request.values
     host, port = broker.advertised
 
     def coordinator(key: str) -> Values:
         def find() -> Values:
-            if values.get("keyType", GROUP_KEY) != GROUP_KEY:
-                raise RefusedError(ErrorCode.INVALID_REQUEST, "only consumer groups have a coordinator here")
+            if values.get("keyType", 0) not in COORDINATED:
+                raise RefusedError(ErrorCode.INVALID_REQUEST, "share groups have no coordinator here")
             return {"nodeId": broker.node_id, "host": host, "port": port}
 
         return answer_or_error({"key": key, "nodeId": -1, "host": "", "port": -1}, find)

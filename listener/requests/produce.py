@@ -1,15 +1,19 @@
-"""Produce and InitProducerId: clients' records are checked and appended by the same rules as lines in files."""
+"""Produce: clients' records are checked and appended by the same rules as lines in files."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
+from topicfs.coordination.groups.requests import RequestError
+from topicfs.coordination.transactions.transaction import ProducerRun
 from topicfs.listener.broker import Broker, LocalPartition, Request
 from topicfs.listener.errors import REFUSALS, RefusedError, code_of, message_of
+from topicfs.listener.requests.transactions import Verified, refused_append, verified
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.binary.fields import CODEC_MASK
-from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.headers import BatchHeader, Codec
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import (
     InvalidRecordError,
@@ -17,14 +21,18 @@ from topicfs.storage.errors import (
     NotEnoughReplicasError,
     RecordTooLargeError,
     TornBatchError,
+    UnknownTopicError,
 )
-from topicfs.storage.model import Appended
-from topicfs.storage.producers.entry import next_run
+from topicfs.storage.model import Appended, ProducerId, TopicPartition
+from topicfs.storage.producers.append import VerificationGuard
+from topicfs.storage.producers.progress import own
 from topicfs.storage.wire import Values
 
 ALL, LEADER, NONE = -1, 1, 0
 """The values of acks."""
 _ZSTD_SINCE = 7
+_ABORTABLE_SINCE, _ADDS_SINCE = 11, 12
+"""The versions from which on clients know TRANSACTION_ABORTABLE, and appends add partitions to transactions."""
 
 
 class _Appends(NamedTuple):
@@ -40,10 +48,11 @@ def produce(broker: Broker, request: Request) -> Values | None:
     acks = values["acks"]
     topics = []
     unsynced: list[_Appends] = []
+    guards: Verified = {} if values["transactionalId"] is None else _guards(broker, request)
     for one in values["topicData"]:
         answers = []
         for data in one["partitionData"]:
-            appended = _append(broker, request, one, data)
+            appended = _append(broker, request, one, data, guards)
             answers.append(appended.answer)
             if appended.partition is not None:
                 unsynced.append(appended)
@@ -59,18 +68,19 @@ def _names(one: Values) -> Values:
     return {name: one[name] for name in ("name", "topicId") if name in one}
 
 
-def _append(broker: Broker, request: Request, one: Values, data: Values) -> _Appends:
+def _append(broker: Broker, request: Request, one: Values, data: Values, guards: Verified) -> _Appends:
     index, acks = data["index"], request.values["acks"]
     partition: LocalPartition | None = None
     try:
         topic = broker.topic_of(one)
         batches = bytearray(data["records"] or b"")
         _check_request(topic, acks)
-        _check_batch(batches, request.version)
+        first = _check_batch(batches, request.version)
+        guard = _guard_of(guards, TopicPartition(topic.name, index)) if first.is_transactional else None
         partition = broker.partition(topic, index)
         if acks == ALL:
             partition.check_in_sync()
-        appended = partition.append(batches)
+        appended = own(partition).append(batches, guard=guard)
     except InvalidRecordError as error:
         refused = _refused(index, _corrupt(batches, error))
     except RecordTooLargeError as error:
@@ -107,8 +117,8 @@ def _check_request(topic: Topic, acks: int) -> None:
         )
 
 
-def _check_batch(batches: bytearray, version: int) -> None:
-    """Check the rules for Produce requests, before the log checks the batch. Raises RefusedError."""
+def _check_batch(batches: bytearray, version: int) -> BatchHeader:
+    """Check the rules for Produce requests, before the log checks the batch; return its header. Raises RefusedError."""
     scanned = scan(batches, max_batches=2)
     if not len(scanned) and (not scanned.problem or isinstance(scanned.problem, TornBatchError)):
         raise RefusedError(
@@ -123,8 +133,56 @@ def _check_batch(batches: bytearray, version: int) -> None:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce has zstd from version {_ZSTD_SINCE} on"
         )
-    if first.is_transactional:
-        raise RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
+    return first
+
+
+# Transactions.
+
+
+def _guards(broker: Broker, request: Request) -> Verified:
+    """Return the guard or the error of each partition to which the request appends in a transaction."""
+    version, runs, sequences = request.version, set(), {}
+    for one in request.values["topicData"]:
+        for data in one["partitionData"]:
+            scanned = scan(data["records"] or b"", max_batches=1)
+            if not len(scanned) or not scanned[0].is_transactional:
+                continue
+            first = scanned[0]
+            with suppress(RefusedError, UnknownTopicError):  # The append is refused for the same reason.
+                place = TopicPartition(broker.topic_of(one).name, data["index"])
+                runs.add(ProducerRun(ProducerId(first.producer_id), first.producer_epoch))
+                sequences[place] = first.base_sequence
+    if not runs:
+        return {}
+    if len(runs) > 1:
+        several = RefusedError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request has transactions of several producers"
+        )
+        return dict.fromkeys(sequences, several)
+    adds, (run,) = version >= _ADDS_SINCE, runs
+    with broker.rest():
+        found = verified(broker, request.values["transactionalId"], run, sequences, adds=adds)
+    return {
+        place: refused_append(one, adds=adds, knows_abortable=version >= _ABORTABLE_SINCE)
+        if isinstance(one, RequestError)
+        else one
+        for place, one in found.items()
+    }
+
+
+def _guard_of(guards: Verified, place: TopicPartition) -> VerificationGuard:
+    """Return the guard for a partition, or raise its error."""
+    found = guards.get(place)
+    if found is None:
+        raise RefusedError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transaction needs a transactional id"
+        )
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+# Answers.
 
 
 def _corrupt(batches: bytearray, error: InvalidRecordError) -> Exception:
@@ -175,21 +233,3 @@ def _sync(appended: _Appends) -> None:
         )
     except REFUSALS as error:
         appended.answer.update(_refused(appended.answer["index"], error))
-
-
-def init_producer_id(broker: Broker, request: Request) -> Values:
-    """Answer InitProducerId for an idempotent producer with a new, unique ID, as a broker does.
-
-    IDs are random numbers from a range that a broker's IDs never reach, so nothing has to be stored on disk.
-    """
-    del broker
-    values = request.values
-    known = values.get("producerId", -1), values.get("producerEpoch", -1)
-    if values["transactionalId"] is not None:
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif (known[0] == -1) != (known[1] == -1):
-        code = ErrorCode.INVALID_REQUEST
-    else:
-        code = ErrorCode.NONE
-    producer_id, epoch = (-1, -1) if code else next_run(None)
-    return {"throttleTimeMs": 0, "errorCode": code, "producerId": producer_id, "producerEpoch": epoch}

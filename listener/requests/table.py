@@ -7,11 +7,26 @@ from typing import NamedTuple, TypeAlias
 
 from topicfs.listener.broker import Broker, Request
 from topicfs.listener.errors import RefusedError
-from topicfs.listener.requests import cluster, configs, fetch, groups, log_dirs, offsets, produce, topics
-from topicfs.protocol import group_messages, messages
+from topicfs.listener.requests import (
+    cluster,
+    configs,
+    fetch,
+    groups,
+    log_dirs,
+    offsets,
+    produce,
+    topics,
+    transactions,
+)
+from topicfs.protocol import group_messages, messages, transaction_messages
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.protocol.notation import Api
 from topicfs.storage.wire import Values
+
+TRANSACTION_VERSION, NEWEST_TRANSACTIONS = "transaction.version", 2
+"""The feature by which newer clients learn that each transaction gets an epoch of its own."""
+SINCE_MINIMUM_0 = 4
+"""From this version on, ApiVersions has features whose smallest version is 0, which older clients cannot read."""
 
 Handler: TypeAlias = Callable[[Broker, Request], Values | None]
 """Answers a request; returns None if the client wants no answer."""
@@ -31,7 +46,18 @@ def api_versions(broker: Broker, request: Request) -> Values:
         cluster.check_software(request.values)
     except RefusedError as error:
         return {"errorCode": error.code, "apiKeys": [], "throttleTimeMs": 0}
-    return _versions(ErrorCode.NONE)
+    features = [{"name": TRANSACTION_VERSION, "minVersion": 0, "maxVersion": NEWEST_TRANSACTIONS}]
+    finalized = {
+        "name": TRANSACTION_VERSION,
+        "minVersionLevel": NEWEST_TRANSACTIONS,
+        "maxVersionLevel": NEWEST_TRANSACTIONS,
+    }
+    return {
+        **_versions(ErrorCode.NONE),
+        "supportedFeatures": features if request.version >= SINCE_MINIMUM_0 else [],
+        "finalizedFeaturesEpoch": 0,
+        "finalizedFeatures": [finalized],
+    }
 
 
 def sasl_handshake(broker: Broker, request: Request) -> Values:
@@ -82,7 +108,7 @@ REQUESTS = {
         (messages.DESCRIBE_CLUSTER, cluster.describe_cluster),
         (messages.DESCRIBE_TOPIC_PARTITIONS, cluster.describe_topic_partitions),
         (messages.PRODUCE, produce.produce),
-        (messages.INIT_PRODUCER_ID, produce.init_producer_id),
+        (messages.INIT_PRODUCER_ID, transactions.init_producer_id),
         (messages.FETCH, fetch.fetch),
         (messages.LIST_OFFSETS, offsets.list_offsets),
         (messages.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch),
@@ -104,6 +130,14 @@ REQUESTS = {
         (group_messages.LIST_GROUPS, groups.list_groups),
         (group_messages.DESCRIBE_GROUPS, groups.describe_groups),
         (group_messages.DELETE_GROUPS, groups.delete_groups),
+        (transaction_messages.ADD_PARTITIONS_TO_TXN, transactions.add_partitions_to_txn),
+        (transaction_messages.ADD_OFFSETS_TO_TXN, transactions.add_offsets_to_txn),
+        (transaction_messages.TXN_OFFSET_COMMIT, transactions.txn_offset_commit),
+        (transaction_messages.END_TXN, transactions.end_txn),
+        (transaction_messages.WRITE_TXN_MARKERS, transactions.write_txn_markers),
+        (transaction_messages.LIST_TRANSACTIONS, transactions.list_transactions),
+        (transaction_messages.DESCRIBE_TRANSACTIONS, transactions.describe_transactions),
+        (transaction_messages.DESCRIBE_PRODUCERS, transactions.describe_producers),
     )
 }
 """The requests that are answered, by API key."""

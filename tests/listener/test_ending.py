@@ -28,10 +28,10 @@ def hold_appends(served: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[threa
     log = served.engine.partition("t", 0)
     append = log.append
 
-    def held(batches: bytearray) -> Any:
+    def held(batches: bytearray, **how: Any) -> Any:
         begun.set()
         assert let_go.wait(TIMEOUT_SECONDS)
-        return append(batches)
+        return append(batches, **how)
 
     monkeypatch.setattr(log, "append", held)
     return begun, let_go

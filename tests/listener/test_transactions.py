@@ -1,0 +1,165 @@
+"""Transactional clients on a served directory: librdkafka's producer, exactly-once copies, and the next process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.listener.serving import Served, serve
+from topicfs.protocol.transaction_messages import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.model import Isolation
+
+TIMEOUT_SECONDS = 60.0
+
+
+def producer(served: Served, name: str = "tx", **settings: Any) -> Producer:
+    """Return a producer whose transactions are initialized."""
+    made = Producer({"bootstrap.servers": served.address, "transactional.id": name, **settings})
+    made.init_transactions(TIMEOUT_SECONDS)
+    return made
+
+
+def consumed(served: Served, topic: str, count: int, isolation: str = "read_committed") -> list[bytes]:
+    """Consume `count` values from the beginning, and check that no others are there."""
+    settings = {"bootstrap.servers": served.address, "group.id": "reader", "isolation.level": isolation}
+    with closing(
+        Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "earliest"})
+    ) as one:
+        one.assign([TopicPartition(topic, 0, 0)])
+        found: list[bytes] = []
+        while True:
+            [message] = one.consume(1, TIMEOUT_SECONDS)
+            if message.error() is not None:
+                assert count == len(found)
+                return found
+            found.append(message.value())
+
+
+def test_transactions_are_seen_whole_or_not_at_all(served: Served) -> None:
+    """A consumer of committed records sees both topics of a committed transaction, and nothing of an aborted one."""
+    one = producer(served)
+    for number, commit in enumerate((True, False, True)):
+        one.begin_transaction()
+        for topic in ("a", "b"):
+            one.produce(topic, f"{number}".encode(), partition=0)
+        assert 0 == one.flush(TIMEOUT_SECONDS)
+        (one.commit_transaction if commit else one.abort_transaction)(TIMEOUT_SECONDS)
+    for topic in ("a", "b"):
+        assert [b"0", b"2"] == consumed(served, topic, 2)
+        assert 3 == len(consumed(served, topic, 3, "read_uncommitted"))
+
+
+def test_a_zombie_is_fenced(served: Served) -> None:
+    """A second producer of the same transactional id aborts the transaction of the first one, which then fails."""
+    zombie = producer(served)
+    zombie.begin_transaction()
+    zombie.produce("t", b"lost", partition=0)
+    assert 0 == zombie.flush(TIMEOUT_SECONDS)
+    successor = producer(served)
+    with pytest.raises(KafkaException):
+        zombie.commit_transaction(TIMEOUT_SECONDS)
+    successor.begin_transaction()
+    successor.produce("t", b"kept", partition=0)
+    successor.commit_transaction(TIMEOUT_SECONDS)
+    assert [b"kept"] == consumed(served, "t", 1)
+
+
+def copied(served: Served, copier: Producer, crash_before_commit: Callable[[int], bool]) -> Iterator[int]:
+    """Copy the topic `source` to `target` exactly once, in transactions of some records; yield after each one."""
+    settings = {"bootstrap.servers": served.address, "group.id": "copier", "enable.auto.commit": False}
+    reader = Consumer({**settings, "auto.offset.reset": "earliest", "isolation.level": "read_committed"})
+    with closing(reader):
+        reader.subscribe(["source"])
+        for number in range(100):
+            messages = reader.consume(7, TIMEOUT_SECONDS)
+            copier.begin_transaction()
+            for message in messages:
+                copier.produce("target", message.value(), partition=0)
+            places = reader.position(reader.assignment())
+            copier.send_offsets_to_transaction(places, reader.consumer_group_metadata(), TIMEOUT_SECONDS)
+            if crash_before_commit(number):
+                copier.abort_transaction(TIMEOUT_SECONDS)
+                return
+            copier.commit_transaction(TIMEOUT_SECONDS)
+            yield len(messages)
+
+
+def test_an_exactly_once_copy(served: Served) -> None:
+    """A copier that is stopped in the middle of a transaction continues at the committed positions."""
+    lines = [f"{number}".encode() for number in range(30)]
+    source = Producer({"bootstrap.servers": served.address})
+    for line in lines:
+        source.produce("source", line, partition=0)
+    assert 0 == source.flush(TIMEOUT_SECONDS)
+    copier = producer(served)
+    done = sum(copied(served, copier, lambda number: number == 2))
+    assert 0 < done < len(lines)
+    for count in copied(served, producer(served), lambda _: False):
+        done += count
+        if done == len(lines):
+            break
+    assert lines == consumed(served, "target", len(lines))
+    found = served.engine.groups.positions("copier")
+    assert [len(lines)] == [one.offset for one in found.committed.values()]
+    assert {} == found.pending
+
+
+def test_the_next_process_continues(tmp_path: Path) -> None:
+    """A transactional id keeps its producer across a restart; an open transaction is aborted by the next producer."""
+    directory = tmp_path / "data"
+    config = EngineConfig(transaction_topic_num_partitions=3)
+    with closing(serve([directory], transaction_topic_num_partitions=3)) as served:
+        one = producer(served)
+        one.begin_transaction()
+        one.produce("t", b"first", partition=0)
+        one.commit_transaction(TIMEOUT_SECONDS)
+        one.begin_transaction()
+        one.produce("t", b"open", partition=0)
+        assert 0 == one.flush(TIMEOUT_SECONDS)
+        before = served.client().ask(DESCRIBE_TRANSACTIONS, {"transactionalIds": ["tx", "other", ""]})
+    assert config.transaction_topic_num_partitions == len(list(directory.glob("__transaction_state-*")))
+    with closing(serve([directory], transaction_topic_num_partitions=3)) as served:
+        two = producer(served)
+        assert [b"first"] == consumed(served, "t", 1)
+        two.begin_transaction()
+        two.produce("t", b"second", partition=0)
+        two.commit_transaction(TIMEOUT_SECONDS)
+        assert [b"first", b"second"] == consumed(served, "t", 2)
+        after = served.client().ask(DESCRIBE_TRANSACTIONS, {"transactionalIds": ["tx"]})
+    found, unknown, invalid = before["transactionStates"]
+    assert ("Ongoing", [{"topic": "t", "partitions": [0]}]) == (found["transactionState"], found["topics"])
+    assert (105, 42) == (unknown["errorCode"], invalid["errorCode"])
+    [latest] = after["transactionStates"]
+    assert ("CompleteCommit", found["producerId"]) == (latest["transactionState"], latest["producerId"])
+    assert latest["producerEpoch"] > found["producerEpoch"]
+
+
+def test_open_transactions_are_shown(served: Served) -> None:
+    """Open transactions are listed by state and duration, and a partition shows the producer that has one open."""
+    one = producer(served)
+    one.begin_transaction()
+    one.produce("t", b"v", partition=0)
+    assert 0 == one.flush(TIMEOUT_SECONDS)
+    client = served.client()
+
+    def listed(states: list[str], duration: int = -1) -> list[str]:
+        asked = {"stateFilters": states, "producerIdFilters": [], "durationFilter": duration}
+        return [
+            found["transactionalId"] for found in client.ask(LIST_TRANSACTIONS, asked)["transactionStates"]
+        ]
+
+    assert ["tx"] == listed([]) == listed(["Ongoing"])
+    assert [] == listed(["Empty"]) == listed([], 10**9)
+    asked = {"topics": [{"name": "t", "partitionIndexes": [0, 9]}]}
+    known, unknown = client.ask(DESCRIBE_PRODUCERS, asked)["topics"][0]["partitions"]
+    [found] = known["activeProducers"]
+    assert (0, 0, 0) == (found["currentTxnStartOffset"], found["lastSequence"], known["errorCode"])
+    assert 3 == unknown["errorCode"]
+    one.commit_transaction(TIMEOUT_SECONDS)
+    assert 2 == served.engine.partition("t", 0).visible_end(Isolation.READ_COMMITTED)
