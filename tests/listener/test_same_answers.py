@@ -12,7 +12,6 @@ from tests.doubles.producing import batch
 from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient, fetching
 from topicfs.protocol import messages
-from topicfs.protocol.group_messages import OFFSET_FETCH
 from topicfs.protocol.messages import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -491,10 +490,7 @@ def test_describing(both: Any) -> None:
 
 
 def test_versions(both: Any) -> None:
-    """ApiVersions has the broker's versions of each supported request, and the old header.
-
-    Only OffsetFetch ends at the version before the one that names topics by their IDs.
-    """
+    """ApiVersions has the broker's versions of each supported request, and the old header."""
     theirs, ours = (
         {
             one["apiKey"]: (one["minVersion"], one["maxVersion"])
@@ -504,7 +500,6 @@ def test_versions(both: Any) -> None:
         }
         for client in both
     )
-    theirs[OFFSET_FETCH.key] = (1, 9)
     assert {key: theirs[key] for key in ours} == ours
     for name in ("", "-a", "a b"):
         asked = {"clientSoftwareName": name, "clientSoftwareVersion": "1"}
