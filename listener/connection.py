@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 
 from topicfs.listener.authentication import Authentication
 from topicfs.listener.broker import Broker, Client, Request
-from topicfs.listener.counts import ClientName, RequestNote, client_name, first_error
+from topicfs.listener.counts import UNAUTHENTICATED, ClientName, RequestNote, client_name, first_error
 from topicfs.listener.errors import BadRequestError
 from topicfs.listener.file_piece import Piece
 from topicfs.listener.frames import SIZE, Head, head_of_answer, pass_tags, read_head, receive, send
@@ -113,7 +113,7 @@ class ClientConnection:
         """Do the TLS handshake, in which `end` and `cut` may be called. Raises BadRequestError, OSError."""
         self._socket = tls.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         if self._ended:
-            raise BadRequestError("the listener is closing")
+            raise ConnectionAbortedError("the listener is closing")
         self._socket.settimeout(self._broker.limits.authentication_seconds)
         try:
             self._socket.do_handshake()
@@ -201,7 +201,9 @@ class ClientConnection:
         return pieces
 
     def _count(self, head: Head, note: RequestNote) -> None:
-        counts, name = self._broker.counts, client_name(head.client_id, self._software)
+        counts, name = self._broker.counts, UNAUTHENTICATED
+        if self._sasl is None:
+            name = client_name(head.client_id, self._software)
         if name != self._name:
             counts.move(self._name, name)
             self._name = name

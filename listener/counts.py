@@ -27,6 +27,10 @@ class ClientName(NamedTuple):
     """The name of the client's library, such as `librdkafka`; empty if the client has not told it."""
 
 
+UNAUTHENTICATED = ClientName("@unauthenticated", "")
+"""All clients that are not authenticated yet, so that their names take no place among those of known users."""
+
+
 class RequestNote(NamedTuple):
     """One answered request."""
 

@@ -67,6 +67,21 @@ def test_an_authenticated_client_is_served(guarded: Served, mechanism: str, vers
     assert 34 == authenticate(client, b"")["errorCode"]
 
 
+def test_unauthenticated_clients_are_counted_together(guarded: Served) -> None:
+    """The name that a client gives itself is shown only once the client is authenticated."""
+    client, stranger = guarded.client(), guarded.client()
+    stranger.ask(API_VERSIONS, SOFTWARE)
+    client.ask(API_VERSIONS, SOFTWARE)
+    log_in(client, "PLAIN")
+    counts = guarded.listener.counts
+    assert counts is not None
+    assert ["@unauthenticated"] == [name.client for name in counts.clients()]
+    client.topic("t")
+    assert [("@unauthenticated", 1), ("test", 1)] == [
+        (name.client, one.connections) for name, one in counts.clients().items()
+    ]
+
+
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 def test_messages_without_a_header(guarded: Served, mechanism: str) -> None:
     """After SaslHandshake in version 0 the messages of the mechanism have no header; a failure gets no answer."""

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ from tests.listener.serving import Served, fetching
 from tests.listener.test_answers_from_files import LARGE, content, fill, log_of, rest
 from tests.listener.test_hostile_frames import SOFTWARE
 from topicfs.listener.address import Endpoint
+from topicfs.listener.broker import Broker
+from topicfs.listener.connection import ClientConnection
 from topicfs.listener.errors import ListenerError
+from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.listener import Listener, ListenerOptions
 from topicfs.listener.security.files import SecurityFiles
 from topicfs.listener.security.users import entry
@@ -101,6 +105,22 @@ def test_an_answer_while_the_listener_closes_is_encrypted(encrypted: Served, con
     wait_until(lambda: connection._ended, "the listener closes")
     assert content(log)[:LARGE] == rest(client, begun)[:LARGE]
     closing.join()
+
+
+def test_a_connection_that_ends_before_its_handshake(
+    served: Served, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that connects while the listener closes is no reason for a warning."""
+    security = SecurityFiles(certificate=certificates.pair("listener")).read()
+    with ExitStack() as stack:
+        broker = Broker(served.engine, Endpoint("127.0.0.1", 9092), EngineConfig(), ListenerLimits())
+        stack.callback(broker.close)
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        stack.enter_context(socket.create_connection(server.getsockname()))
+        connection = ClientConnection(broker, server.accept()[0], "127.0.0.1", security)
+        connection.end()
+        connection.serve()
+    assert [] == [record.getMessage() for record in caplog.records]
 
 
 def test_renewed_files(start: Callable[..., Served], certificates: Certificates, tmp_path: Path) -> None:
