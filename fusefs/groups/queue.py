@@ -128,7 +128,7 @@ class TakeHandle(Handle):
     def poll(self, notify: Notify | None) -> int:
         """Return the ready events. A readable record is already held, because only holding shows that it is available.
 
-        A record is taken when a program polls, not when the record arrives, because the program may have ended.
+        A record is taken when a program polls, not when it arrives, because the program may have stopped waiting.
         """
         self._poll.begin(notify)
         if self._is_readable:

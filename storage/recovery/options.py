@@ -29,7 +29,7 @@ class LoadOptions(NamedTuple):
     dense: bool = False
     """True if compaction never changed the log: a hole between two segments is then a loss, and the log ends there.
 
-    A crash may end a file exactly after a batch. If this is False, a hole counts as compaction's, as for a broker.
+    A crash may end a file exactly after a batch. If this is False, a hole counts as made by a compaction.
     """
     failed_before: bool = False
     """True if the disk failed since the machine was started: recovered bytes are then written again."""
