@@ -70,7 +70,7 @@ class Jars:
         maven = shutil.which("mvn")
         if maven is None:
             raise JarsMissingError(
-                f"no mvn to fetch the jars of {self.name}: install Maven, or name a folder that has them in {self.variable}"
+                f"fetching the jars of {self.name} needs mvn: install Maven, or name a folder that has them in {self.variable}"
             )
         say(f"fetching the jars of {self.name} into {folder} (once; a minute at most)")
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class TopicfsDataSource(DataSource):
-    """The format; Spark finds it by its name (`pyspark_topicfs`), or `topicfs.spark.register` registers it."""
+    """The format `topicfs`: Spark finds it by the package `pyspark_topicfs`, or by `topicfs.spark.register`."""
 
     @classmethod
     def name(cls) -> str:

@@ -123,7 +123,7 @@ def merge(files: Sequence[Path], schema: Any) -> Path:
 
 
 class FileRows(NamedTuple):
-    """The partition, first offset and number of the rows that a row group has of a partition."""
+    """The rows of one partition in a row group: the partition, the first offset, and the number of rows."""
 
     topic: str
     date: str

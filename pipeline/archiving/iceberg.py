@@ -55,7 +55,7 @@ class IcebergCommits:
         return -1, None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Return `state`, record nothing: if two runs write the same records, only one of them can commit anyway."""
+        """Return `state` without recording it, because only one of two runs that write the same records can commit."""
         del number
         return state
 

@@ -80,7 +80,7 @@ class ParquetCommits:
         return noted
 
     def merges(self, number: int) -> bool:
-        """Return whether this commit writes a list of all files, and so can replace files."""
+        """Return whether commit `number` writes a list of all files, and so can replace files."""
         return (number + 1) % COMPACT_INTERVAL == 0
 
     def commit(

@@ -29,7 +29,7 @@ class ArchiveRound(NamedTuple):
 
 
 def is_pattern(topics: str) -> bool:
-    """Return whether one of the names is a shell pattern: names of topics cannot contain the characters of patterns."""
+    """Return whether `topics` contains a shell pattern, by characters that names of topics cannot contain."""
     return not _WILD.isdisjoint(topics)
 
 

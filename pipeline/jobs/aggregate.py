@@ -78,7 +78,7 @@ class AggregateOptions(queries.QueryOptions):
 
 
 def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
-    """Aggregate; return a row with the number of results. Raises InvalidOptionError, and Spark's for invalid SQL."""
+    """Aggregate; return a row with the number of results. Raises InvalidOptionError, and Spark's errors for bad SQL."""
     _check(options)
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -104,7 +104,7 @@ def _follow(spark: SparkSession, options: AggregateOptions) -> int:
 
 
 def _set_state_partitions(spark: SparkSession) -> None:
-    """Split the state by the number of cores instead of Spark's 200 parts: each part writes files per micro-batch."""
+    """Split the state by the number of cores, not into Spark's 200 parts. Each part writes files per micro-batch."""
     if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
         spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
 

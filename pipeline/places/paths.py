@@ -1,4 +1,4 @@
-"""The data directories in the option `path`: one, several after commas, or a glob. Those in `without` are left out."""
+"""The data directories in the option `path`: one, several separated by commas, or a glob. `without` leaves some out."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class CommitRequest:
         return self._area.submit(self._write, self._staged, self._placement, self._content)
 
     def _must_be_noted(self) -> bool:
-        """Return whether a write without rows must be recorded: a record makes its query or version known."""
+        """Return whether a write without rows must be recorded, because the record makes its query or version known."""
         return self._write.batch is not None and (
             self.is_version or self._area.committed(self._write) is None
         )
@@ -210,7 +210,7 @@ class CommitRequest:
             )
 
     def _compare(self) -> None:
-        """Raise CommittedBeforeError if the write was committed with other rows; log a warning if with the same."""
+        """Raise CommittedBeforeError if the write was committed with other rows; warn if it had the same rows."""
         committed = self._area.committed(self._write)
         is_last = committed is not None and committed.batch == self._write.batch
         if committed is None or (self._is_ours and not is_last):

@@ -56,7 +56,7 @@ class Layout:
     def topic(self, name: str) -> TopicLayout:
         """Return a topic's layout. Raises UnknownTopicError, PolicyViolationError."""
         if is_internal(name):
-            raise PolicyViolationError(f"{name}: Kafka's own; only Kafka writes there")
+            raise PolicyViolationError(f"{name}: is Kafka's own topic; only Kafka writes to it")
         found = self.topics.get(name)
         if found is None:
             raise UnknownTopicError(f"{name}: no such topic; make it first: topicfs topics create {name}")

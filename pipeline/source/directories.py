@@ -62,7 +62,7 @@ class _Stamp(NamedTuple):
     """Values about a log's files. If the log changes, at least one of the values changes."""
 
     topic_id: str | None
-    """Read first. If the topic is created again meanwhile, the next refresh sees that this ID is the old topic's."""
+    """Read before the files, so that the next refresh notices a topic that was created again meanwhile."""
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset
@@ -83,7 +83,7 @@ class SourceDirectories:
     """Data directories that each `refresh` reads again. Logs that have not changed stay open."""
 
     def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
-        """Read directories; `left_out` are lost replicas' ones. Raises StorageError, PipelineError, OSError."""
+        """Read directories; `left_out` are lost replica directories. Raises StorageError, PipelineError, OSError."""
         self._paths = tuple(paths)
         self._readable = _readable_replicas(paths, left_out)
         self._files = NativeFileSystem(read_only=True)

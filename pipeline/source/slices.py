@@ -180,7 +180,7 @@ class SliceReader:
             self._aborted = still_aborted(self._aborted, [batch])
 
     def _skip(self, one: Slice, position: int, cause: str) -> None:
-        """Count and log a corrupt batch, or raise CorruptionError. Without a valid size, skip the segment's rest."""
+        """Count and log a corrupt batch, or raise CorruptionError."""
         if not self._skip_corrupt:
             raise _corrupt(one, position, cause)
         self.skipped_batches += 1

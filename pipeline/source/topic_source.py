@@ -183,7 +183,7 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
 
 
 def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
-    """Plan a task's remainder again; None if it is gone and failOnDataLoss is false. Raises DataLossError."""
+    """Plan the rest of a task again; None if its log is gone and failOnDataLoss is false. Raises DataLossError."""
     left = replace(task, range=task.range._replace(start_offset=next_offset))
     with closing(TopicSource(options)) as source:
         lost = source.reason_lost(left)

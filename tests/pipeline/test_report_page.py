@@ -164,7 +164,7 @@ def test_a_cluster_shows_all_but_its_segments():
     numbers = numbers_of("orders")
     numbers.segments, numbers.segment_lags = 0, []
     text = " ".join(Elements(page([numbers], heading())).texts)
-    assert "A cluster does not show its clients segments" in text
+    assert "Clients of a cluster cannot see its segments" in text
     assert "On disk" in text
     assert "Compression" in text
     assert "Segments" not in text

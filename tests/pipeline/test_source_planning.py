@@ -210,7 +210,7 @@ def test_a_pattern_finds_parts_of_names():
 def test_a_range_that_ends_before_it_begins():
     """A range that ends before it begins raises an error, even with failOnDataLoss=false."""
     assert OffsetRange(A, 5, 5) == in_order(A, 5, 5)
-    with pytest.raises(PipelineError, match="orders-0: it would begin at 6, after its end, 5"):
+    with pytest.raises(PipelineError, match="orders-0: the range would begin at 6, after its end, 5"):
         in_order(A, 6, 5)
 
 

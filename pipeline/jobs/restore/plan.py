@@ -26,7 +26,7 @@ class ConflictError(PipelineError):
 
 
 class Extent(NamedTuple):
-    """First and last offset, number and oldest time of the records that an archive has of a partition."""
+    """The records that an archive has of a partition: first and last offset, number, and oldest time."""
 
     first: int
     last: int
@@ -132,7 +132,7 @@ def topics_to_make(
     made = {}
     for topic in sorted({one.topic for one in extents}):
         if is_internal(topic):
-            raise ConflictError(f"{topic}: Kafka's own; only Kafka writes there")
+            raise ConflictError(f"{topic}: is Kafka's own topic; only Kafka writes to it")
         needed = partitions_needed(extents, topic)
         oldest = min(extent.oldest_ms for one, extent in extents.items() if one.topic == topic)
         facts = known.get(topic)

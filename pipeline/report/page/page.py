@@ -127,5 +127,5 @@ def _foot(total: PartitionNumbers) -> str:
         "On disk are the batches of one replica, without their indexes; uncompressed is what these would take there.",
     ]
     if not total.segments:
-        counted.append("A cluster does not show its clients segments and when these were last appended to.")
+        counted.append("Clients of a cluster cannot see its segments, or when they were last appended to.")
     return f'<h2>How this was counted</h2><p class="quiet">{" ".join(counted)}</p>'

@@ -129,14 +129,14 @@ def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPart
 
 
 def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
-    """Return a range; raises PipelineError if it ends before it begins, even with failOnDataLoss=false."""
+    """Return a range; raises PipelineError if the range ends before it begins, even with failOnDataLoss=false."""
     if start > end:
-        raise PipelineError(f"{partition}: it would begin at {start}, after its end, {end}")
+        raise PipelineError(f"{partition}: the range would begin at {start}, after its end, {end}")
     return OffsetRange(partition, start, end)
 
 
 def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
-    """Return the range, cut to [earliest, latest] if `clamp`. Otherwise raises DataLossError if it exceeds them."""
+    """Return the range, with no end before its start. Raises DataLossError if the range exceeds [earliest, latest]."""
     if start < earliest or start > latest:
         raise _lost(partition, f"starting offset {start} is outside [{earliest}, {latest}]")
     if end > latest:

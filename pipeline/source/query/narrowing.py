@@ -11,7 +11,7 @@ from topicfs.storage.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Conditions. A record must meet all of them."""
+    """The conditions to which a query narrows its read. A record must meet all of them."""
 
     topics: frozenset[str] | None = None
     """None: any topic."""

@@ -215,7 +215,7 @@ def _starting(options: Mapping[str, str], *, streaming: bool) -> offsets.Bound:
         for partition, offset in bound.offsets.items():
             if offset == offsets.LATEST:
                 raise InvalidOptionError(
-                    f"startingOffsets: {partition} begins at latest (-1), which leaves a batch query nothing"
+                    f"startingOffsets: {partition} begins at latest (-1), which leaves a batch query nothing to read"
                 )
     return bound
 
@@ -232,7 +232,7 @@ def _ending(options: Mapping[str, str], *, streaming: bool) -> offsets.Bound:
         for partition, offset in bound.offsets.items():
             if offset == offsets.EARLIEST:
                 raise InvalidOptionError(
-                    f"endingOffsets: {partition} ends at earliest (-2), which leaves nothing"
+                    f"endingOffsets: {partition} ends at earliest (-2), which leaves nothing to read"
                 )
     return bound
 
