@@ -18,7 +18,7 @@ class ListenerError(errors.StorageError):
 
 
 class BadRequestError(Exception):
-    """Malformed bytes, or an unsupported request. The connection is closed, as by a broker."""
+    """The client sent malformed bytes, or an unsupported request. The connection is closed, as by a broker."""
 
 
 class RefusedError(Exception):

@@ -59,7 +59,7 @@ def _settings(broker: Broker, one: Values) -> Iterable[ShownSetting]:
         return broker.engine.topic(one["resourceName"]).settings()
     _check_broker(broker, one)
     if not one["resourceName"]:
-        return ()  # The settings that a client made the default of all brokers: here a client cannot do that.
+        return ()  # An empty name means the defaults of all brokers, which clients cannot set here.
     return engine_settings(broker.config, given={})
 
 

@@ -80,7 +80,7 @@ class Session:
             self.shown.pop(key, None)
 
     def served(self, partition: tuple[TopicKey, int]) -> None:
-        """Move a partition whose records were sent behind all other partitions."""
+        """Move a partition to the end of the session, after its records were sent."""
         self.partitions[partition] = self.partitions.pop(partition)
 
 

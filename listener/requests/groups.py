@@ -43,7 +43,7 @@ SINCE_NO_PROTOCOL = 7
 SINCE_TOPIC_IDS = 10
 """From this version on, OffsetFetch identifies topics by their ids."""
 SINCE_UNKNOWN_IS_AN_ERROR = 6
-"""From this version on, DescribeGroups answers a missing group with an error. Before, with the state Dead."""
+"""From this version on, DescribeGroups answers a missing group with an error; before, with the state Dead."""
 MAX_WAIT_SECONDS = 5.0
 """Seconds after which a thread that waits for a rebalance checks again whether its client is still connected."""
 
@@ -281,7 +281,7 @@ def _positions(broker: Broker, request: Request, one: Values, *, require_stable:
         asked = _topics_with_positions(broker, positions, by_id=by_id)
     elif (
         by_id
-    ):  # A topic that still exists had its name all the time: the position is not that of a later topic.
+    ):  # A topic that exists under its ID has always had its name, so the position belongs to this topic.
         gone = {each["topicId"] for _, each in asked} - broker.topics_by_id().keys()
 
     def position(name: str | None, each: Values, number: int) -> Values:

@@ -131,7 +131,7 @@ def _check_batch(batches: bytearray, version: int) -> BatchHeader:
         raise RefusedError(ErrorCode.INVALID_RECORD, "a partition gets exactly one record batch in a request")
     if version < _ZSTD_SINCE and first.attributes & CODEC_MASK == Codec.ZSTD:
         raise RefusedError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce has zstd from version {_ZSTD_SINCE} on"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce supports zstd from version {_ZSTD_SINCE} on"
         )
     return first
 

@@ -39,7 +39,7 @@ def _create(broker: Broker, one: Values, names: Sequence[str], *, only_check: bo
     if one["assignments"]:
         if (partitions, one["replicationFactor"]) != (_DEFAULT, _DEFAULT):
             raise RefusedError(
-                ErrorCode.INVALID_REQUEST, "name assignments, or numbers of partitions and replicas"
+                ErrorCode.INVALID_REQUEST, "give assignments, or numbers of partitions and replicas"
             )
         numbers = sorted(each["partitionIndex"] for each in one["assignments"])
         _check_assignments(broker, [each["brokerIds"] for each in one["assignments"]])
@@ -97,7 +97,7 @@ def _check_count(count: int) -> None:
 def _check_assignments(broker: Broker, assignments: Iterable[Sequence[int]]) -> None:
     if any(list(brokers) != [broker.node_id] for brokers in assignments):
         raise RefusedError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {broker.node_id} is the only one of the cluster"
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {broker.node_id} is the only broker of the cluster"
         )
 
 
