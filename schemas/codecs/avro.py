@@ -21,10 +21,10 @@ _LIBRARY = ("fastavro", "fastavro")
 
 
 class AvroCodec:
-    """See `SchemaCodec`."""
+    """The codec of an Avro schema. See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Compile a schema. `needed` are those it needs, by type, in order. Raises SchemaError, MissingLibraryError."""
+        """Compile a schema after the schemas that it needs (`needed`). Raises SchemaError, MissingLibraryError."""
         fastavro = library(*_LIBRARY)
         make_known()
         self._names: dict[str, Any] = {}

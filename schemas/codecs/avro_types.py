@@ -121,7 +121,7 @@ class MemoryBound:
 
 
 class _Excess:
-    """The excess of types at a given rate."""
+    """Computes the excess of types at a given rate."""
 
     def __init__(self, names: Mapping[str, AvroType], rate: int) -> None:
         self._names = names

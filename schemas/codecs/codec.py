@@ -24,7 +24,7 @@ class SchemaCodec(Protocol):
     """A compiled schema. Safe from any thread."""
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
-        """Return a message as JSON on one line, in UTF-8; `path` is that of `FramedMessage`. Raises SchemaError."""
+        """Return a message as JSON on one line, in UTF-8; `path` is `FramedMessage.path`. Raises SchemaError."""
 
     def encode(self, value: object) -> bytes:
         """Encode a value of JSON; before a Protobuf message, write the path of its type. Raises SchemaError."""
@@ -47,7 +47,7 @@ def library(name: str, package: str) -> ModuleType:
 
 
 def guarded(make: Callable[[], T], what: str) -> T:
-    """Call a library on untrusted input by `make`; any exception becomes a SchemaError that begins with `what`."""
+    """Call `make`, which gives untrusted input to a library; report any exception as a SchemaError with `what`."""
     try:
         return make()
     except (SchemaError, MissingLibraryError):

@@ -17,7 +17,7 @@ _NAMES_A_CHECK = 20
 """Number of names or values in a keyword that count as another check."""
 _DELIMITERS = (b",", b":", b"[", b"{")
 _VALUE_BYTES, _TEXT_BYTES = 100, 6
-"""Memory of a value after a delimiter, and of a byte of text, which is kept as it is and again in strings."""
+"""Memory for each value, counted by delimiters, and for each byte of text, which is kept as it is and in strings."""
 
 
 def _no_constant(name: str) -> Never:
@@ -38,7 +38,7 @@ def decode_json(message: bytes) -> bytes:
 
 
 class JsonSchemaCodec:
-    """See `SchemaCodec`."""
+    """The codec of a JSON Schema. See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
         """Compile a schema; `needed` has all its references, by URI. Raises SchemaError, MissingLibraryError."""

@@ -75,7 +75,7 @@ def imports_of(text: str) -> list[str]:
 
 
 class ProtobufCodec:
-    """See `SchemaCodec`."""
+    """The codec of a Protobuf schema. See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
         """Compile a schema; `needed` are its imports by path, in order. Raises SchemaError, MissingLibraryError."""
