@@ -176,7 +176,7 @@ def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mo
 
 
 def setting_text(name: str, value: object) -> str:
-    """Return the text of a setting that a program gives. Raises TypeError."""
+    """Return `value`, which a program gives for the setting `name`, as text. Raises TypeError."""
     if not isinstance(value, str | int):
         raise TypeError(f"{name}: a setting must be text, an int or a bool, not {type(value).__name__}")
     return str(value).lower() if isinstance(value, bool) else str(value)

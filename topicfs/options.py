@@ -73,13 +73,13 @@ def option_of_data(
 
 
 def data_option(command: Command) -> Command:
-    """Add `--data DIR[,DIR]` to a command: `directories`."""
+    """Add `--data DIR[,DIR]` to a command, which gets `directories`."""
     text = "Data directory, or several (or a broker's log.dirs, to read)."
     return option_of_data("directories", parse_directories, metavar="DIR[,DIR]", text=text)(command)
 
 
 def data_argument(command: Command) -> Command:
-    """Add the argument `[DIR[,DIR]]` with the defaults of `--data`: `directories`."""
+    """Add the argument `[DIR[,DIR]]` with the defaults of `--data` to a command, which gets `directories`."""
     return click.argument(
         "directories",
         metavar="[DIR[,DIR]]",
@@ -101,7 +101,7 @@ without_option = click.option(
 _WITHOUT_MEANING = {
     "replica.lag.time.max.ms": " (a hanging disk is waited for; a failed one is dropped immediately)"
 }
-"""The text that describes the effect of an unsupported setting here, if users may rely on the setting."""
+"""Notes for users who may rely on a setting that has no effect here, by setting."""
 
 
 def warn_of_ignored(path: Path, ignored: list[str]) -> None:
@@ -128,7 +128,7 @@ client_config_option = click.option(
 
 
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data DIR[,DIR]|kafka://HOST:PORT` and `--client-config FILE` to a command: `place`."""
+    """Add `--data DIR[,DIR]|kafka://HOST:PORT` and `--client-config FILE` to a command, which gets `place`."""
 
     @functools.wraps(command)
     def with_place(*arguments: Any, place: Place, client_config: Path | None, **options: Any) -> None:
@@ -151,7 +151,7 @@ CREDENTIALS = "TOPICFS_SCHEMA_REGISTRY_AUTH"
 
 
 def schema_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--schema-dir`, `--schema-registry` and `--schema-registry-auth` to a command: `schemas`."""
+    """Add `--schema-dir`, `--schema-registry` and `--schema-registry-auth` to a command, which gets `schemas`."""
 
     @functools.wraps(command)
     def with_schemas(
@@ -190,7 +190,7 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def listener_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--listen` and the options that need it to a command: `listener`, which is None without `--listen`."""
+    """Add `--listen` and the options that need it to a command, which gets `listener` (None without `--listen`)."""
 
     @functools.wraps(command)
     def with_listener(

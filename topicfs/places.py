@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Place(NamedTuple):
     directories: tuple[Path, ...] = ()
-    """Empty for a cluster."""
+    """The data directories; empty for a cluster."""
     cluster: ClusterAddress | None = None
     client_config: Path | None = None
     """Connection settings for the cluster."""

@@ -59,7 +59,7 @@ def find_partition(engine: LogEngine, name: TopicPartition, topic_id: str | None
             f"{name.topic}: was deleted and created again after the write was prepared"
         )
     if topic.internal:
-        raise errors.PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
+        raise errors.PolicyViolationError(f"{name.topic}: is Kafka's own topic; only Kafka writes to it")
     partition = topic.partitions().get(name.partition)
     if partition is None:
         raise errors.UnknownTopicError.of_partition(*name, topic.partitions())
@@ -151,7 +151,7 @@ class Placer:
 
     def _is_missing(self, topic: str, placement: Placement) -> bool:
         if is_internal(topic):
-            raise errors.PolicyViolationError(f"{topic}: Kafka's own; only Kafka writes there")
+            raise errors.PolicyViolationError(f"{topic}: is Kafka's own topic; only Kafka writes to it")
         numbers = [name.partition for name in placement.partitions if name.topic == topic]
         try:
             find_partition(self._engine, TopicPartition(topic, min(numbers, default=0)))

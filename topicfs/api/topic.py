@@ -103,7 +103,7 @@ class Partition(Readable):
         Raises RecordTooLargeError for a batch larger than `max.message.bytes`, and other errors of the engine.
         """
         if self._internal:
-            raise PolicyViolationError(f"{self.topic}: Kafka's own; only Kafka writes there")
+            raise PolicyViolationError(f"{self.topic}: is Kafka's own topic; only Kafka writes to it")
         if isinstance(records, str | bytes | bytearray | memoryview | Record):
             raise TypeError(
                 f"records must be a list, not {type(records).__name__}; append(record) appends one"

@@ -63,7 +63,7 @@ class Topics:
     def __init__(
         self, place: Place, *, read_only: bool = False, make: bool = True, through_mount: str = THROUGH_MOUNT
     ) -> None:
-        """Open the place (see `open_topics`). `through_mount` is what an error suggests if another process owns it."""
+        """Open the place (see `open_topics`). If another process owns the place, the error suggests `through_mount`."""
         self._place = place
         self._opened = ExitStack()
         weakref.finalize(self, self._opened.close)  # A program may end without closing its topics.

@@ -81,12 +81,12 @@ def topics(context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def partitions(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer `orders/0`."""
+    """Offer partitions, such as `orders/0`."""
     return _items(_partition_paths(context, incomplete), incomplete)
 
 
 def paths(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer `orders/0`, and after `orders/0/` the files in that partition."""
+    """Offer partitions, such as `orders/0`, and after `orders/0/` the files in that partition."""
     stem, slash, _ = incomplete.rpartition("/")
     if slash and stem.count("/") == 1:
         return _items((f"{stem}/{name}" for name in NAMES), incomplete)
@@ -117,7 +117,7 @@ def _groups(context: click.Context, kind: str | None = None) -> list[str]:
 
 
 def settings(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer `retention.ms=`."""
+    """Offer settings, such as `retention.ms=`."""
     from topicfs.storage.config.topic import SETTINGS
 
     return _items([f"{name}=" for name in SETTINGS], incomplete)

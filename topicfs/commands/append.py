@@ -276,7 +276,7 @@ def _topic(engine: Engine, path: TopicPath) -> Topic:
 
 def _target(topic: Topic, path: TopicPath, encoder: Encoder) -> LineTarget:
     if topic.internal:
-        raise errors.PolicyViolationError(f"{topic.name}: Kafka's own; only Kafka writes there")
+        raise errors.PolicyViolationError(f"{topic.name}: is Kafka's own topic; only Kafka writes to it")
     if path.partition is None:
         return TopicTarget(str(path), topic, encoder, KafkaPartitioner())
     return PartitionTarget(str(path), topic.partitions()[path.partition], encoder)

@@ -29,7 +29,7 @@ def beginning(text: str) -> int:
     if text in _BEGINNINGS:
         return _BEGINNINGS[text]
     if not text.startswith("@"):
-        raise click.BadParameter(f"{text!r}: earliest, latest or @TIME")
+        raise click.BadParameter(f"{text!r}: must be earliest, latest or @TIME")
     try:
         return max(0, parse_time(text[1:]))
     except TimeError as error:

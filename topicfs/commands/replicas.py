@@ -114,7 +114,7 @@ def move(
     daemon owns the directories, the daemon copies, and continues after a restart.
     """
     if cancel == (directory is not None) or (cancel and source is not None):
-        raise click.UsageError("move TOPIC/PARTITION DIR [--from DIR], or move TOPIC/PARTITION --cancel")
+        raise click.UsageError("give either DIR [--from DIR], or --cancel")
     topic, number = parse_path(partition).topic_partition
     places = [shlex.quote(str(Path(one).absolute())) for one in (directory, source) if one is not None]
     with _replication(directories) as owner:
@@ -133,7 +133,7 @@ def move(
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @data_option
 def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) -> None:
-    """Give each partition of TOPIC N replicas while it is in use: new replicas catch up, surplus ones are removed."""
+    """Set the number of replicas of TOPIC to N while it is in use: new replicas catch up, surplus ones are removed."""
     with _replication(directories) as owner:
         owner.write(topic, str(number))
 

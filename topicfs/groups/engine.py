@@ -15,7 +15,7 @@ ISOLATION = Isolation.READ_COMMITTED
 
 
 class EngineGroups:
-    """See `GroupAdmin`."""
+    """The groups of an engine. See `GroupAdmin`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""`--commit-group GROUP`: commits a job's progress as a group's positions, so that its lag is shown as any reader's."""
+"""`--commit-group GROUP`: commits a job's progress as a group's positions, so that the job's lag is shown."""
 
 from __future__ import annotations
 

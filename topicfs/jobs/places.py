@@ -28,7 +28,7 @@ def parse_place(text: str) -> SparkPlace:
 
 
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data PLACE` (default: the environment, then ./data), `--without DIR` and `--client-config FILE`: `place`.
+    """Add `--data PLACE` (default: the environment, then ./data), `--without DIR`, `--client-config FILE` for `place`.
 
     `--client-config` also applies to a `target_place` if it is a cluster, and `--without` if it is directories.
     """

@@ -25,7 +25,7 @@ TOP_SHOWN_BYTES = 4096
 
 
 class EngineSource:
-    """See `topicfs.top.samples.TopSource`."""
+    """Samples an engine, which is opened for each sample. See `topicfs.top.samples.TopSource`."""
 
     def __init__(self, place: Place, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name

@@ -53,7 +53,7 @@ def _opened(process: VisibleProcess, descriptor: str, path: str) -> Iterator[Ope
 
 
 class MountSource:
-    """See `topicfs.top.samples.TopSource`."""
+    """Samples a mount. See `topicfs.top.samples.TopSource`."""
 
     def __init__(self, mountpoint: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = str(mountpoint)

@@ -192,7 +192,7 @@ def test_kafkas_own_topics_are_only_read(topics, orders):
         member.commit()
     offsets = topics["__consumer_offsets"]
     assert offsets.internal
-    with pytest.raises(errors.PolicyViolationError, match="only Kafka writes there"):
+    with pytest.raises(errors.PolicyViolationError, match="only Kafka writes to it"):
         offsets.append(b"")
     with pytest.raises(errors.PolicyViolationError, match="one of Kafka's own topics"):
         topics.create("__transaction_state")
