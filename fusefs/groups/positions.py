@@ -26,7 +26,7 @@ def check_position(text: str) -> None:
         return
     if not text.startswith("@"):
         raise InvalidPositionError(
-            f"{text}: a position is an offset, +N or -N from where it is, earliest, latest, or @TIME"
+            f"{text}: a position is an offset, +N or -N from the present one, earliest, latest, or @TIME"
         )
     try:
         parse_time(text[1:])

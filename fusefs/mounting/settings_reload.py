@@ -58,7 +58,7 @@ class SettingsReload:
             self._engine.reconfigure(wanted)
             self.applied(wanted)
         except (StorageError, OSError) as error:
-            self._reports.error("settings", f"as they were: {reason_of(error)}")
+            self._reports.error("settings", f"not changed: {reason_of(error)}")
             return
         except Exception:
             # Keep the mount running, whatever failed.

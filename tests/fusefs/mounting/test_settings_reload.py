@@ -67,7 +67,7 @@ def test_settings_that_cannot_be_read_change_nothing(engine: EmbeddedEngine, err
     reload.reload()
     assert before is engine.topic("t").config
     (line,) = reports.lines()
-    assert "settings: as they were: " in line
+    assert "settings: not changed: " in line
 
 
 def test_an_unexpected_error_does_not_change_the_mount(engine: EmbeddedEngine):
