@@ -34,7 +34,7 @@ class Authentication:
         """Why the connection has to be closed after the answer."""
 
     def handler(self, served: Served, version: int) -> Handler:
-        """Return what answers a request. Raises BadRequestError for a request that is only for known clients."""
+        """Return the handler of a request. Raises BadRequestError for a request that needs authentication first."""
         key = served.api.key
         if self._exchange is not None:
             if key == SASL_AUTHENTICATE.key:
@@ -76,7 +76,7 @@ class Authentication:
 
     def _authenticate(self, broker: Broker, request: Request) -> Values:
         try:
-            with broker.rest():  # A password takes milliseconds, in which other requests are handled.
+            with broker.rest():  # Checking a password takes milliseconds: handle other requests meanwhile.
                 answer = self._step(request.values["authBytes"])
         except (RefusedLoginError, ValueError) as error:
             message = str(error) if isinstance(error, RefusedLoginError) else ""

@@ -97,7 +97,7 @@ class ClientConnection:
         return not self._ended
 
     def is_connected(self) -> bool:
-        if self._tls is not None:  # The client's last bytes, which say goodbye, do not count as a request.
+        if self._tls is not None:  # TLS ends a connection with a last message, which is not a request.
             poll = select.poll()
             poll.register(self._socket, _DISCONNECTED)
             return not poll.poll(0)
@@ -123,7 +123,7 @@ class ClientConnection:
             raise BadRequestError(f"no TLS handshake: {(error.reason or str(error)).lower()}") from None
 
     def _within(self, seconds: float) -> float:
-        """Return how long to wait for the client: less than `seconds` if it has to be authenticated before."""
+        """Return how long to wait for the client: `seconds`, or until the deadline for authentication."""
         return seconds if self._sasl is None else min(seconds, self._deadline - time.monotonic())
 
     def _serve_one(self) -> bool:
@@ -132,7 +132,7 @@ class ClientConnection:
         if size_bytes is None or self._ended:
             return False
         (size,) = SIZE.unpack(size_bytes)
-        # Clients that are not authenticated have no part in the memory for large requests.
+        # A client that is not authenticated cannot use the memory for large requests.
         most = limits.max_request_bytes if self._sasl is None else limits.small_bytes
         if not 0 < size <= most:
             raise BadRequestError(

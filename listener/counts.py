@@ -13,18 +13,18 @@ from topicfs.storage.messages import printable
 from topicfs.storage.wire import Values
 
 MAX_CLIENTS = 100
-"""Number of clients that are counted separately: the first ones. All others share `OTHERS`."""
+"""Number of clients that are counted separately, in the order of arrival. All others share `OTHERS`."""
 MAX_NAME_LENGTH = 64
 """Number of characters of a client id that are shown."""
 
 
 class ClientName(NamedTuple):
-    """A client, as it names itself."""
+    """The names that a client gives for itself."""
 
     client: str
     """The client id, printable."""
     software: str
-    """The name of the client's library, such as `librdkafka`; empty if the client has not told it."""
+    """The name of the client's library, such as `librdkafka`; empty if the client has not sent it."""
 
 
 UNAUTHENTICATED = ClientName("@unauthenticated", "")
@@ -51,7 +51,7 @@ class ClientCounts:
     received_bytes: int = 0
     sent_bytes: int = 0
     connections: int = 0
-    """Open connections."""
+    """Number of open connections."""
 
 
 class ListenerCounts:
@@ -77,7 +77,7 @@ class ListenerCounts:
                 self._errors[key] = self._errors.get(key, 0) + 1
 
     def move(self, before: ClientName | None, after: ClientName | None) -> None:
-        """Count an open connection under `after`, and no longer under `before`; None: the connection is not open."""
+        """Count an open connection under `after` instead of `before`; None: before the open, or after the close."""
         with self._lock:
             if before is not None:
                 self._client(before).connections -= 1
@@ -108,7 +108,7 @@ class ListenerCounts:
 
 
 def client_name(client_id: str, software: str) -> ClientName:
-    """Return a client's name as it is shown: printable, and not long."""
+    """Return a client's name for display: printable, and cut to MAX_NAME_LENGTH characters."""
     return ClientName(printable(client_id[:MAX_NAME_LENGTH]), printable(software[:MAX_NAME_LENGTH]))
 
 

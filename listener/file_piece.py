@@ -10,7 +10,7 @@ from typing import TypeAlias
 from topicfs.storage.model import Buffer, FileSpan
 
 _COPIED_BYTES = 64 << 10
-"""Largest size of the part of a piece that is in memory at a time."""
+"""How much of a piece is read into memory at a time, to be sent over TLS."""
 _TRUNCATED = "a segment was truncated while it was sent"
 
 

@@ -43,7 +43,7 @@ class ListenerLimits:
     idle_seconds: float = 600.0
     """Time after which a connection that sends no requests is closed (connections.max.idle.ms)."""
     authentication_seconds: float = 30.0
-    """Longest time from the connection to the end of the TLS handshake and of the authentication."""
+    """Longest time from accepting a connection to the end of its TLS handshake and authentication."""
     failed_authentication_seconds: float = 0.1
     """Time for which the answer to a failed authentication is delayed (connection.failed.authentication.delay.ms)."""
     stall_seconds: float = 30.0

@@ -17,9 +17,9 @@ class Access(NamedTuple):
     reads: bool
     writes: bool
     appends: bool
-    """O_APPEND."""
+    """True for O_APPEND."""
     truncates: bool
-    """O_TRUNC."""
+    """True for O_TRUNC."""
     durable: bool
     """True for O_SYNC or O_DSYNC: every write is on disk when it returns (the kernel sends no FSYNC for these flags)."""
     nonblocking: bool

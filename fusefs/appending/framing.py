@@ -79,7 +79,7 @@ class Framing:
         return False
 
     def is_whole(self, data: bytes) -> bool:
-        """Return whether `data` certainly consists of whole records, if nothing waits before it."""
+        """Return whether `data`, if no incomplete record precedes it, certainly consists of whole records."""
         return data.endswith(b"\n")
 
     def frame(self, waiting: FramingState, data: bytes, limit: int) -> Framed:
@@ -169,7 +169,7 @@ BATCHES = BatchFraming()
 
 
 def _end_of_batches(data: bytes, limit: int) -> int:
-    """Return the position after the last whole batch. Raises if a batch's length is too large or it is not a batch."""
+    """Return the position after the last whole batch. Raises for a batch above `limit`, or if there is no batch."""
     at = 0
     while len(data) - at >= FRAME_SIZE:
         size = size_at(data, at)

@@ -280,7 +280,7 @@ class AppendHandle:
             self._failure = error
 
     def _raise_earlier_failure(self, *, again: bool = False) -> None:
-        """Raise the error of lines whose write was answered. With `again`, keep it, as the kernel may drop it."""
+        """Raise the error of lines whose write was answered. `again`: the kernel may drop the error, so keep it."""
         failure = self._failure
         if not again:
             self._failure = None

@@ -66,7 +66,7 @@ class _Stream:
         return self.tail.source
 
     def replace(self, source: Source) -> None:
-        """Continue with a reopened partition, or after a cut beyond the shown records."""
+        """Continue with a reopened partition, or after an unclean election that lost no shown record."""
         self.close()
         self.tail, self._own = self._tails.attach(source), None
 
@@ -155,7 +155,7 @@ class FollowHandle(Handle):
         source = stream.source
         if source.partition is not partition or source.cuts is not partition.cuts:
             renewed = source._replace(partition=partition, cuts=partition.cuts)
-            if source.partition is partition:  # Otherwise it was reopened.
+            if source.partition is partition:  # Otherwise, the partition was reopened.
                 source.check(stream.start_offset)
             stream.replace(renewed)
         return stream

@@ -63,7 +63,7 @@ class Chunk(NamedTuple):
     end_offset: Offset
     """Offset of the next record to read after the chunk."""
     ends: RecordEnds | None = None
-    """None: no record ends in the text."""
+    """The ends of records in the text; None: no record ends there."""
     error: CorruptionError | None = None
     records: int = 0
     """Number of records, if the chunk was requested with a limit on records."""

@@ -19,7 +19,7 @@ class CommitWord(NamedTuple):
     """A `commit` line."""
 
     partition: TopicPartition | None = None
-    """None: the partition read last."""
+    """The partition to commit; None: the partition read last."""
     offset: Offset | None = None
     """Offset of the next record to read; None: all delivered records of all partitions are done."""
 
@@ -51,7 +51,7 @@ class QueueWord(NamedTuple):
 
     acknowledgement: Acknowledgement
     record_name: RecordName | None = None
-    """None: the record read last."""
+    """The record's name in `in-flight`; None: the record read last."""
 
 
 def parse_word(line: bytes) -> QueueWord:

@@ -33,7 +33,7 @@ class WatchedMount:
     counts: RequestCounts
     gauges: Callable[[], MountGauges]
     started_ms: int
-    """Milliseconds since the epoch."""
+    """Start of the daemon, in milliseconds since 1970."""
     listener: Listener | None = None
     """Serves Kafka clients, if configured."""
 

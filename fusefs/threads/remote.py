@@ -114,7 +114,7 @@ class RemoteCalls(BlockingCalls):
             self._start(self._queued.popleft())
 
     def _start(self, under_way: _UnderWay[Any]) -> None:
-        """Start a call in a thread, which outlives an abandoned request. trio.to_thread takes three more loop turns."""
+        """Start a call in a thread that may outlive its request. trio.to_thread takes three more turns of the loop."""
         token = trio.lowlevel.current_trio_token()
 
         def deliver(outcome: Outcome[object]) -> None:

@@ -1,4 +1,4 @@
-"""`@groups`: a directory for each group, with a directory per subscription, with a directory per partition."""
+"""`@groups`: a directory per group, which contains one per subscription, which contains one per partition."""
 
 from __future__ import annotations
 

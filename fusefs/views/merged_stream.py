@@ -65,7 +65,7 @@ class MergedRange(NamedTuple):
     partition: Partition
     start_offset: Offset
     end_offset: Offset
-    """Exclusive."""
+    """Exclusive end offset."""
 
 
 class _MergeInput:

@@ -40,9 +40,9 @@ class Excerpt(NamedTuple):
     """The entries of a range of records, with positions from its first byte; saved as a segment's positions."""
 
     positions: array[int]
-    """Ascending, from 0."""
+    """View positions of the entries, ascending from 0."""
     offsets: array[int]
-    """Strictly ascending."""
+    """Offsets of the entries, strictly ascending."""
     size: int
     """Size of the text."""
     end_offset: Offset

@@ -1,4 +1,4 @@
-"""The files that say who may connect to a listener, and what was read from them."""
+"""The files that define who may connect to a listener, and their contents."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ _PLAIN_PARTS = 3
 
 
 class RefusedLoginError(Exception):
-    """A client is not who it says; the client gets the message, if there is one."""
+    """The client did not prove its identity; the client gets this error's message, if there is one."""
 
 
 class LoggedIn(NamedTuple):
-    """The end of an exchange that succeeded."""
+    """The result of a successful exchange."""
 
     user: str
     answer: bytes
@@ -55,7 +55,7 @@ def plain(users: Users) -> Exchange:
 
 
 def scram(mechanism: str, users: Users) -> Exchange:
-    """Check a client's proof that it knows the password, and prove that the server knows the password's keys."""
+    """Check the client's proof that it knows the password, and prove that the server knows the server key."""
     hash_name = HASHES[mechanism]
     first = _CLIENT_FIRST.fullmatch((yield b"").decode())
     if first is None or re.search("=(?!2C|3D)", first["user"]):

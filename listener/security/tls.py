@@ -1,4 +1,4 @@
-"""TLS of a listener: its certificate, and the authority whose certificates clients must have."""
+"""TLS of a listener: the server's certificate, and the authority that must have signed clients' certificates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tls_context(certificate: Path, key: Path | None, client_authority: Path | No
     try:
         context.load_cert_chain(
             certificate, key, password=str
-        )  # Without `password`, OpenSSL would ask for one.
+        )  # Without `password`, OpenSSL would ask for a password on the terminal.
     except (OSError, ValueError) as error:
         raise ListenerError(
             f"{key or certificate}: cannot use the certificate of {certificate} with this key: {_reason(error)}; both "

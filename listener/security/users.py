@@ -33,7 +33,7 @@ ITERATIONS = 16_384
 SALT_BYTES = 16
 _MAX_FILE_BYTES = 16 << 20
 _PASSWORD_MECHANISM = "SCRAM-SHA-256"  # noqa: S105 (a name)
-"""The mechanism with whose credentials PLAIN passwords are checked."""
+"""Passwords sent by PLAIN are checked against the credentials of this mechanism."""
 
 _CREDENTIAL = re.compile(
     r"([A-Z0-9-]+)=\[salt=([^,]+),stored_key=([^,]+),server_key=([^,]+),iterations=([0-9]{4,7})\]"
@@ -42,7 +42,7 @@ _ENTRY = re.compile(rf"(?P<user>[^\s#].*):(?P<credentials>{_CREDENTIAL.pattern},
 
 
 class ScramCredential(NamedTuple):
-    """What the server keeps of a password for one mechanism."""
+    """The values that the server stores to check a user's password by one mechanism."""
 
     salt: bytes
     stored_key: bytes
@@ -58,14 +58,14 @@ class Users:
     """The users of one file."""
 
     def __init__(self, entries: Mapping[str, Mapping[str, ScramCredential]]) -> None:
-        """Make the users from their credentials by mechanism; there is at least one user."""
+        """`entries` has the credentials of each user, by mechanism; there must be at least one user."""
         self._entries = entries
         first = next(iter(entries.values()))[_PASSWORD_MECHANISM]
         self._secret, self._iterations = first.stored_key, first.iterations
         self._checking = threading.Lock()
 
     def credential(self, user: str, mechanism: str) -> ScramCredential:
-        """Return a user's credential. An unknown user has a credential that no password fits, always the same."""
+        """Return a user's credential; for an unknown user, always the same credential, which no password fits."""
         name = user.encode(errors="replace")
         made = {
             part: hmac.digest(self._secret, f"{mechanism} {part} ".encode() + name, HASHES[mechanism])
@@ -143,7 +143,7 @@ def _users(path: Path, text: str) -> Users:
     if len({one.iterations for credentials in entries.values() for one in credentials.values()}) > 1:
         raise ListenerError(
             f"{path}: the entries must have the same number of iterations, because a client could tell known users "
-            "from unknown ones; make all entries anew with `topicfs listener-user NAME`"
+            "from unknown ones; make all entries again with `topicfs listener-user NAME`"
         )
     return Users(entries)
 

@@ -67,7 +67,7 @@ class _Stamp(NamedTuple):
     clean: bool
     log_start_offset: Offset
     high_watermark: Offset | None
-    """None: the log end is the high watermark."""
+    """The checkpointed high watermark; None: the log end is the high watermark."""
 
 
 class _Loaded(NamedTuple):

@@ -9,7 +9,7 @@ from topicfs.formats.records import RecordRange, RecordSlice, record_slices
 from topicfs.storage.model import Isolation, TopicPartition
 
 Arrow: TypeAlias = Any
-"""pyarrow has no type annotations."""
+"""An object of pyarrow, which has no type annotations."""
 
 ARROW_GROUP_BYTES = 32 * 2**20
 """Bytes of records that are written at a time, in Parquet as a row group. Memory use is about twice this number."""

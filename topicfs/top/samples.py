@@ -62,7 +62,7 @@ class ClientSample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopSample:
     at: float
-    """Seconds of a monotonic clock."""
+    """Time of the sample, in seconds of a monotonic clock."""
     topics: Mapping[str, TopicSample]
     disks: Sequence[DiskSample] = ()
     notes: Sequence[str] = ()

@@ -14,7 +14,7 @@ class Narrowing:
     """The conditions to which a query narrows its read. A record must meet all of them."""
 
     topics: frozenset[str] | None = None
-    """None: any topic."""
+    """Names of topics; None: any topic."""
     partitions: frozenset[int] | None = None
     start_partition: int | None = None
     end_partition: int | None = None

@@ -86,7 +86,7 @@ def must_wait(*, new_offsets: int, min_offsets: int | None, waited_ms: int, max_
 
 
 def lag(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return how many offsets of each partition a query has not read. If it has not seen the partition, all count."""
+    """Return how many offsets of each partition a query has not read: all offsets, if the partition is new to it."""
     return {one: max(0, latest[one] - end.get(one, 0)) for one in sorted(latest)}
 
 
