@@ -38,7 +38,7 @@ MAX_SELECTOR_NODES = 4096
 """Limit on selector nodes that the kernel may hold. Above it, the kernel is asked to forget the oldest nodes."""
 
 FORGET_BATCHES = 8
-"""Names are invalidated in batches of 1/N of the limit; each batch costs a getattr and a thread switch."""
+"""Names are invalidated in batches of MAX_SELECTOR_NODES / FORGET_BATCHES, each for a getattr and a thread switch."""
 
 
 def _is_file_name(name: str) -> bool:

@@ -99,7 +99,7 @@ class MountReader:
                 if directory is self._filesystem.root and not name.startswith("@"):
                     hint = which_topic(name, directory.context.engine.topics())
                 elif hint and isinstance(directory, PartitionDirectory):
-                    error.reason = "no such file"  # It does not look like a selector.
+                    error.reason = "no such file"  # The name does not look like a selector.
                 error.reason = f"{error.reason or os.strerror(error.number)}{hint}"
             raise PathError(path, error) from error
 

@@ -23,7 +23,7 @@ from topicfs.storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 MAX_NAME_LENGTH = 255
 """Maximum number of characters in a file name."""
 _OFFSET_DIGITS = 19
-"""Any number with fewer digits is an offset."""
+"""A number with fewer digits than this always fits in a 64-bit offset."""
 _BEGINNING = Timestamp(0)
 """Time 0. Records without a timestamp (-1) have no time, so a time before 1970 is clamped to 0."""
 

@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 COLORS = re.compile("\x1b\\[[0-9;]*m")
 """Escape sequences of colors, which Debian's Maven prints even with --batch-mode."""
 DOWNLOAD_TIMEOUT_SECONDS = 280
-"""Time limit of a fetch (a slow network needs two minutes), below a test's, so that a test reports the cause."""
+"""Time limit of a fetch (a slow network needs two minutes), below a test's limit, so that it reports the cause."""
 
 
 class JarsMissingError(PipelineError):
@@ -53,7 +53,7 @@ class Jars:
     """Glob that one of the jars must match: a folder without a match is refused."""
 
     def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
-        """Return the jars' folder; tell `say` and fetch missing jars (blocking). Raises JarsMissingError, OSError."""
+        """Return the jars' folder; announce and fetch missing jars (blocking). Raises JarsMissingError, OSError."""
         given = os.environ.get(self.variable)
         if given:
             if not any(Path(given).glob(self.first)):

@@ -56,7 +56,7 @@ def without_options(schema: StructType) -> StructType:
 
 
 def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return a read's options: the given ones, and those of its table's creation. Raises InvalidOptionError."""
+    """Return a read's options: the given options, and the stored options of its table. Raises InvalidOptionError."""
     kept = _kept(given, schema.fields)
     if kept is None and not given:
         raise InvalidOptionError(
@@ -70,7 +70,7 @@ def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return a write's options: the given ones and its table's. Raises InvalidOptionError if the target is unclear."""
+    """Return a write's options: the given and its table's options. Raises InvalidOptionError for an unclear target."""
     kept = _kept(
         given, [one for one in schema.fields if one.name == _COLUMN and _VARCHAR not in one.metadata]
     )

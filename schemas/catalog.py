@@ -143,7 +143,7 @@ class SchemaCatalog:
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
     ) -> tuple[PayloadSchema, SchemaSource] | None:
-        """Query the sources in order. Raises UnavailableSchemaError if one failed and no other has the schema."""
+        """Query the sources in order. Raises UnavailableSchemaError if a source failed and no other has the schema."""
         failure: Exception | None = None
         for source in self._sources:
             try:

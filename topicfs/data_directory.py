@@ -31,7 +31,7 @@ class PlaceError(StorageError):
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
-    """Split `DIR1,DIR2`; an existing directory's name may have a comma. Raises PlaceError for none, or a cluster."""
+    """Split `DIR1,DIR2`; an existing directory's name may have a comma. Raises PlaceError, also for a cluster."""
     if is_cluster(text):
         raise PlaceError(
             f"{text}: is a cluster, but this command needs the files of a directory; "

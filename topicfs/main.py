@@ -146,7 +146,7 @@ def status_of(error: BaseException) -> int:
 
 
 OFTEN, RARELY = gc.get_threshold(), (50_000, 10, 10)
-"""Thresholds of the garbage collector. A command, unlike a mount, collects rarely: imported modules are no garbage."""
+"""Thresholds of the garbage collector. A command, unlike a mount, collects rarely: imported modules stay in use."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -34,11 +34,11 @@ class Acks(Enum):
     """When a write is answered, as Kafka's producers spell it (-1 is `all`)."""
 
     NONE = "0"
-    """Immediately; a later call reports a failure."""
+    """Answered immediately; a later call reports a failure."""
     LEADER = "1"
-    """When the batch is in the log and visible to readers."""
+    """Answered when the batch is in the log and visible to readers."""
     ALL = "all"
-    """When the batch is on disk."""
+    """Answered when the batch is on disk."""
 
     @classmethod
     def parse(cls, text: str) -> Acks:

@@ -43,7 +43,7 @@ class Waker:
         await event.wait()
 
     def wake(self, waiters: Waiters) -> None:
-        """Call and remove each of `waiters`: some now, the others in later turns of the event loop, if still there."""
+        """Call and remove each of `waiters`: some now, the others in later turns, unless they are canceled."""
         self._due.append(waiters)
         if not self.is_busy:
             self._wake_some()

@@ -48,7 +48,7 @@ _ONE_BATCH_BYTES = 2**31 - 1
 
 
 class RawBatches:
-    """Adjacent batches instead of their records; implements the part of `Columns` that views use."""
+    """Adjacent batches that are not decoded to records; implements the part of `Columns` that views use."""
 
     __slots__ = ("batches", "data")
 

@@ -187,7 +187,7 @@ class _LineWriter:
     def put(
         self, target: cython.p_uchar, start_offset: cython.longlong, end_offset: cython.longlong
     ) -> object:
-        """Write the lines that `measure` has measured. The offsets must be those of the call of `measure`."""
+        """Write the lines that `measure` has measured. The offsets must be the same as for `measure`."""
         row: cython.p_longlong = memory.int64s_of(self.rows)
         column: cython.p_longlong = memory.int64s_of(self.block)
         times: cython.Py_ssize_t = fields.TIMESTAMPS * self.count

@@ -61,7 +61,7 @@ def find_position(
 
 
 def lag_of(partition: Partition, position: CommittedPosition | None) -> int | None:
-    """Return the number of offsets from the position (None: the log start) to the last stable one; None: unknown."""
+    """Return the lag of a position, or of the log start if it is None, behind the last stable offset; None: unknown."""
     if partition.unknown is not None:
         return None
     bounds = partition.offsets()

@@ -39,7 +39,7 @@ _REMEDIES = {
 class _Handler(WSGIRequestHandler):
     timeout = CLIENT_TIMEOUT_SECONDS
     wbufsize = -1
-    """Send headers and body together: some clients take headers alone, after a kill, for an empty answer."""
+    """Send headers and body together: after a kill in between, some clients would see an empty answer."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         """Log nothing: scrapes are not worth an entry."""

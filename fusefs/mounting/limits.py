@@ -1,4 +1,4 @@
-"""Limits of the process and of the kernel for a mount, raised as far as permitted. A failure is never an error."""
+"""Limits of the process and of the kernel for a mount, raised as far as permitted. A failure is not an error."""
 
 from __future__ import annotations
 

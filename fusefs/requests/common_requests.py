@@ -84,7 +84,7 @@ class CommonRequests:
     def serve(self) -> Any:
         """Serve requests until a handler waits, no request is left, or the event loop must run.
 
-        Return the `Waiting` request that the same task must finish with `go_on`; None if none waits. Raises OSError.
+        Return the `Waiting` request that this task must finish with `go_on`; None if none waits. Raises OSError.
         """
         octets: cython.p_uchar = memory.writable(self._request)
         size: cython.long

@@ -49,7 +49,7 @@ LARGEST_LISTING = 2**16
 LARGEST_MESSAGE = 2**17
 """Maximum size of a message. Each end of the pair has room for a message of this size."""
 VERSION_WITHOUT_SPLICE = 13
-"""The minor protocol version reported to libfuse. From 14 on it would splice(2) from the pair, which is slower."""
+"""The minor protocol version reported to libfuse. With a newer one, it would splice(2), which is slower."""
 
 
 class RequestLoop:
@@ -73,7 +73,7 @@ class RequestLoop:
         return f"/dev/fd/{self._theirs.detach()}"
 
     async def run(self, library: Callable[[], Awaitable[None]], at_end: Callable[[], None]) -> None:
-        """Serve until unmounted or `end`. `library`: pyfuse3's main loop, which `at_end` ends with waiting requests."""
+        """Serve until unmounted or `end`. `library` is pyfuse3's main loop; `at_end` ends it and waiting requests."""
         self._at_end = at_end
         with self._ours:
             async with trio.open_nursery() as nursery:

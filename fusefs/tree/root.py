@@ -49,7 +49,7 @@ UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {
     "@producers": _producers,
     "@scrub": ScrubFile,
 }
-"""Special names that are not listed. Their text always changes, so copies of a mount with it would always differ."""
+"""Special names that are not listed. Their text always changes, so copies of a mount would always differ."""
 
 
 class RootDirectory(Directory):

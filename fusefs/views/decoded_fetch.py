@@ -28,7 +28,7 @@ from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset
 from topicfs.storage.remote import ThreadNeededError
 
 DECODED_BYTES = 4 * 2**20
-"""Memory limit in bytes for a fetch's or batch's decoded records: a small compressed batch can inflate to much."""
+"""Memory limit in bytes for a fetch's or batch's decoded records: a small batch can inflate to a large one."""
 
 _ONE_MORE_BATCH = 2**20
 

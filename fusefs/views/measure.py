@@ -40,7 +40,7 @@ MEASURE_INLINE_BYTES = 4 * 2**20
 INLINE_OFFSETS = 2**16
 """With more new offsets than this, asking for the size measures nothing inline."""
 LATEST_BYTES = 1024
-"""The records measured last are kept if they use at most this much memory (for each log with a requested size)."""
+"""The records measured last are kept if they use at most this much memory (per log whose size was requested)."""
 
 _FIRST = Position(0)
 
@@ -52,7 +52,7 @@ class Source(NamedTuple):
     form: Form
     isolation: Isolation
     cuts: tuple[Offset, ...]
-    """The partition's cuts that the reader knows. A later cut below the offset that it reads raises an error."""
+    """The partition's cuts that the reader knows. A later cut below the offset being read raises an error."""
 
     def check(self, offset: Offset) -> None:
         """Raise SegmentDeletedError if records below `offset` were lost in an unclean election."""
@@ -122,7 +122,7 @@ class _SegmentProgress:
     def __init__(self, base_offset: Offset, end: Entry) -> None:
         self.base_offset = base_offset
         self.start_offset = end.offset
-        """Offset at which measuring of the segment began: above the base offset if the log starts inside it."""
+        """Offset at which measuring of the segment began; not the base offset if the log starts inside it."""
         self.end = end
         """The place after the last measured batch."""
         self.size_bytes = 0

@@ -95,7 +95,7 @@ def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> Pl
 def find_record(
     partition: Partition, offset: Offset, *, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> FoundRecord | None:
-    """Return the record at an offset; None if it is not visible, compacted or a marker. Raises CorruptionError."""
+    """Return the record at an offset; None if it is invisible, compacted away or a marker. Raises CorruptionError."""
     if not _is_visible(partition, offset, isolation):
         return None
     try:

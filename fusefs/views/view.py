@@ -46,7 +46,7 @@ class View:
         end_offset: Offset | None,
         whole: Measure | None = None,
     ) -> None:
-        """Create a view in a measure that covers it or begins with it; `whole` takes over once it covers the view."""
+        """Create a view over `measure`; `whole`, the whole partition's measure, takes over once it covers the view."""
         self.start_offset = start_offset
         self.limit = end_offset
         """Exclusive end; None: the view grows with the log."""
@@ -191,7 +191,7 @@ class View:
 
 
 DIRECT_OFFSETS = 4096
-"""A range of at most this many offsets gets its own measure, which costs no more than its ends in the whole one."""
+"""A range of at most this many offsets gets its own measure, as cheap as finding its ends in the whole measure."""
 
 
 class PartitionViews:
@@ -274,7 +274,7 @@ class PartitionViews:
         return header if header is not None and header.base_offset < offset else None
 
     def remember(self) -> None:
-        """Save the positions of every segment at the end (blocking), and remove the files of deleted segments."""
+        """Save all segments' positions, even of the active one (blocking); remove deleted segments' files."""
         with self._lock:
             measures = list(self._measures.values())
         for measure in measures:

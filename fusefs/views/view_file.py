@@ -84,7 +84,7 @@ class ViewFile(NamedTuple):
 
 
 def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMark:
-    """Return a log's mark: its first batch, and that from `last_position` to `size_bytes`. Raises ViewFileError."""
+    """Return a log's mark: the first batch, and the batch that ends at `size_bytes`. Raises ViewFileError."""
     first, last = checksum_at(log, 0), checksum_at(log, last_position)
     if first is None or last is None or size_bytes > len(log):
         raise ViewFileError(f"the log has no batch at {last_position}, or does not reach to {size_bytes}")

@@ -4,8 +4,8 @@
     TARGET/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
     TARGET/_topics.lock    locked by the job that changes `_topics.json`
 
-`pipeline.archiving` stores how far the topics are archived, and which files are committed. The date is the record's, in
-UTC. Records of aborted transactions are not archived; records of open transactions are left to a later run.
+`pipeline.archiving` stores how far the topics are archived, and which files are committed. The date is the date of the
+timestamp in UTC. Records of aborted transactions are not archived; open transactions are left to a later run.
 """
 
 from __future__ import annotations

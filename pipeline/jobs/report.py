@@ -51,7 +51,7 @@ class ReportOptions:
 
 
 def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
-    """Count all records, and write the page atomically; return sorted `ROWS`. Raises PipelineError and the engine's."""
+    """Count all records, and write the page atomically; return sorted `ROWS`. Raises StorageError, OSError."""
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise PipelineError(f"{options.output}: no such directory to put the report into")
     numbers = _counted(spark, options)

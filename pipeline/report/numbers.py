@@ -59,7 +59,7 @@ class PartitionNumbers:
     values: SizeHistogram = field(default_factory=SizeHistogram)
     null_values: int = 0
     lags: SizeHistogram = field(default_factory=SizeHistogram)
-    """Lags of stamped records: the broker's time minus the producer's."""
+    """Lags of stamped records: the broker's time minus the producer's time."""
     early_records: int = 0
     """Number of stamped records with a producer's time later than the broker's time."""
     segment_lags: list[int] = field(default_factory=list)

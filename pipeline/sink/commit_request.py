@@ -62,7 +62,7 @@ def stage(
     task: int,
     batches: Iterable[tuple[TopicPartition, bytearray]],
 ) -> StagedFile | None:
-    """Stage a task's batches, on disk on return, in a new file; None without batches. Raises StorageError, OSError."""
+    """Stage a task's batches in a new file, flushed to disk; None without batches. Raises StorageError, OSError."""
     area, writer = staging_area(directories), None
     try:
         for partition, batch in batches:

@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
 def record_batch(parts: Sequence[ColumnRange], *, partition: TopicPartition, schema: Array) -> Array:
     """Return all records of `parts` as an Arrow batch with the columns, order and types of `schema`.
 
-    Raises IndexError for invalid ranges, OverflowError for a column of 2 GiB or a time beyond Spark's.
+    Raises IndexError for invalid ranges, OverflowError for a column of 2 GiB or a time that Spark cannot hold.
     """
     count = sum(part.end - part.start for part in parts)
     arrays = [_BUILDERS[name](parts, count, partition) for name in schema.names]

@@ -60,7 +60,7 @@ class Task:
 def plan_task(
     log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None, inodes: Mapping[str, int]
 ) -> Task:
-    """Find the slices for `wanted` (blocking) by the files' `inodes`, read before the log. Raises StorageError."""
+    """Find the slices for `wanted` (blocking). The `inodes` were read before the log. Raises StorageError."""
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation is Isolation.READ_COMMITTED:
         aborted = overlapping(log.aborted, wanted.start_offset, wanted.end_offset)
@@ -102,7 +102,7 @@ class SliceReader:
         """Every record below this offset was returned, or does not exist."""
 
     def __iter__(self) -> Iterator[tuple[Columns, int, int]]:
-        """Yield columns with the range that is the task's. Raises CorruptionError, SegmentChangedError, OSError."""
+        """Yield columns and their range of the task's records. Raises CorruptionError, SegmentChangedError, OSError."""
         files = NativeFileSystem(read_only=True)
         for one in self._task.slices:
             try:

@@ -16,7 +16,7 @@ MESSAGE_PREFIX = "topicfs: "
 def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
     """Make `file` the standard error of processes that start in the block, until they end. None: change nothing.
 
-    During the block, it is also the standard error of this process: visible output needs a copy of the old descriptor.
+    During the block, `file` is also this process's standard error: visible output needs a copy of the old descriptor.
     """
     if file is None:
         yield

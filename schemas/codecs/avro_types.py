@@ -37,7 +37,7 @@ _RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
 _TEXTS = 3
 """Copies of an enum's symbol in memory for each value: the symbol, the whole text, and the text as bytes."""
 _WITHIN_ITSELF = -_ITEM
-"""Largest excess of a type within itself with which it may be an array's item. Above it, memory is not bounded."""
+"""Assumed excess of a recursive type within itself. If its computed excess is larger, memory is not bounded."""
 
 
 class Normalizer:

@@ -210,7 +210,7 @@ class MountFeed:
                 try:
                     os.write(self._file, f"commit {partition} {given.next_offset}\n".encode())
                 except OSError as error:
-                    if error.errno != errno.ESTALE:  # The partition is another member's, or deleted.
+                    if error.errno != errno.ESTALE:  # Another member has the partition, or it was deleted.
                         raise
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class Group:
         return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the next record's offset in each partition where it has a position. Raises UnknownGroupError."""
+        """Return the group's position, the offset of the next record, in each partition. Raises UnknownGroupError."""
         with self._opened() as groups:
             return {**groups.describe(self.name).positions}
 
@@ -349,7 +349,7 @@ class Member:
     def commit(self) -> None:
         """Commit the positions after all records returned so far. The positions are in the log when the call returns.
 
-        Partitions that other members got meanwhile are left out. Their members get uncommitted records again.
+        Partitions that other members got meanwhile are left out. Those members get uncommitted records again.
         """
         self._feed.commit(self._done)
         self._done.clear()

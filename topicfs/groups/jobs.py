@@ -19,7 +19,7 @@ from topicfs.storage.model import TopicPartition
 
 LEASE_SETTING = "share.record.lock.duration.ms"
 JOB_READ_BYTES = 1 << 20
-"""Size of a read of a record."""
+"""How many bytes of a record are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class JobProgress(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Number of records if they are counted, otherwise of tasks."""
+        """Number of records if they are counted, otherwise number of finished tasks."""
         return self.tasks if self.records is None else self.records
 
     @property

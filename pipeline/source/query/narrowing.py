@@ -22,7 +22,7 @@ class Narrowing:
     end_offset: int | None = None
     """Exclusive end offset; None: the read has no end."""
     start_timestamp: int | None = None
-    """Milliseconds. There is no end time, because timestamps need not ascend along a log."""
+    """Earliest time in milliseconds. There is no end time, because timestamps need not ascend along a log."""
 
     def admits(self, partition: TopicPartition) -> bool:
         """Return whether records of `partition` can meet the conditions."""

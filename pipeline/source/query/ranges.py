@@ -63,7 +63,7 @@ def limit_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the ends of a batch of about `limit` offsets, divided in proportion to the partitions' new offsets.
 
-    A share below one offset is rounded up to one, so that each partition makes progress. Others keep their end.
+    A share below one offset is rounded up to one, so that each partition with new offsets makes progress.
     """
     sizes = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in sizes.values() if size > 0)

@@ -43,7 +43,7 @@ def full_schema(*, include_headers: bool) -> StructType:
 
 
 def arrow_schema(asked: StructType) -> Any:
-    """Return the Arrow schema of a user's schema: any columns, in any order. Raises InvalidOptionError for others."""
+    """Return the Arrow schema of a user's schema: some of the columns, in any order. Raises InvalidOptionError."""
     known = {field.name: field for field in full_schema(include_headers=True)}
     for field in asked:
         if field.name not in known:
