@@ -50,7 +50,7 @@ class GroupState(Enum):
     """Waiting for the leader's assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
-    """Raise InvalidPositionError if a position is outside the range of valid offsets."""
+    """The group was deleted, or its coordinator stopped."""
 
 
 class Position(NamedTuple):
@@ -189,7 +189,7 @@ class Membership(Protocol):
     def held(self) -> MemberPartitions:
         """Return the partitions that the member holds now.
 
-        A held partition is lost only by `give_up`, if its topic is deleted, if giving it up is overdue, or with `lost`.
+        A held partition is lost only by `give_up`, by giving up too late, if its topic is deleted, or when `lost` is set.
         """
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:

@@ -1,7 +1,7 @@
 """The phases of a rebalance: all members join, the leader assigns, and members that miss a phase are removed.
 
     Empty ─► PreparingRebalance ─► CompletingRebalance ─► Stable
-               │  ▲    all members wait, or join-g rings     the leader's assignment is in the log
+               │  ▲    all members wait, or time is over     the leader's assignment is in the log
                └──┘    members come, go, or change, at any time: back to PreparingRebalance
 
 Rules: kafka-coordinators.md#rebalance. Source: Kafka's GroupMetadataManager.

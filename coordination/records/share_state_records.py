@@ -67,7 +67,7 @@ class SharePartitionKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Adjacent records in the same state. The fields sort as in Kafka, where however count comes before state."""
+    """Adjacent records in the same state. Compared field by field in this order; Kafka puts count before state."""
 
     first: int
     last: int

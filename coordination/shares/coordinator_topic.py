@@ -25,7 +25,7 @@ Take: TypeAlias = Callable[[TopicRecord, Offset], None]
 
 
 class CoordinatorTopic:
-    """See the module. `name` is one of Kafka's internal topics."""
+    """Kafka's internal topic `name`."""
 
     def __init__(self, engine: LogEngine, name: str) -> None:
         self._engine = engine

@@ -27,7 +27,7 @@ PRUNE_INTERVAL_MS = 5 * 60 * 1000
 
 
 class QueueGroups:
-    """See the module. The stored state is read on first use."""
+    """Implements `coordination.share_groups.ShareGroups`. The stored state is read on first use."""
 
     unavailable: str | None = None
 

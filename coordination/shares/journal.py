@@ -81,7 +81,7 @@ class _Copy(NamedTuple):
 
 
 class QueueJournal:
-    """See the module. Callers must serialize their calls."""
+    """The journal in memory and its copies. Callers must serialize their calls."""
 
     def __init__(self, files: FileSystem, places: JournalPlaces) -> None:
         """Read the newest copy (blocking), skipping invalid lines. Raises OSError."""

@@ -108,7 +108,7 @@ class _Shard(GroupRecords):
 
 
 class Memberships:
-    """See the module. Calls are safe from any thread."""
+    """The stored share groups of all partitions of `__consumer_offsets`. Safe from any thread."""
 
     def __init__(self, topic: CoordinatorTopic, clock: Clock) -> None:
         self._topic = topic

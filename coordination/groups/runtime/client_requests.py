@@ -34,7 +34,7 @@ from topicfs.storage.model import TopicPartition
 
 T = TypeVar("T")
 _ID_SUFFIX = f"-{uuid.UUID(int=0)}"
-"""Stands for the suffix that the coordinator appends to a client id or instance id to form a member id: same length."""
+"""Has the length of the suffix that the coordinator appends to a client id or instance id to make a member id."""
 Fetched: TypeAlias = Mapping[TopicPartition, StoredOffset | Code]
 LeaveReply: TypeAlias = Callable[[list[Code]], None]
 
@@ -178,11 +178,11 @@ class ClientRequests:
         self._post(ask, reply)
 
     def _is_too_large(self, parts: Iterable[bytes]) -> bool:
-        """Return whether a group's record could not hold `parts`. A waiting member would hold them in memory."""
+        """Return whether `parts` do not fit into a group's record; such a member must not wait with them in memory."""
         return sum(map(len, parts)) > self._runner.engine.topic(TOPIC).config.max_message_bytes
 
     def _change(self, ask: Callable[[Shard], Write | None]) -> Callable[[Shard], Write | None]:
-        """Return `ask`, which changes a group, so that it first raises ReadOnlyError where groups cannot be changed."""
+        """Return a function that calls `ask` to change a group; it raises ReadOnlyError if that is not possible."""
 
         def checked(shard: Shard) -> Write | None:
             self._runner.check_writable()
@@ -199,7 +199,7 @@ class ClientRequests:
         creates: bool = False,
         without_topic: Callable[[], None] | None = None,
     ) -> None:
-        """Have the group's shard answer; without a topic `__consumer_offsets`, call `without_topic` instead."""
+        """Run `ask` on the group's shard; if `__consumer_offsets` is missing, call `without_topic`, or refuse."""
 
         def run() -> None:
             shard = self._runner.shard_of(group, to_write=creates)

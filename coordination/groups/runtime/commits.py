@@ -112,6 +112,6 @@ def position_error(code: Code, group: str, partition: TopicPartition) -> errors.
         return errors.UnknownTopicError(f"{partition}: no such partition")
     if code is Code.OFFSET_METADATA_TOO_LARGE:
         return errors.InvalidPositionError(
-            f"{group}: the metadata of {partition} are longer than offset.metadata.max.bytes"
+            f"{group}: the metadata of {partition} is longer than offset.metadata.max.bytes"
         )
     return errors.GroupError(f"{group}: {partition}: {code.name}")

@@ -24,7 +24,7 @@ RETRY_MS = 1_000
 
 
 class EmbeddedCoordinator:
-    """See `coordination.groups.runtime.member.MemberCoordinator`."""
+    """Implements `coordination.groups.runtime.member.MemberCoordinator` for a coordinator in this process."""
 
     rejoins_early = True
 

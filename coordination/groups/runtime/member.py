@@ -108,7 +108,7 @@ class MemberCoordinator(Protocol):
 
 
 class LocalMember:
-    """See `coordination.membership.Membership`."""
+    """Implements `coordination.membership.Membership`."""
 
     def __init__(
         self,

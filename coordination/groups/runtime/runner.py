@@ -44,7 +44,7 @@ COMMIT_SECONDS = 0.01
 JOIN_SECONDS = 0.003
 """How long members of this process wait before they rejoin, so that one rebalance covers several joins and leaves."""
 MAX_WAKEUPS = 50
-"""Number of wakeups after which both waits end, even if requests keep coming."""
+"""Number of wakeups after which either wait ends, even if requests keep coming."""
 MAX_LINGER_MS = 1000
 """Upper limit of the wait before a rebalance, even if the rebalances of a large group take longer."""
 CLOSED = "the groups are closed"
@@ -118,7 +118,7 @@ class Linger:
 
 
 class Runner:
-    """See the module."""
+    """The thread that serves an engine's groups, with its timers, members and shards."""
 
     def __init__(
         self, engine: Engine, *, clock: Clock, limits: GroupLimits, partitions: int, follows: bool

@@ -44,7 +44,7 @@ class GroupOverrides(Protocol):
 
 
 class EmbeddedGroups:
-    """See `coordination.membership.Groups`."""
+    """Implements `coordination.membership.Groups` for an embedded engine."""
 
     def __init__(
         self,

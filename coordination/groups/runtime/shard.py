@@ -68,7 +68,7 @@ class _Named(logging.LoggerAdapter[logging.Logger]):
 
 
 class Shard:
-    """See the module."""
+    """A partition of `__consumer_offsets`, with its groups, their positions and their coordinator."""
 
     def __init__(
         self,

@@ -114,7 +114,7 @@ class StateChange:
 
 
 def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-    """Begin to acknowledge all or none; renewed locks stay renewed. Raises RecordNotHeldError, NotAcquiredError."""
+    """Begin to acknowledge all or none; an error undoes no renewal. Raises RecordNotHeldError, NotAcquiredError."""
     request = _Acknowledging(window, member, now)
     try:
         for ack in acks:

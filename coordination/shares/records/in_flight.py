@@ -88,7 +88,7 @@ class InFlightBatch:
         return None
 
     def free_from(self, offset: int) -> int:
-        """Return the offset at which to search for free records: there are none between `offset` and it."""
+        """Return the offset from which to search for free records; no record from `offset` up to there is free."""
         return max(offset, self.first + self._free_from) if self.each is not None else offset
 
     def freed(self, offset: int, count: int) -> None:
