@@ -53,7 +53,7 @@ _NOWHERE = (
 
 
 class ReplicaController:
-    """See the module. Safe from any thread."""
+    """Decides which replicas lead and which are in sync, and stores these decisions. Safe from any thread."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class ReplicaController:
             if not going:
                 return
             if not staying:
-                raise RecordsLostError(f"{partition.name}: no replica that is in sync and stays is there")
+                raise RecordsLostError(f"{partition.name}: no replica that stays in sync is available")
             starts = [true_start(log) for log in staying]
             starts += [
                 logs[number].log_start_offset for number in going if number in logs and number in in_sync

@@ -45,7 +45,7 @@ class ReplicaMoves:
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        """Make it. `changes` is held while topics change; `rate` returns the maximum bytes per second and directory."""
+        """Make the object. `changes` is held while topics change; `rate`: maximum bytes per second and directory."""
         self._replica_dirs = replica_dirs
         self._partitions = partitions
         self._controller = controller

@@ -179,7 +179,7 @@ class ReplicatedPartition(ServedPartition):
 
     def _reason(self) -> str:
         last = ", ".join(map(str, self.state.in_sync))
-        return f"no replica that was in sync is there: {last}; bring back its disk"
+        return f"no replica that was in sync is available: {last}; bring back its disk"
 
     def join(self, number: ReplicaId, log: Log) -> bool:
         """Let a follower catch up, on disk, while appends wait; return False if there is no leader (blocking)."""

@@ -140,7 +140,7 @@ class Scrubber:
         self._asked_for: Thread | None = None
         """The thread of the last scrub started by a user."""
         self._told: deque[str] = deque(maxlen=_MAX_KEPT_FINDINGS)
-        """The newest findings of that scrub."""
+        """The newest findings of the last scrub started by a user."""
         self._at = ScrubPosition(0)
         """The position of the scrub in progress."""
 
@@ -181,7 +181,7 @@ class Scrubber:
     # Scrubs started by a user.
 
     def start(self) -> None:
-        """See `coordination.engine.ScrubOnDemand`."""
+        """Implements `coordination.engine.ScrubOnDemand.start`."""
         with self._starting:
             if not self._stopping.is_set() and not self._is_asked_for:
                 self._told.clear()
@@ -204,7 +204,7 @@ class Scrubber:
             self._told.append(f"scrub: {reason_of(error)}")
 
     def report(self) -> list[str]:
-        """See `coordination.engine.ScrubOnDemand`."""
+        """Implements `coordination.engine.ScrubOnDemand.report`."""
         state = "running" if self._is_asked_for else "idle"
         counts = [f"scrub {self.line}"] if self.line else []
         return [f"state {state}", *counts, f"damaged {self.damaged}", *(f"found {one}" for one in self._told)]

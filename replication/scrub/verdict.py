@@ -88,7 +88,7 @@ def judge_first(data: Buffer, bounds: Bounds) -> tuple[BatchHeader | None, str]:
     ):
         return (
             None,
-            f"offsets {header.base_offset} to {header.last_offset} where {bounds.start_offset} or more must follow",
+            f"offsets {header.base_offset} to {header.last_offset}, but {bounds.start_offset} or more must follow",
         )
     if not count_of_epochs(batches, 1, bounds.epochs):
         return None, f"its leader epoch is {header.leader_epoch}, but its offsets belong to another epoch"

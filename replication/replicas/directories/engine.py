@@ -158,7 +158,7 @@ class FutureLogs:
     """Logs that are being copied into a data directory (Kafka's future replicas). Callers hold the manager's lock.
 
         orders-0.<32 hex digits>-future/     being copied
-        orders-0/                            renamed to that when the copy takes the place of the other one
+        orders-0/                            the copy's name once it is complete and serves
 
     Until a copy is renamed, nothing depends on it. After a kill it is recovered, and copying continues at its end.
     """

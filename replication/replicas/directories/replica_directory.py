@@ -282,7 +282,7 @@ def restore_topic_ids(
 
 
 class DirectoriesWithCopies:
-    """See `coordination.shares.journal.JournalPlaces` and `storage.checkpoints.copies.RecordCopies`."""
+    """Implements `coordination.shares.journal.JournalPlaces` and serves `storage.checkpoints.copies.RecordCopies`."""
 
     def __init__(
         self, replica_dirs: ReplicaDirectories, directory_failed: Callable[[ReplicaDirectory], None]

@@ -1,10 +1,10 @@
 """Copies whole replicas, because a damaged log that is compacted cannot be repaired batch by batch.
 
-    orders-0                        the damaged replica: in sync, it serves on
+    orders-0                        the damaged replica, in sync and serving
     orders-0.<unique>-future        the copy of a completely valid leader, made in parallel to appends
-    agreed on: the damaged one is not in sync
-    orders-0.<unique>-delete        the damaged one; the copy is renamed to orders-0, all of it on disk
-    agreed on: it is in sync again
+    agreed on: the damaged replica is not in sync
+    orders-0.<unique>-delete        the damaged replica; the copy is renamed to orders-0, all of it on disk
+    agreed on: the replica is in sync again
 
 If the damaged replica leads, a valid replica is elected first. Single batches are not copied, because one log may have
 removed a tombstone while another still has the records that it deleted. Nothing is removed before the copy is complete.
@@ -60,7 +60,7 @@ class Renewals:
         changes: RLock,
         rate: Callable[[], int],
     ) -> None:
-        """Make it. `changes` is held while topics change; `rate` returns the maximum number of bytes per second."""
+        """Make the object. `changes` is held while topics change; `rate` returns the maximum bytes per second."""
         self._fetchers = fetchers
         self._replica_dirs = replica_dirs
         self._controller = controller

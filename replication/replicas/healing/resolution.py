@@ -175,7 +175,7 @@ class Resolution:
             )
             where = f"bring back {places}, and name it, or keep" if places else "keep"
             raise StorageError(
-                f"{partition}: no directory that is kept has a replica in sync of it; {where} another directory"
+                f"{partition}: no kept directory has an in-sync replica of it; {where} another directory"
             )
         return max(logs, key=lambda one: one[:3])[3] if logs else None
 

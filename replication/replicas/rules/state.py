@@ -2,7 +2,7 @@
 
     assigned   the replicas that should exist, the preferred leader first
     in sync    those that have all acknowledged records; one of them leads, and the next leader is one of them
-    leader     None while the partition is offline: no replica in sync is there, and no other is elected silently
+    leader     None while the partition is offline: no replica in sync is available, and no other is elected silently
     moving     a replica that moves to another directory; nothing depends on the copy until it is complete
 
 The rules are those of Kafka's controller and partitions (kafka-storage.md#replication): each election starts a new
