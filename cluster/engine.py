@@ -70,7 +70,7 @@ def open_engine(
 
 
 class ClusterEngine:
-    """See `coordination.engine.Engine`."""
+    """Implements `coordination.engine.Engine` over a Kafka cluster."""
 
     remote = True
     foreign = False

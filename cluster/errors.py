@@ -193,7 +193,7 @@ REMEDIES = {
     31: "ask for an ACL on the cluster",
     32: "see message.timestamp.before.max.ms and after.max.ms",
     33: "set sasl.mechanism to one that it offers",
-    34: "set security.protocol as the listener has it",
+    34: "set security.protocol to that of the listener",
     38: "see default.replication.factor, and which brokers are down",
     56: "a disk of the broker failed: see its log",
     58: "check user and password, or the token",

@@ -101,7 +101,7 @@ class ClusterExplainer:
         leader = metadata.leader(partition.name)
         server = metadata.brokers.get(leader.node)
         steps: list[LookupStep] = [
-            LeaderKnown(leader.node, str(server or "nobody knows where"), leader.epoch)
+            LeaderKnown(leader.node, str(server or "at an unknown address"), leader.epoch)
         ]
         steps += self._trace.take()
         if found is not None:

@@ -47,7 +47,7 @@ class KnownBounds(Protocol):
 
     bounds: PartitionBounds
     unknown: str | None
-    """See `storage.engine.Partition`."""
+    """Why the bounds are not known; None if they are."""
 
     def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None: ...
 

@@ -27,7 +27,7 @@ Codes: TypeAlias = Callable[[Values], Iterable[int]]
 
 
 class Coordinators:
-    """See the module. Safe from any thread."""
+    """Finds the coordinators of groups, and sends requests to them. Safe from any thread."""
 
     def __init__(self, brokers: Brokers, *, timeout_seconds: float = COORDINATOR_TIMEOUT_SECONDS) -> None:
         self.brokers = brokers

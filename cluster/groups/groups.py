@@ -44,7 +44,7 @@ LEAVE_SECONDS = 5.0
 
 
 class ClusterGroups:
-    """See `coordination.membership.Groups`. Safe from any thread."""
+    """Implements `coordination.membership.Groups` for a cluster. Safe from any thread."""
 
     def __init__(self, leaders: Leaders, catalog: Catalog, *, read_only: bool) -> None:
         self._leaders = leaders

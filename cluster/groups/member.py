@@ -32,7 +32,7 @@ REBALANCE_MS = 300_000
 
 
 class ClusterCoordinator:
-    """See `coordination.groups.runtime.member.MemberCoordinator`."""
+    """Implements `coordination.groups.runtime.member.MemberCoordinator` for a coordinator in a cluster."""
 
     rejoins_early = False
 

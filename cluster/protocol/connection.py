@@ -342,7 +342,7 @@ class Connection:
 
     def _not_kafka(self) -> NotKafkaError:
         return NotKafkaError(
-            f"{self.server}: what answers there is no Kafka broker; is it the port of a listener for clients?"
+            f"{self.server}: the server there is not a Kafka broker; is it the port of a listener for clients?"
         )
 
     def _send(self, api: Api, version: int, body: Sequence[Buffer], seconds: float) -> int:
@@ -452,7 +452,7 @@ class Connection:
         except OSError as error:
             raise UnreachableError(f"{self.server}: {api.name}: {_reason(error)}") from None
         if not received:
-            hint = "" if self._proven else "; where it wants SASL, say who you are: --client-config FILE"
+            hint = "" if self._proven else "; if it requires SASL, give credentials: --client-config FILE"
             raise UnreachableError(f"{self.server}: {api.name}: the broker closed the connection{hint}")
         return received
 

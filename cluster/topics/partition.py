@@ -67,7 +67,7 @@ class PartitionServices(NamedTuple):
 
 
 class ClusterPartition:
-    """See `storage.engine.Partition`. Background threads and each answer update its bounds."""
+    """Implements `storage.engine.Partition`. Background threads and each answer update its bounds."""
 
     directory: Path | None = None
 

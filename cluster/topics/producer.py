@@ -405,7 +405,7 @@ class PartitionProducer:
                 self._known.learn(found)
 
     def _learn(self, answer: Produced, batch: Incoming, *, durable: bool, more: bool = False) -> None:
-        """Unless `more` batches follow: derive the bounds from an append's answer, so that its records are readable."""
+        """Derive bounds from an append's answer, so that its records are readable; if unclear and not `more`, ask."""
         self._remembered = (self._identity, time.monotonic() + PRODUCER_KNOWN_SECONDS)
         if answer.error or answer.base_offset < 0:
             self._known.moved()

@@ -23,7 +23,7 @@ STALE_SETTINGS_SECONDS = 60.0
 
 
 class ClusterTopic:
-    """See `storage.engine.Topic`. If a topic is deleted and recreated, the new topic is a new object."""
+    """Implements `storage.engine.Topic`. If a topic is deleted and recreated, the new topic is a new object."""
 
     def __init__(self, metadata: TopicMetadata, leaders: Leaders, threads: ThreadPoolExecutor) -> None:
         """Make the topic; `threads` run requests in the background."""

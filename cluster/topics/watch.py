@@ -1,8 +1,8 @@
 """The threads that keep a cluster's catalog up to date: they ask for metadata, and for partitions' bounds.
 
-watcher one thread: the topics and their leaders followers a thread per broker: changed bounds and new records of
-partitions with listeners, without delay sweepers a thread per broker: the bounds of all its partitions, from time to
-time
+* The watcher (one thread) asks for the topics and their leaders.
+* A follower per broker waits for changed bounds and new records of partitions with listeners.
+* A sweeper per broker asks for the bounds of all its partitions from time to time.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_certificate_errors_name_the_setting(mount, broker, certificates):
 
 def test_the_error_says_what_a_listener_requires(mount, broker):
     """Without settings, the error says which settings the listener requires."""
-    assert "where it wants SASL, say who you are: --client-config FILE" in said_by(
+    assert "if it requires SASL, give credentials: --client-config FILE" in said_by(
         mount(broker.ports["SASL_PLAINTEXT"])
     )
     assert "it speaks TLS: give --client-config FILE" in said_by(mount(broker.ports["SASL_SSL"]))

@@ -125,7 +125,7 @@ def test_servers_of_other_protocols_are_recognized(served, connect, words):
         received(connection)
         connection.sendall(words)
 
-    with pytest.raises(NotKafkaError, match="what answers there is no Kafka broker"):
+    with pytest.raises(NotKafkaError, match="the server there is not a Kafka broker"):
         connect(served(serve))
 
 

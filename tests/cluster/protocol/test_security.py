@@ -225,10 +225,10 @@ def test_listeners_that_want_something_else(broker, security, certificates):
         sasl_jaas_config=jaas("alice", "alice-secret"),
     )
     with pytest.raises(
-        AuthenticationError, match="ILLEGAL_SASL_STATE.*set security.protocol as the listener has it"
+        AuthenticationError, match="ILLEGAL_SASL_STATE.*set security.protocol to that of the listener"
     ):
         Connection(plain, sasl)
-    with pytest.raises(UnreachableError, match="where it wants SASL, say who you are: --client-config FILE"):
+    with pytest.raises(UnreachableError, match="if it requires SASL, give credentials: --client-config FILE"):
         asked(broker, "SASL_PLAINTEXT", PLAINTEXT)
     with pytest.raises(NotKafkaError, match="it speaks TLS: give --client-config FILE"):
         asked(broker, "SASL_SSL", PLAINTEXT)
