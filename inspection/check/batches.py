@@ -111,7 +111,7 @@ class BatchCheck:
             number = sound + 1
 
     def _expected(self) -> Expected:
-        """Return what the next batches must fit: ascending offsets, and the last epoch up to where the next begins."""
+        """Return what the next batches must fit: ascending offsets, and the last epoch until the next epoch begins."""
         epoch = epoch_for_offset(self._epochs, self.end_offset)
         agreed = epoch in (None, self._leader_epoch)
         later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)
@@ -140,7 +140,7 @@ class BatchCheck:
 
     def _check_header(self, header: BatchHeader) -> Iterator[Finding]:
         if header.base_offset < self.end_offset:
-            cause = f"base offset {header.base_offset} where {self.end_offset} or more must follow"
+            cause = f"base offset {header.base_offset}, but {self.end_offset} or more must follow"
             yield Finding(self._file, header.position, cause)
         if header.last_offset - self._base_offset > MAX_OFFSET_SPAN:
             cause = f"last offset {header.last_offset} is too far above the segment's base offset"

@@ -184,7 +184,7 @@ class DirectoryCheck:
                 self.partitions[parsed.partition] = self.directory / entry.name
         if not self._looks_like_log_directory():
             raise NotALogDirectoryError(
-                f"{self.directory}: not a data directory: neither {names.META_PROPERTIES} nor a partition is in it"
+                f"{self.directory}: not a data directory: has neither {names.META_PROPERTIES} nor a partition"
             )
 
     @property

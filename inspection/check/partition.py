@@ -105,7 +105,7 @@ class PartitionCheck:
         end_offset = Offset(0)
         for number, span in enumerate(spans):
             if number and span.base_offset < end_offset and self._still_there(span.base_offset):
-                cause = f"begins before offset {end_offset}, where the one before ends"
+                cause = f"begins before offset {end_offset}, where the segment before it ends"
                 yield Finding(self._log(span.base_offset), None, cause)
             end_offset = max(end_offset, span.end_offset)
         if [span.base_offset for span in spans[-1:]] != self._bases[-1:]:

@@ -141,7 +141,7 @@ def test_offsets_that_do_not_follow_are_found(directory):
     log = directory / f"{SEGMENT}.log"
     overwrite(log, 0, (131).to_bytes(8, "big"))
     causes = [finding.cause for finding in check(directory)]
-    assert "base offset 131 where 132 or more must follow" in causes
+    assert "base offset 131, but 132 or more must follow" in causes
 
 
 def test_leader_epochs_are_held_against_their_checkpoint(directory):
@@ -338,7 +338,7 @@ def test_segments_that_overlap_are_found(directory):
     for suffix in (".log", ".index", ".timeindex", ".snapshot"):
         path = directory / f"{SEGMENT}{suffix}"
         path.rename(path.with_name(f"{131:020d}{suffix}"))
-    assert "begins before offset 132, where the one before ends" in [
+    assert "begins before offset 132, where the segment before it ends" in [
         finding.cause for finding in check(directory)
     ]
 
