@@ -24,7 +24,7 @@ PASSING_ERRORS = (
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_LEADER_EPOCH",
 )
-"""Errors of a broker that pass: after its start, until it knows the leaders."""
+"""Errors that a broker returns for a while after its start, until it knows the leaders."""
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _PATIENCE = {"request_timeout": BROKER_ANSWER_SECONDS}
 

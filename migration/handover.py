@@ -3,10 +3,10 @@
 A broker renames a directory whose topic is unknown to its cluster to `…-stray`, and only the cluster assigns topic
 ids. Therefore there are three phases, each of which can be repeated:
 
-    prepare    the broker runs    it creates the topics with their settings; we note their ids; groups get the
+    prepare    broker running     it creates the topics with their settings; we note their ids; groups get the
                                       positions that they have here
-    place      the broker stands  our files replace its empty partitions (kafka-storage.md#moving-partitions)
-    verify     the broker runs    it serves from our log start to our log end, and groups have their positions
+    place      broker stopped     our files replace its empty partitions (kafka-storage.md#moving-partitions)
+    verify     broker running     it serves from our log start to our log end, and groups have their positions
 
 The first and the last phase also set the positions of share groups.
 

@@ -53,7 +53,7 @@ class PositionCommitter:
             elif there != position.offset:
                 left += 1
                 self.report(
-                    f"group {group}: at {there} in {partition} there, at {position.offset} here: not changed"
+                    f"group {group}: {partition}: at {there} in the cluster, at {position.offset} here; not changed"
                 )
         if not missing:
             if not left:

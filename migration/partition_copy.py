@@ -103,8 +103,8 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
     staged = copy.target.with_name(names.marked_directory(copy.partition, names.DirectoryMark.DELETE))
     try:
         _stage(files, copy, staged)
-        # Before the partition is: if a program starts in between, it must not find records without a log
-        # start.
+        # Write the lines before the partition is in place: a program that starts in between must not find
+        # records without a log start.
         write_lines(files, copy.target.parent, copy.partition, copy.lines)
     except (OSError, StorageError):
         with suppress(OSError):
@@ -157,7 +157,7 @@ def first_base_offset(files: FileSystem, directory: Path) -> int:
 
 
 def _live_names(files: FileSystem, directory: Path) -> list[str]:
-    """Return a segment's files except deleted ones. Files of an interrupted compaction are included, for recovery."""
+    """Return the names of a partition's files except deleted ones; with an interrupted compaction's, for recovery."""
     found = []
     for entry in files.list_directory(directory):
         parsed = None if entry.is_directory else names.parse_segment_file(entry.name)

@@ -128,7 +128,7 @@ def newer_than(present: Positions, positions: Positions) -> list[group_records.C
 
 
 def belongs(position: group_records.CommittedOffset, topic_id: str) -> bool:
-    """Return whether a position is in the topic with that id. Positions from old records, without a topic id, are."""
+    """Return whether a position is in the topic with that id; True for old records, which have no topic id."""
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 
 

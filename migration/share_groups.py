@@ -1,4 +1,4 @@
-"""Share groups in files: those of a stopped broker, which the engine continues, and ours, which a cluster gets.
+"""Share groups in files: a stopped broker's groups, which the engine continues, and its own, which a cluster gets.
 
 A takeover keeps topic ids and states. A cluster has different topic ids; it gets positions of groups it does not know.
 """

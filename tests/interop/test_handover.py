@@ -245,7 +245,7 @@ def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -
         read += other.client.consume_in_group(group, plain, 10)
         verified = other.handover()
         assert 0 == verified.exit_code, verified.output
-        assert f"group {group}: at 70 in {plain}-0 there, at 60 here: not changed" in verified.output
+        assert f"group {group}: {plain}-0: at 70 in the cluster, at 60 here; not changed" in verified.output
         assert committed == read + other.client.consume_in_group(group, plain, 50)
         assert consumed == read_all(other.client, (plain, transactions))
         expected = [record.offset for record in committed]

@@ -280,7 +280,7 @@ def test_groups_keep_their_positions() -> None:
         for group, positions in cluster.groups.items()
     }
     assert [
-        "group a: at 2 in orders-1 there, at 3 here: not changed",
+        "group a: orders-1: at 2 in the cluster, at 3 here; not changed",
         "group a: its position was set as here: orders-0 at 12",
         "group b: its position was set as here: trimmed-0 at 9",
     ] == told[-3:]
