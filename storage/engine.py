@@ -46,7 +46,7 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class Listeners:
-    """An immutable tuple of functions: no lock is needed to call them, and one may cancel itself meanwhile."""
+    """An immutable tuple of functions: calling them needs no lock, and a function may cancel itself when called."""
 
     __slots__ = ("_listeners", "_lock")
 

@@ -2,8 +2,8 @@
 
     {"version":0,"brokerEpoch":-1}          only brokers read this
 
-A close writes the marker after everything else. A start deletes it before it reads a log, so that after a failed
-start the next one recovers the logs.
+A close writes the marker after everything else. A start deletes the marker before it reads a log: if this start
+fails, the next start recovers the logs.
 """
 
 from __future__ import annotations

@@ -49,14 +49,14 @@ class RecordCopies(ABC, Generic[Key, Entry]):
 
     @abstractmethod
     def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[Key, Entry]:
-        """Parse the entries; with `prefix`, those of other keys may be left out. Raises CorruptionError."""
+        """Parse the entries; those whose keys do not begin with `prefix` may be left out. Raises CorruptionError."""
 
     @abstractmethod
     def _encoded(self, entries: Mapping[Key, Entry]) -> bytes:
         """Return the content of a file with these entries."""
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:
-        """Return the entries of one copy; with `prefix`, entries whose keys begin otherwise may be left out.
+        """Return the entries of one copy; those whose keys do not begin with `prefix` may be left out.
 
         Raises CorruptionError, OSError.
         """

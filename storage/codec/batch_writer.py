@@ -436,7 +436,7 @@ def _put_octets(
     start: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write `length` and that many bytes; for a null, write only the length -1."""
+    """Write `length` and the `length` bytes from `start` on; for a null, write only the length -1."""
     at = _put_varint(target, at, length)
     if length <= 0:
         return at

@@ -40,7 +40,7 @@ class Columns:
     """Records of adjacent batches: eight columns of int64, and the bytes to which the columns point.
 
     The length of a null key or value is -1. Headers stay as they are stored, including their count; length 0 means
-    that there are none. Columns are views: taking one is cheap, and it stays valid as long as it is held.
+    that there are none. A column is a view: it is cheap to take, and stays valid as long as it is held.
     """
 
     _data: memoryview

@@ -7,7 +7,7 @@
     17  uint32 checksum                    CRC-32C of everything after it
     21  int16  attributes                  bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control,
                                            6 delete horizon set (then the base timestamp is the horizon)
-    23  int32  last offset delta           last offset = base offset + it, also after compaction
+    23  int32  last offset delta           last offset = base offset + this delta, also after compaction
     27  int64  base timestamp
     35  int64  max timestamp
     43  int64  producer id                 -1: none, as with the next two

@@ -2,8 +2,8 @@
 
 A broker (Java's FileChannel.tryLock) locks the whole file exclusively. This engine takes a shared lock on the first
 byte, which excludes a broker too, and shows that the owner is not a broker. The lock ends with its process. A forked
-child does not inherit the lock, and the process loses it when it closes *any* descriptor of the file. So take the
-lock after daemonizing, and query it only through this module.
+child does not inherit the lock, and the process loses the lock when it closes *any* descriptor of the file. So take
+the lock after daemonizing, and query it only through this module.
 """
 
 import errno

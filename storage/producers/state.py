@@ -43,7 +43,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Return the guard for a transaction's first append; None if it is open. Raises ProducerFencedError."""
+        """Return the guard for a transaction's first append; None if one is open. Raises ProducerFencedError."""
         known = self._entries.get(producer_id)
         if known is not None:
             if epoch < known.epoch:
@@ -73,7 +73,7 @@ class ProducerState:
         return min(others, default=Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Note that a transaction's marker is in the log. The high watermark must pass it to make it stable."""
+        """Note that a transaction's marker is in the log. Below the high watermark, the transaction is stable."""
         self._open.pop(completed.first_offset, None)
         self._completed[completed.first_offset] = completed
 

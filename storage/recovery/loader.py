@@ -402,7 +402,7 @@ class LogLoader:
             self._checkpointed = self._checkpointed._replace(recovery_point=_FIRST)
             raise HeadersRepairedError
         if recovered.cut_bytes:
-            # Before the cut: after it, a start that follows a crash would find this segment valid.
+            # Before the cut, because a start that follows a crash would find the cut segment valid.
             self._retire(lost)
 
     def _repair(self, segment: Segment) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 LOOK_PAUSE_SECONDS = 0.02
 """Shortest pause between two looks. After a look that took longer, the pause is as long as that look."""
 _MAX_CALLERS = 100
-"""Largest number of callers that one look answers, so that callers that keep ringing do not delay it."""
+"""Largest number of callers that one look answers, so that callers that keep ringing do not delay the look."""
 
 
 class Bell:

@@ -10,10 +10,10 @@ has committed nothing. If each row names its topic, the series is only the query
 committed in order, so its last line is enough.
 
 A commit appends a line and flushes it. A line that a crash cut short is not a commit. When the file has doubled, it
-is rewritten without the entries of deleted topics and without entries that had no commit for `RETENTION_MS`. In place
-of the latter a series without a query, `@TOPIC_ID`, stays, because a query that is unknown there may be one of them.
-Earlier versions wrote one JSON object: its entries without a topic count for every topic for which their query has no
-other entry. A broker ignores the file.
+is rewritten without the entries of deleted topics and without expired entries, which had no commit for
+`RETENTION_MS`. A target with expired entries keeps one entry without a query, `@TOPIC_ID`: an unknown query may have
+expired there. Earlier versions wrote one JSON object: its entries without a topic count for every topic for which
+their query has no other entry. A broker ignores the file.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ class LogAppender:
             raise
 
     def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
-        """Make `old` active again, and delete the new segment on disk, where it would hide records after a crash."""
+        """Make `old` active again, and delete the new segment from disk: after a crash it would hide records."""
         parts = self._parts
         parts.producers.state.end_offset = parts.state.end_offset
         try:
