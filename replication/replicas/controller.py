@@ -292,7 +292,7 @@ class ReplicaController:
             for partition in wanted:
                 state = partition.state
                 preferred = state.assigned[0]
-                end = self._ends(partition.name).get(preferred)  # None if it has failed unnoticed.
+                end = self._ends(partition.name).get(preferred)  # None if its disk has failed.
                 if end is not None and preferred in state.in_sync and not _preferred_leads(partition):
                     changes[partition.name] = elect(replace(state, leader=None), {preferred: end})
             self._agree_and_take_roles(wanted, changes)

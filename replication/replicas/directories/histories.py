@@ -36,7 +36,7 @@ def newest_of(replica_dirs: Sequence[ReplicaDirectory]) -> ReplicaFile | None:
 
 
 def completed_runs(replica_dir: ReplicaDirectory, replica_dirs: Iterable[ReplicaDirectory]) -> Runs:
-    """Return a directory's history, leaving out last runs that never began, as the other directories show."""
+    """Return a directory's history without last runs that, as the other directories show, never began."""
     copy = replica_dir.copy
     if copy is None:
         return ()

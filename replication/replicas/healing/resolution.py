@@ -1,7 +1,7 @@
 """The end of a fork: one directory's history is kept, and records written independently of it are given up.
 
-    1. the directories that are kept   get a run that no other one knows, with the others out of sync everywhere
-    2. the others' logs                are cut where they part from the logs that are kept
+    1. the directories that are kept   get a new run, in which the other directories are out of sync everywhere
+    2. the others' logs                are cut where they differ from the logs that are kept
     3. the others' small files         are copied from the kept directory; `topicfs.replicas` is the last of them
 
 The histories remain forked until the last step. Until then a start is refused, and the resolution can be repeated.
