@@ -219,7 +219,7 @@ def _has(window: FetchedBatches, offset: Offset) -> bool:
 
 
 def _keepable(window: FetchedBatches, known: PartitionBounds) -> memoryview:
-    """Return the batches that may be cached: below the last stable offset, if it is known which were aborted."""
+    """Return the batches to cache: those below the last stable offset; none if their aborts are not known."""
     data = part_below(window.data, known.last_stable_offset)
     batches = scan(data)
     plain = not any(one.is_transactional or one.is_control for one in batches)

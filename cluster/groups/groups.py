@@ -1,7 +1,7 @@
 """Implements `coordination.membership.Groups` for a cluster.
 
 Coordinators keep positions and members. Brokers cannot store the settings of groups, so this engine keeps settings
-only while it runs. It does the same with a created group until that has a member or a position.
+only while it runs. It also remembers a group that it created, until the group has a member or a position.
 """
 
 from __future__ import annotations

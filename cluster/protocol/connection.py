@@ -361,7 +361,7 @@ class Connection:
     def _wait_at_most(self, seconds: float) -> None:
         """Limit each wait for the socket.
 
-        Without TLS, the kernel limits it: with a Python timeout, each call would need a poll(2) before it.
+        Without TLS, the kernel enforces the limit: a Python timeout would add a poll(2) before each call.
         """
         if seconds == self._patience:
             return

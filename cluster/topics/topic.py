@@ -17,7 +17,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import PartitionOfflineError
 
 SETTINGS_CACHE_SECONDS = 2.0
-"""How long settings from the cluster are used before it is asked again."""
+"""How long settings from the cluster are used before the cluster is asked again."""
 STALE_SETTINGS_SECONDS = 60.0
 """How long appends use old settings while new ones are requested: settings rarely change, and appends do not wait."""
 

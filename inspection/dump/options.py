@@ -24,7 +24,7 @@ class DumpOptions:
     verify_index_only: bool = False
     """Only compare indexes with their segment, without printing entries."""
     index_sanity_check: bool = False
-    """Only do the check that a broker does of an index when it starts."""
+    """Only do the check that a broker does of each index when it starts."""
     max_bytes: int = UNLIMITED_BYTES
     """Maximum number of bytes read from a segment."""
     max_message_size: int = 5 * 1024 * 1024

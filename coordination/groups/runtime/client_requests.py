@@ -160,7 +160,7 @@ class ClientRequests:
         )
 
     def describe(self, group: str, show: Callable[[Group], T], reply: Callable[[T | Code], None]) -> None:
-        """Reply with what `show` returns for a group; it runs in the coordinator's thread."""
+        """Reply with what `show` returns for a group; `show` runs in the coordinator's thread."""
 
         def ask(shard: Shard) -> None:
             found = shard.coordinator.find(group)
