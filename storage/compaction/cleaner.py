@@ -213,7 +213,7 @@ class _Pass:
         }
 
     def _legacy_horizon(self) -> Timestamp:
-        """Return the time that decides about tombstones of old formats: they stay in segments modified later."""
+        """Return the time that decides about tombstones of old formats: they stay if their segment changed later."""
         clean = [s for s in self._segments if s.base_offset < self._plan.first_dirty_offset]
         if not clean:
             return Timestamp(0)

@@ -156,7 +156,7 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
 
 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
-    """Parse a directory's name with a number after its last dash, but not as +1 or 01. None: not a partition's."""
+    """Parse a directory's name that ends in a dash and a plain decimal number. None: not a partition's."""
     marked = re.fullmatch(_MARKED_DIRECTORY, name) if name.endswith(_MARKS) else None
     if marked:
         partition = _parse_topic_partition(marked["partition"])

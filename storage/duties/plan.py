@@ -31,7 +31,7 @@ class PlannedRoll:
     open_ms: int
     """The time span that the segment covers up to now."""
     limit_ms: int
-    """The span that it may cover: segment.ms minus its jitter."""
+    """The longest time span that the segment may cover: segment.ms minus its jitter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.record import CommitRecord
 
 STABLE_MTIME_MS = 1000
-"""Milliseconds after a change of a directory in which another change may not change its modification time."""
+"""For this many milliseconds after a directory has changed, another change may leave its modification time as it is."""
 
 
 class _Empty(NamedTuple):

@@ -141,7 +141,7 @@ class LogParts:
         self.rules = AppendRules.of(config)
 
     def with_first_unstable(self, state: LogState) -> LogState:
-        """Return `state` with its first unstable offset updated, after a bound of that offset has moved."""
+        """Return `state` with its first unstable offset updated, because transactions or the high watermark moved."""
         producers = self.producers.state
         producers.high_watermark_moved(state.high_watermark)
         first = producers.first_unstable_offset

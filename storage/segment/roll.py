@@ -39,7 +39,7 @@ class RollReason(Enum):
 
 
 class RollParameters(NamedTuple):
-    """The values on which the decision depends: the active segment, the limits, and the next append."""
+    """The values that decide whether to roll: the active segment, the limits, and the next append."""
 
     size_bytes: int
     base_offset: int

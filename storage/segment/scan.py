@@ -51,7 +51,7 @@ def windows(
     check_crc: bool = False,
     offset: int | None = None,
 ) -> Iterator[Window]:
-    """Yield the batches of [start, end), or from `offset` on. The last window's `problem`: why the scan ended."""
+    """Yield windows of the batches in [start, end), or from `offset` on; the last `problem` ended the scan."""
     position = start
     size = least = max(window_bytes, HEADER_SIZE)
     while position < end:

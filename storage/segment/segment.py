@@ -172,7 +172,7 @@ class Segment:
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 
     def read_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> FoundBatch | None:
-        """Do what `find_batch` does, but return the batch with its window, whose start its position counts from."""
+        """Do what `find_batch` does, but return also the batch's window, from whose start its position counts."""
         index, target = self.offset_index, Offset(offset)
         start = trace.find_position(index, target) if trace else index.lookup(target).position
         if trace:

@@ -150,7 +150,7 @@ class TopicChanges:
                 log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Mark a topic's directories as deleted, in failed ones later; `is_deleted` is True at once. Raises OSError."""
+        """Mark a topic's directories as deleted (failed ones later); `is_deleted` is True afterwards. Raises OSError."""
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())

@@ -67,7 +67,7 @@ class TimeSearch:
         return self.find(chain, bound, Search(segment.largest.timestamp, segment.base_offset))
 
     def _find_maxima(self, chain: Chain) -> list[int]:
-        """Return, once for each chain, each sealed segment's largest timestamp up to and including the segment."""
+        """Return each sealed segment's largest timestamp up to and including the segment; computed once per chain."""
         maxima: list[int] = list(accumulate((s.largest_timestamp for s in chain.segments[:-1]), max))
         self._known = chain, maxima
         return maxima
@@ -83,7 +83,7 @@ class Search:
         trace: LookupTrace | None = None,
         max_bytes: int | None = None,
     ) -> None:
-        """Prepare the search. `trace` records each step. It reads up to `max_bytes` of batches and records."""
+        """Prepare the search. `trace` records each step; at most `max_bytes` of batches and records are read."""
         self.timestamp = timestamp
         self.trace = trace
         self._start_offset = start_offset
