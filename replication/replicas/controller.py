@@ -233,7 +233,7 @@ class ReplicaController:
             self.lead(partition, first.number)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
-        """Truncate logs in sync at a hole whose records another log in sync has: what follows was never flushed."""
+        """Truncate logs in sync at a hole whose records another log in sync has: later records were never flushed."""
         logs = self.logs(partition.name)
         in_sync = [logs[number] for number in partition.state.in_sync if number in logs]
         cuts: dict[Log, Offset] = {}

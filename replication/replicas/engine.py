@@ -222,7 +222,7 @@ class ReplicatedEngine:
         topic_id: str | None = None,
         replicas: int | None = None,
     ) -> ReplicatedTopic:
-        """See `coordination.engine.Engine`. `replicas` is the number for each partition; None: as in the settings."""
+        """Create a topic with `replicas` replicas of each partition (None: as in the settings)."""
         # Do not hold the engine's lock here: the groups' thread takes it as well.
         self.groups.prepare_new_topic(name)
         with self._lock:

@@ -287,7 +287,7 @@ class ReplicatedPartition(ServedPartition):
             asked = asked._replace(encoded_here=False)
 
     def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
-        """Replicate what was appended at `before`. Return False if no replica in sync has it: then append it again."""
+        """Replicate records appended at `before`. Return False if no replica in sync has them: append them again."""
         return self._replicate(leader, before, batches) or self._leading().log.log_end_offset > before
 
     def _append_to(self, log: Log, batches: bytearray, asked: _Asked) -> Appended:

@@ -36,7 +36,7 @@ class ScrubbedPartition:
     """The id of the partition's topic, if known."""
     heals: bool = True
     renew: Callable[[str], str] | None = None
-    """Copies a damaged replica from a valid one, and returns its directory. Blocks. Raises StorageError, OSError."""
+    """Copies a damaged replica from a valid one, whose directory it returns. Blocks. Raises StorageError, OSError."""
     absent: Callable[[], Iterable[Finding]] = tuple
     """Returns what the logs lack; each finding names a file of the log. Raises StorageError, OSError."""
     is_open: bool = True

@@ -147,7 +147,7 @@ class Scrubber:
     # Periodic scrubs.
 
     def maintain(self, now: Timestamp, interval_hours: int) -> None:
-        """Start or continue a scrub in a thread if one is due; with 0 hours none ever is (blocks briefly)."""
+        """Start or continue a scrub in a thread if one is due; `interval_hours` 0 means never (blocks briefly)."""
         if interval_hours <= 0 or self._stopping.is_set() or not isinstance(self._files, NativeFileSystem):
             return
         if self._thread is not None and self._thread.is_alive():

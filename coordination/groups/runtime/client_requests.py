@@ -182,7 +182,7 @@ class ClientRequests:
         return sum(map(len, parts)) > self._runner.engine.topic(TOPIC).config.max_message_bytes
 
     def _change(self, ask: Callable[[Shard], Write | None]) -> Callable[[Shard], Write | None]:
-        """Return a function that calls `ask` to change a group; it raises ReadOnlyError if that is not possible."""
+        """Return a function that calls `ask`, which changes a group; ReadOnlyError if groups cannot be changed."""
 
         def checked(shard: Shard) -> Write | None:
             self._runner.check_writable()

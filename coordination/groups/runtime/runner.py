@@ -311,7 +311,7 @@ class Runner:
         self._changed[group.name] = group
 
     def commit_soon(self, member: EmbeddedMember, *, at_once: bool = False) -> None:
-        """Append a member's commits with others of the next milliseconds; after the present action if `at_once`."""
+        """Append a member's commits after some milliseconds, with others; if `at_once`, after the present action."""
         self._commit_linger.begin()
         if at_once:
             self._commit_linger.hurry()

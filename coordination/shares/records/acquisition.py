@@ -40,7 +40,7 @@ class AcquireRequest(NamedTuple):
     exactly: bool = False
     """True: never acquire more than `most` records (Kafka's mode record_limit)."""
     batch_size: int = 1 << 30
-    """Number of records that share one state. Such groups of records are separated only between batches of the log."""
+    """Size of the groups of records that share one state; a group ends only where a batch of the log ends."""
     aborted: Sequence[LogBatch] = ()
     """The fetched batches of aborted transactions, which become Archived."""
 
