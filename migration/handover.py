@@ -324,7 +324,7 @@ class Handover:
         return next(with_journal, self._data[0])
 
     def _check_transactions(self, topics: Iterable[OwnTopic]) -> None:
-        """Raise StorageError for open transactions unless they are allowed: no coordinator there would end them."""
+        """Raise StorageError for open transactions unless they are allowed: the cluster would never end them."""
         for partition in (each for topic in topics for each in topic.open_transactions()):
             if not self._with_open_transactions:
                 raise StorageError(

@@ -185,7 +185,7 @@ class Takeover:
     def _find_groups(
         self, log_dirs: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
     ) -> GroupsFound:
-        """Return the groups with positions in the topics taken over, without positions that are newer here."""
+        """Return the groups with positions in the topics taken over; positions that are newer here are left out."""
         numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
         theirs = _directories_of(log_dirs, POSITIONS_TOPIC)
         found = read_positions(self._files, theirs)
@@ -231,7 +231,7 @@ class Takeover:
         return TopicRegistry(copies, self._files, all_directories=together)
 
     def _check_free(self, topics: list[TopicFound]) -> None:
-        """Raise StorageError if a directory is named twice, or another topic here has the name of one taken over."""
+        """Raise StorageError if a directory is named twice, or if another topic here has a taken-over name."""
         for directory in self._data:
             if directory.resolve() in map(Path.resolve, self._log_dirs):
                 raise StorageError(

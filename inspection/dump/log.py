@@ -28,7 +28,7 @@ CHECKED_FROM = 16
 """Position, in an entry of the old formats, from which the checksum covers the bytes: the first byte after it."""
 
 KEY_POSITION = (22, 30)
-"""Position of the key's bytes in an entry of the old formats; the index is the magic."""
+"""Position of the key's bytes in an entry of the old formats, indexed by its magic."""
 
 BATCHES_AT_A_TIME = 1024
 """Number of batch headers kept in memory. The limit matters for a 1 GiB segment of small batches."""
