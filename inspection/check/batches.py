@@ -90,8 +90,7 @@ class BatchCheck:
             if isinstance(error, OversizeBatchError):
                 cause = f"its records are not read: {error.cause}"
             else:
-                lost = f"offsets {header.base_offset} to {end_offset - 1} cannot be read"
-                cause = f"{error.cause}; {lost}, and reading can go on at {end_offset}"
+                cause = f"{error.cause}; reading can go on at {end_offset}"
             yield Finding(self._file, header.position, cause)
             return
         for columns in spans:

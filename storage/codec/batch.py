@@ -514,9 +514,10 @@ def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -
 
 @cython.cfunc
 def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> str:
-    """Return a message about a wrong checksum: the stored and the computed one."""
+    """Return a message about a wrong checksum: the stored and the computed one, and the batch's offsets."""
     return (
-        f"checksum is {row[to + fields.CHECKSUM]:#010x}, but its bytes have {_checksum(view, row, to):#010x}"
+        f"checksum is {row[to + fields.CHECKSUM]:#010x}, but its bytes have {_checksum(view, row, to):#010x} "
+        f"(offsets {row[to + fields.BASE_OFFSET]} to {row[to + fields.LAST_OFFSET]})"
     )
 
 
