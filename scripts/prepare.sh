@@ -165,7 +165,7 @@ install_project() {
         find storage fusefs pipeline -name '*.pxd' ! -name fields.pxd ! -name wire.pxd -print0 | sort -z | xargs -0 cat
     } | sha256sum)
     stamped project.stamp "$print" && compiled_modules_exist "${sources[@]}" && return
-    say "building topicfs: a C compiler works on ${#sources[@]} modules, a few minutes on a busy machine"
+    say "building topicfs: a C compiler works on ${#sources[@]} modules, for a minute or more"
     pip_install --no-build-isolation --no-deps --editable . || fail "the build failed; its last lines are above"
     printf '%s\n' "$print" >"$venv/project.stamp"
 }
