@@ -233,7 +233,12 @@ class ReplicatedPartition(ServedPartition):
         return f"{self.name}: {there} of {assigned} replicas in sync and min.insync.replicas={wanted}"
 
     def append(
-        self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False, accepted: bool = False
+        self,
+        batches: bytearray,
+        *,
+        durable: bool = False,
+        encoded_here: bool = False,
+        accepted: bool = False,
         origin: Origin = Origin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> Appended:
