@@ -152,7 +152,7 @@ def suggesting(engine: Engine) -> Iterator[None]:
 def opened_alone(
     directories: Sequence[Path], *, read_only: bool, through_mount: str = ""
 ) -> Iterator[EmbeddedEngine]:
-    """Open the directories with the engine that has their files; several replica directories are opened one by one."""
+    """Open directories as one engine. A directory with replicas can only be opened alone and read-only."""
     from topicfs.replication import open_engine
 
     require_directories(directories)

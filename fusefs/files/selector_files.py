@@ -285,7 +285,7 @@ class RangeFile(ViewNode):
         self._place = place
 
     def is_current(self) -> bool:
-        """Return whether the selector still means the same bytes: the log may have grown, or lost records."""
+        """Return whether the selector still means the same bytes, although the log may have changed."""
         return not self._view.source.form.outdated and self._positions_hold()
 
     def _positions_hold(self) -> bool:

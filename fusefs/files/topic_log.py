@@ -96,7 +96,7 @@ class MergedFile(LogNode):
         self._files = files
         self._form = form
         self.told_size = 0
-        """The size that stat reported last. A reader that read less than this at its end gets newer records."""
+        """The size that stat reported last. A read that reaches the end before this size gets newer records."""
 
     def attributes(self) -> nodes.Attributes:
         self.told_size = int(not self._opened_to_read)  # tar does not open empty files.

@@ -159,7 +159,7 @@ class ChunkReader:
     def next(self, end_offset: Offset, most: int | None = None) -> Chunk | None:
         """Return the next records below an offset; None if there are none, though `next_offset` may have advanced.
 
-        Returns at most `most` records, if the form is a form of lines. Raises SegmentDeletedError, also after an
+        Returns at most `most` records, if the form is a form of lines. Raises SegmentDeletedError, also after a
         cut. After a ThreadNeededError the call can be repeated.
         """
         self.source.check(LAST_OFFSET)

@@ -388,7 +388,7 @@ class GroupHandle(Handle):
         await self._until_committed()
 
     async def _end(self) -> None:
-        """Commit all records that are done. A reader that commits at its end then leaves, as its program may run on."""
+        """Commit all records that are done; then leave the group if the reader commits only at its end."""
         try:
             with trio.fail_after(LAST_COMMIT_SECONDS if self._over else float("inf")):
                 await self._commit_now()

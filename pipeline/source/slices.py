@@ -102,7 +102,7 @@ class SliceReader:
         """Every record below this offset was returned, or does not exist."""
 
     def __iter__(self) -> Iterator[tuple[Columns, int, int]]:
-        """Yield columns and their range of the task's records. Raises CorruptionError, SegmentChangedError, OSError."""
+        """Yield columns and the range of records to read. Raises CorruptionError, SegmentChangedError, OSError."""
         files = NativeFileSystem(read_only=True)
         for one in self._task.slices:
             try:

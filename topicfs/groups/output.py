@@ -26,7 +26,7 @@ def say_json(value: object) -> None:
 
 
 def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
-    """Print the names of the groups, on a terminal with their kinds; or a table with their states."""
+    """Print the groups' names (on a terminal, also their kinds) or, with `state`, a table with their states."""
     if state:
         say_table("GROUP STATE TYPE", groups)
     elif groups and is_terminal():
