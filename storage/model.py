@@ -113,7 +113,7 @@ class Appended(NamedTuple):
     """The broker's time if the topic uses LogAppendTime, otherwise -1."""
     log_start_offset: Offset
     duplicate: bool = False
-    """True if each batch was an idempotent producer's repeat: nothing is written, and the offsets are the log's."""
+    """True if every batch was a repeat: nothing was written, and the offsets are those of the batches in the log."""
 
 
 class AbortedTransaction(NamedTuple):

@@ -41,7 +41,7 @@ Entries = tuple[EpochEntry, ...]
 
 
 def assign(entries: Entries, entry: EpochEntry) -> Entries:
-    """Return `entries` with `entry`, without those not below it; a latest epoch changes nothing. Raises ValueError."""
+    """Return `entries` with `entry` in place of later ones; unchanged if its epoch is the latest. Raises ValueError."""
     if entry.epoch < 0 or entry.start_offset < 0:
         raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: must not be negative")
     if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:

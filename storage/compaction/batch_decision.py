@@ -40,7 +40,7 @@ class BatchDecision:
 
     discard_records: bool
     keeps_header: bool
-    """True if the header stays without records: with a producer's newest sequence, or an end at `keep_end_offset`."""
+    """True if the header stays without records: it has a producer's newest sequence or ends at `keep_end_offset`."""
     starts_horizon: bool
     """True for a marker whose transaction has no data left: this pass sets its delete horizon."""
 

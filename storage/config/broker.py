@@ -34,7 +34,7 @@ class EngineConfig(NamedTuple):
     """Overrides that every topic created here gets, unless the creation names its own."""
 
     follows: bool = False
-    """True if another engine leads these logs: records are appended, compacted and removed only as there."""
+    """True if another engine leads these logs: this engine only repeats its appends, compactions and removals."""
 
     # fmt: off
     node_id: Annotated[int, row("The node named in a new data directory's meta.properties.",

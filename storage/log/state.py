@@ -107,7 +107,7 @@ class LogState(NamedTuple):
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
         """Return the state after a truncation to `chain`; the next append is at `end`.
 
-        Aborted transactions whose markers were cut off are undecided again. They stay until their begin is known.
+        Aborted transactions whose markers were cut off are undecided again. They stay until their start is known.
         """
         offset, replicated = end.offset, self.replicated
         if replicated is not None:

@@ -44,7 +44,7 @@ class LogManager:
     """Implements storage.engine.LogEngine over data directories. `startup.open_logs` makes it."""
 
     one_of_many: ClassVar[bool] = False
-    """True if other engines' directories have more partitions of the same topics; then none counts as missing."""
+    """True if other engines' directories have more partitions of the same topics; no partition counts as missing."""
     remote = False
 
     def __init__(

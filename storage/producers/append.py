@@ -33,7 +33,7 @@ class Verification(NamedTuple):
 
     epoch: int
     lowest_sequence: int
-    """The lowest sequence number of batches that waited for this verification; it must be appended first."""
+    """The lowest sequence number of the batches that waited for this verification; that batch must be appended first."""
     bumps_epoch: bool
     """True if the producer uses transactions of version 2, each of which has its own epoch."""
     guard: VerificationGuard

@@ -30,7 +30,7 @@ class Window(NamedTuple):
     position: int
     batches: Batches
     problem: CorruptBatchError | None
-    """The error that ends the scan. None if a batch is only cut off by the window's end: the next one has it."""
+    """The error that ends the scan; None if only the window's end cuts off a batch, which the next window has."""
 
     def raise_problem(self, file: File) -> None:
         """Raise CorruptionError if the scan of `file` ended early."""

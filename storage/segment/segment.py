@@ -73,7 +73,7 @@ class Segment:
         self.counted_from = self.size
         """Position from which bytes count toward the next index entries: the last batch with entries, or the start."""
         self.bytes_until_due = 0
-        """Bytes of batches not after `latest_timestamp` that fit before an index entry or a roll may be due."""
+        """Bytes of batches, none later than `latest_timestamp`, that fit before an index entry or a roll may be due."""
         self.latest_timestamp: int = NO_TIMESTAMP
         self._names: tuple[str, ...] | None = None
         self.removed = False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from topicfs.storage.segment.trace import LookupTrace
 
 MAX_WASTED_BYTES = 2 * MAX_CONTENT_BYTES
-"""Most bytes of records decoded in vain, because their batches claim a time that no record has (any more)."""
+"""Largest number of bytes of records decoded in vain, because their batches claim a time that no record has."""
 
 
 class TimeSearch:
