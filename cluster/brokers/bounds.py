@@ -110,7 +110,7 @@ def ask_bounds(
 
 
 def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:
-    """Return the size of a partition's log at one broker (blocking); None if it does not tell. Raises like `call`."""
+    """Return the size of a partition's log at a broker; None if not reported. Blocks. Raises like `Connection.call`."""
     request = {"topics": [{"topic": partition.topic, "partitions": [partition.partition]}]}
     answer = brokers.ask(node, DESCRIBE_LOG_DIRS, request, seconds=ATTEMPT_SECONDS)
     sizes = [

@@ -40,7 +40,7 @@ MAX_FETCH_ANSWER_BYTES = 512 << 20
 FIRST_VERSION_BY_ID = 13
 NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
-"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, INCONSISTENT_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR."""
+"""Errors that require a new fetch session: its id is unknown, its epoch is wrong, or a topic's id has changed."""
 NO_EPOCHS = EpochEnd(NO_LEADER_EPOCH, Offset(2**63 - 1))
 """Stands for a leader whose log has no epochs (Kafka's oldest formats), so that lost records cannot be found out."""
 _FIRST_EPOCH = 0

@@ -128,7 +128,7 @@ class GroupClient:
         member_id: str,
         generation: int,
     ) -> dict[TopicPartition, int]:
-        """Commit positions by topic id; return Kafka's error codes: UNKNOWN_TOPIC_ID for a topic created again."""
+        """Commit positions by topic id; return Kafka's error codes (UNKNOWN_TOPIC_ID if a topic was created again)."""
         known = {one.topic: ids[one.topic] for one in positions if one.topic in ids}
         current = known.keys() - self._made_again(known)
         codes = {one: errors.UNKNOWN_TOPIC_ID for one in positions if one.topic not in current}

@@ -66,7 +66,7 @@ MAX_SENT_BATCHES = 5
 PRODUCER_KNOWN_SECONDS = 600.0
 """How long after an append its leader certainly knows the producer (default `producer.id.expiration.ms`: a day)."""
 ANSWER_VALID_SECONDS = 0.01
-"""How long an append's answer makes a request for bounds unnecessary, because the next append's has new ones."""
+"""How long an append's answer makes a request for bounds unnecessary; the next append's answer has new bounds."""
 
 _FROM_ZERO = bytes(8)
 """The base offset in a sent batch. The leader replaces it by the real offset."""

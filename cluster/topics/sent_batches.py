@@ -26,7 +26,7 @@ from topicfs.storage.validation.batches import Incoming
 from topicfs.storage.wire import Values
 
 FIRST_VERSION_BY_ID = 13
-"""First version of Produce with topic ids, which protect a recreated topic of the same name from batches."""
+"""First version of Produce with topic ids, so that no batch is appended to a recreated topic of the same name."""
 
 
 class Produced(NamedTuple):

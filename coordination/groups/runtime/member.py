@@ -66,7 +66,7 @@ class MemberCoordinator(Protocol):
     timers: Timers
     """The member's timers; their actions run in the member's thread."""
     rejoins_early: bool
-    """True if a cooperative member rejoins after each `give_up`; False if only after all wanted partitions."""
+    """True if a cooperative member rejoins after each `give_up`; False: only after it gave up all wanted partitions."""
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` in the member's thread; safe from any thread. Raises GroupError if that thread has ended."""

@@ -329,7 +329,7 @@ class Runner:
     # The shards.
 
     def shard_of(self, group: str, *, to_write: bool = False) -> Shard | None:
-        """Return a group's shard or None; `to_write` creates the topic. Raises GroupError, ReadOnlyError, OSError."""
+        """Return a group's shard (None: no topic; `to_write` makes it). Raises GroupError, ReadOnlyError, OSError."""
         if to_write:
             self.check_writable()
             if not self.shards:

@@ -175,7 +175,7 @@ class FutureLogs:
     ) -> Log:
         """Return the future log of a partition: open, left on disk, or new. Raises StorageError, OSError.
 
-        A log that went offline is loaded again, with recovery (blocking). `beside`: the directory serves it.
+        A log that went offline is loaded again, with recovery. Blocks. `beside`: the directory serves the partition.
         """
         log = self._opened.get(partition)
         if log is not None and log.offline_reason is None:

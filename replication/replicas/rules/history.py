@@ -43,7 +43,7 @@ def includes(newer: Runs, older: Runs) -> bool:
 
 
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
-    """Return a history without last runs that never began: one of the run's directories, in `others`, lacks it."""
+    """Return a history without last runs that never began: those that one of their directories, in `others`, lacks."""
     ours = {run.id for run in runs}
     known = {}
     for one, theirs in others.items():

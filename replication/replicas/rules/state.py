@@ -62,7 +62,7 @@ def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
 def without_replicas(
     state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
 ) -> ReplicaState:
-    """Return the state after replicas failed, with a new leader. If none in sync is left, the last stay in sync."""
+    """Return the state after replicas failed: another one in sync leads; if none is left, the last stay in sync."""
     remaining = tuple(one for one in state.in_sync if one not in gone)
     in_sync = remaining or state.in_sync
     leads = state.leader in remaining
