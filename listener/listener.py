@@ -77,7 +77,9 @@ class Listener:
     @property
     def connections(self) -> tuple[int, int]:
         """The number of open connections, and its limit; two zeros before `serve`."""
-        return (0, 0) if self._broker is None else (len(self._connections), self._broker.limits.max_connections)
+        return (
+            (0, 0) if self._broker is None else (len(self._connections), self._broker.limits.max_connections)
+        )
 
     def status_lines(self) -> list[str]:
         """Return the lines of `@status`: the address, the connections, and the clients with the most connections."""
