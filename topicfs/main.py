@@ -23,16 +23,16 @@ SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
 
 COMMANDS = {
     "mount": ("mount:mount", "Show the topics of a directory, or of a cluster, as files."),
-    "umount": ("mount:umount", "Unmount, with everything on disk."),
+    "umount": ("mount:umount", "Unmount, with all records on disk."),
     "serve": ("serve:serve", "Serve the topics of a directory to Kafka clients."),
-    "listener-user": ("listener_user:listener_user", "Make an entry of the users whom a listener accepts."),
+    "listener-user": ("listener_user:listener_user", "Make an entry for a listener's file of users."),
     "topics": ("topics:topics", "Create, list, describe and delete topics; bring them online."),
     "replicas": ("replicas:replicas", "Show replicas, elect leaders, and move replicas."),
-    "config": ("config:config", "Show settings and where they come from; set a topic's."),
+    "config": ("config:config", "Show settings with their sources; change settings of a topic."),
     "cat": ("cat:cat", "Print files of a mount, without a mount."),
     "append": ("append:append", "Append lines to a topic."),
-    "groups": ("groups:groups", "List, describe, reset and delete groups of readers and queues."),
-    "top": ("top:top", "Watch topics: rates, sizes, lag, and who reads and writes them."),
+    "groups": ("groups:groups", "List, describe, reset and delete groups and queues."),
+    "top": ("top:top", "Watch topics: rates, sizes, lag, readers and writers."),
     "work": ("work:work", "Run a command once for each record of a queue."),
     "explain": ("explain:explain", "Explain step by step how a record is found."),
     "maintain": ("maintain:maintain", "Roll, delete and compact what is due."),
@@ -43,7 +43,7 @@ COMMANDS = {
     "mirror": ("mirror:mirror_topics", "Copy topics of a Kafka cluster, and keep the copy up to date."),
     "handover": ("handover:handover", "Put the topics of a data directory under a Kafka broker."),
     "takeover": ("handover:takeover", "Take the topics of a stopped Kafka broker into a directory."),
-    "completion": ("completion:completion", "Print what makes a shell complete topics and options."),
+    "completion": ("completion:completion", "Print a script by which a shell completes topics and options."),
     "manual": ("manual:manual", "Write manual pages for man(1)."),
 }
 """The module in `commands`, the name and the help line of each sub-command. A module is imported when its command

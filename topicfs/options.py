@@ -178,7 +178,7 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
         help="Schemas of payloads as files: 12.avsc, 12.proto.  [default: those of the topic _schemas]",
     )
     registry = click.option(
-        "--schema-registry", metavar="URL", help="A schema registry, for schemas in neither of them."
+        "--schema-registry", metavar="URL", help="A schema registry, for all schemas found nowhere else."
     )
     credentials = click.option(
         "--schema-registry-auth",

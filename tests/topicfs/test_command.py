@@ -63,7 +63,7 @@ def every_example() -> list[Example]:
 def test_every_example_is_a_command_that_parses(example):
     """The command accepts the command line of each example."""
     for part in example.line.split("|"):
-        words = shlex.split(re.split(r"\s2?>", part)[0], comments=True)
+        words = shlex.split(re.split(r"\s(2?>|<)", part)[0], comments=True)
         if words[0] != "topicfs":
             continue
         command: click.Command = cli

@@ -110,7 +110,7 @@ def test_fish_shows_a_whole_help(data: Path) -> None:
     """fish shows a help text completely even if the text contains commas."""
     script = 'topicfs completion fish | source; complete -C "$line"'
     done, _ = offered("fish", script, "topicfs to", data)
-    assert "Watch topics: rates, sizes, lag, and who reads and writes them." in " ".join(done)
+    assert "Watch topics: rates, sizes, lag, readers and writers." in " ".join(done)
 
 
 @pytest.mark.fuse

@@ -67,7 +67,7 @@ Signature: TypeAlias = tuple[int, ...]
 @click.option(
     "--group",
     metavar="GROUP",
-    help="Read as a member of a group, made if there is none: its positions move. With --follow, wait for more.",
+    help="Read as a member of a group (created if missing), which moves its positions. With --follow, wait for more.",
 )
 @click.option(
     "--format",

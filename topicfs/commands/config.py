@@ -70,7 +70,7 @@ STYLES = {
     "file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The server.properties that the mount is given.",
+    help="The server.properties that the mount uses.",
 )
 @place_option
 def config(

@@ -32,18 +32,18 @@ from topicfs.storage.messages import printable
 @click.option(
     "--transaction-log-decoder", is_flag=True, help="Print the records of __transaction_state as JSON."
 )
-@click.option("--skip-record-metadata", is_flag=True, help="Of each record print key and value only.")
+@click.option("--skip-record-metadata", is_flag=True, help="Print only key and value of each record.")
 @click.option("--verify-index-only", is_flag=True, help="Compare indexes with their segment, print no entry.")
 @click.option("--index-sanity-check", is_flag=True, help="Check an index as a broker does when it starts.")
 @click.option(
-    "--max-bytes", type=click.IntRange(0), default=UNLIMITED_BYTES, help="Read this much of a segment."
+    "--max-bytes", type=click.IntRange(0), default=UNLIMITED_BYTES, help="Read at most this many bytes."
 )
 @click.option(
     "--max-message-size",
     type=click.IntRange(1),
     default=5_242_880,
     show_default=True,
-    help="Largest batch, bytes.",
+    help="Size of the largest batch, in bytes.",
 )
 @click.pass_context
 def dump(

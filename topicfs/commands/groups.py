@@ -49,7 +49,7 @@ def groups() -> None:
         topicfs groups list --json | jq -c .[]  # for programs
     """,
 )
-@click.option("--state", is_flag=True, help="With each group's state (Empty, Stable, …) and type.")
+@click.option("--state", is_flag=True, help="Also show each group's state (Empty, Stable, …) and type.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON array.")
 @place_option
 def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
@@ -76,7 +76,7 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
 @click.option(
     "--state", "what", flag_value="state", help="Show the group as a whole instead of the positions."
 )
-@click.option("--json", "as_program", is_flag=True, help="One JSON array with all of it.")
+@click.option("--json", "as_program", is_flag=True, help="One JSON array with everything.")
 @place_option
 def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, place: Place) -> None:
     """Describe groups: their positions, their lag, and their readers."""
@@ -99,7 +99,7 @@ def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, plac
 )
 @click.argument("names", metavar="GROUP…", nargs=-1, required=True, shell_complete=completion.groups)
 @click.option(
-    "--topic", "topics", metavar="TOPIC[:N,N]", multiple=True, help="Only the positions in this topic."
+    "--topic", "topics", metavar="TOPIC[:N,N]", multiple=True, help="Delete only the positions in this topic."
 )
 @place_option
 def delete(names: tuple[str, ...], *, topics: tuple[str, ...], place: Place) -> None:
@@ -154,7 +154,7 @@ SCENARIOS: dict[str, Callable[[Any], scenarios.Scenario]] = {
 @click.option(
     "--to-datetime", metavar="TIME", help="To the first record at or after a time, UTC without a zone."
 )
-@click.option("--by-duration", metavar="DURATION", help="To the first record of the last P1D, PT6H, …")
+@click.option("--by-duration", metavar="DURATION", help="To the first record of the last day (P1D), …")
 @click.option("--from-file", "file", metavar="FILE", type=click.Path(path_type=Path), help="As exported.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and show the new positions.")
 @click.option(

@@ -87,7 +87,7 @@ def pipeline() -> None:
 
 @pipeline.command(
     cls=_Job,
-    short_help="Topics to Parquet, by date.",
+    short_help="Archive topics to Parquet, by date.",
     examples="""
         topicfs pipeline archive orders ./archive  # what came since the last time, each record once
         topicfs pipeline archive orders ./archive --data kafka://host:9092  # of a Kafka cluster
@@ -104,7 +104,7 @@ def pipeline() -> None:
     type=click.Choice(["parquet", "iceberg"]),
     default="parquet",
     show_default=True,
-    help="Parquet files, or an Iceberg table of them, topicfs.records.",
+    help="Parquet files, or an Iceberg table of Parquet files, topicfs.records.",
 )
 @click.option("--continuous", is_flag=True, help="Go on as records come, until ^C.")
 @click.option(
@@ -158,7 +158,7 @@ def archive(
 
 @pipeline.command(
     cls=_Job,
-    short_help="An archive back into topics.",
+    short_help="Restore an archive into topics.",
     examples="""
         topicfs pipeline restore ./archive  # every topic that the archive has; again: what is missing
         topicfs pipeline restore ./archive orders --into orders-of-may  # one, under another name
@@ -173,7 +173,7 @@ def archive(
 @click.option(
     "--partitions",
     type=click.IntRange(1, 10_000),
-    help="Minimum number of partitions of a new topic.  [default: as many as it had]",
+    help="Minimum number of partitions of a new topic.  [default: as many as the topic had]",
 )
 @click.option(
     "--without-offsets",
@@ -238,7 +238,7 @@ def _run_into_topic(
 
 @pipeline.command(
     cls=_Job,
-    short_help="Topic to topic, through SQL.",
+    short_help="Copy topics to a topic, through SQL.",
     examples="""
         topicfs pipeline replay orders copy  # everything, once: all of it or nothing
         topicfs pipeline replay orders copy --checkpoint ./progress  # what came since the last time
@@ -277,7 +277,7 @@ def replay(**given: Any) -> None:
 
 @pipeline.command(
     cls=_Job,
-    short_help="Counts of windows of time, topic to topic.",
+    short_help="Count the records in windows of time.",
     examples="""
         topicfs pipeline aggregate orders per-hour --window '1 hour'  # everything, once: every window
         # one result a key, with the sum of bytes
@@ -319,7 +319,7 @@ def replay(**given: Any) -> None:
     default="0 seconds",
     show_default=True,
     metavar="LENGTH",
-    help="With --checkpoint: how late records may come. A window is over when a record is later than its end by this.",
+    help="With --checkpoint: how late records may come. A window is over once a record is later than its end plus this delay.",
 )
 @_checkpoint_option(help="Store progress and open windows in DIR, and write only windows that ended since.")
 @click.option(
@@ -360,7 +360,7 @@ def aggregate(**given: Any) -> None:
 
 @pipeline.command(
     cls=_Job,
-    short_help="Every segment checked: one row each.",
+    short_help="Check every segment: one row each.",
     examples="""
         topicfs pipeline verify  # every segment below ./data, with what is wrong in it
         # a broker's log.dirs, beside the broker; nothing printed if all is well
@@ -404,7 +404,7 @@ def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> No
 
 @pipeline.command(
     cls=_Job,
-    short_help="A page of plots: what topics are like.",
+    short_help="Write a page of plots about topics.",
     examples="""
         topicfs pipeline report  # report.html, of all topics below ./data
         topicfs pipeline report orders,clicks --output today.html  # of two topics
@@ -420,14 +420,14 @@ def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> No
     default=Path("report.html"),
     show_default=True,
     metavar="FILE",
-    help="The page.",
+    help="File of the page.",
 )
 @click.option(
     "--top",
     type=click.IntRange(min=1),
     default=12,
     show_default=True,
-    help="How many topics get plots of their own, the largest; the others share one.",
+    help="How many of the largest topics get plots of their own; the others share one plot.",
 )
 @place_option
 def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> None:

@@ -74,9 +74,7 @@ def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> 
 )
 @click.argument("names", metavar="[TOPIC/PARTITION DIR]", nargs=-1)
 @click.option("--preferred", is_flag=True, help="Make the preferred replicas leaders again.")
-@click.option(
-    "--unclean", is_flag=True, help="Let the replica in DIR lead, which was not in sync: records may be lost."
-)
+@click.option("--unclean", is_flag=True, help="Let an out-of-sync replica in DIR lead: records may be lost.")
 @data_option
 def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories: tuple[Path, ...]) -> None:
     """Elect leaders, through the mount if a daemon owns the directories."""
@@ -209,7 +207,7 @@ _NOT_DONE = (
     type=click.Path(path_type=Path, file_okay=False),
     help="With --yes: save first the records that would be lost, one file per partition.",
 )
-@click.option("--yes", is_flag=True, help="Do it; otherwise only show what would be lost.")
+@click.option("--yes", is_flag=True, help="Make the changes; otherwise only show what would be lost.")
 @click.pass_context
 def resolve(
     context: click.Context, directories: tuple[Path, ...], *, keep: Path, save: Path | None, yes: bool

@@ -226,7 +226,7 @@ class Brought(NamedTuple):
 @topics.command(
     ONLINE,
     cls=ExampleCommand,
-    short_help="Serve partitions again that are offline, after a repair.",
+    short_help="Serve offline partitions again, after a repair.",
     examples="""
         topicfs topics online  # every partition that is offline
         topicfs topics online orders/0  # one; if its whole directory had failed, all partitions in it
