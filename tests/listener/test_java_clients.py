@@ -85,3 +85,44 @@ def test_settings_offsets_and_sizes(java: Any, served: Served, tmp_path: Path) -
         f"Cluster ID: {(tmp_path / 'data' / 'meta.properties').read_text().split('cluster.id=')[1].split()[0]}\n"
         == cluster
     )
+
+
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+
+
+def test_a_transactional_producer(java: Any, served: Served) -> None:
+    """Java's producer ends many short transactions, each with an epoch of its own, and the last one is complete."""
+    served.engine.create_topic("t")
+    at = ("--bootstrap-server", served.address)
+    done = run_tool(
+        java,
+        "org.apache.kafka.tools.ProducerPerformance",
+        *at,
+        *("--topic", "t", "--num-records", "300", "--record-size", "100", "--throughput", "1000"),
+        *("--transactional-id", "tx", "--transaction-duration-ms", "20"),
+    )
+    assert "300 records sent" in done.stdout
+    lines = console_consume(java, served.address, "t", "--isolation-level", "read_committed", count=300)
+    assert 300 == len(lines)
+    listed = run_tool(java, TRANSACTIONS, *at, "list").stdout.splitlines()
+    assert ["tx", "CompleteCommit"] == [listed[1].split("\t")[0].strip(), listed[1].split()[-1]]
+    epochs = {one.epoch for one in served.engine.partition("t", 0).producers()}  # type: ignore[attr-defined]
+    assert max(epochs) > 2
+
+
+def test_a_transaction_that_hangs_is_found_and_aborted(java: Any, served: Served) -> None:
+    """kafka-transactions describes a partition's producers, finds an old open transaction, and aborts it."""
+    at = ("--bootstrap-server", served.address)
+    log = served.engine.create_topic("t").partitions()[0]
+    stamp = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    log.append(batch(b"hangs", time=1_700_000_000_000, **stamp))
+    place = ("--topic", "t", "--partition", "0")
+    described = run_tool(java, TRANSACTIONS, *at, "describe-producers", *place).stdout
+    assert ["7", "0", "-1", "0"] == described.splitlines()[1].split()[:4]
+    found = run_tool(
+        java, TRANSACTIONS, *at, "find-hanging", "--broker-id", "1", "--max-transaction-timeout", "1"
+    )
+    assert ["t", "0", "7"] == found.stdout.splitlines()[1].split()[:3]
+    run_tool(java, TRANSACTIONS, *at, "abort", *place, "--start-offset", "0")
+    offsets = log.offsets()
+    assert 2 == offsets.last_stable_offset == offsets.log_end_offset
