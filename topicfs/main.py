@@ -32,6 +32,7 @@ COMMANDS = {
     "cat": ("cat:cat", "Print files of a mount, without a mount."),
     "append": ("append:append", "Append lines to a topic."),
     "groups": ("groups:groups", "List, describe, reset and delete groups and queues."),
+    "transactions": ("transactions:transactions", "List, describe and abort transactions of Kafka clients."),
     "top": ("top:top", "Watch topics: rates, sizes, lag, readers and writers."),
     "work": ("work:work", "Run a command once for each record of a queue."),
     "explain": ("explain:explain", "Explain step by step how a record is found."),

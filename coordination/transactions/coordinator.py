@@ -182,9 +182,17 @@ class TransactionCoordinator:
         except (errors.StorageError, OSError) as error:
             _LOGGER.warning("%s: cannot be created: %s", TRANSACTION_STATE, error)
             raise RequestError(Code.COORDINATOR_NOT_AVAILABLE) from error
-        self._look()
+        self.load()
 
-    def _look(self) -> None:
+    @property
+    def failed(self) -> list[str]:
+        """The partitions of `__transaction_state` that could not be read."""
+        failed = TransactionShardState.FAILED
+        return [
+            f"{TRANSACTION_STATE}-{number}" for number, one in self._shards.items() if one.state is failed
+        ]
+
+    def load(self) -> None:
         """Load partitions of the topic that are new, were reopened, or could not be loaded before (blocking)."""
         with self._lock:
             topic = self._engine.topics().get(TRANSACTION_STATE)
@@ -203,7 +211,7 @@ class TransactionCoordinator:
 
     def maintain(self) -> None:
         """Load what is not loaded, end prepared transactions, and do the duties that are due (blocking)."""
-        self._look()
+        self.load()
         if self._read_only:
             return
         now, due = self._clock(), self._due
