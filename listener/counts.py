@@ -28,7 +28,7 @@ class ClientName(NamedTuple):
 
 
 UNAUTHENTICATED = ClientName("@unauthenticated", "")
-"""All clients that are not authenticated yet, so that their names take no place among those of known users."""
+"""The name for all clients that are not authenticated yet, so that they take no places of known users."""
 
 
 class RequestNote(NamedTuple):

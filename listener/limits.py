@@ -13,7 +13,7 @@ from topicfs.storage.config.broker import EngineConfig
 
 _UNLIMITED = 2**63 - 1
 _LONGEST_SECONDS = 1e8
-"""Three years; a socket cannot wait for much longer."""
+"""Longest time limit: three years. A socket cannot wait for much longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ WRITE_TXN_MARKERS = api(
         ]""",
     flexible_since=1,
 )
-"""Coordinators end transactions by it, and `kafka-transactions abort` one that hangs."""
+"""Coordinators use it to end transactions; `kafka-transactions abort` uses it to end a hanging transaction."""
 
 TXN_OFFSET_COMMIT = api(
     28,
@@ -131,7 +131,7 @@ LIST_TRANSACTIONS = api(
         transactionStates [transactionalId string, producerId int64, transactionState string]""",
 )
 
-"""Version 2 adds a regular expression, which a client could make take for ever."""
+"""Version 2 is not served: it adds a regular expression, with which a client could block the server."""
 
 TRANSACTION_APIS = (
     ADD_PARTITIONS_TO_TXN,

@@ -32,7 +32,7 @@ ALL, LEADER, NONE = -1, 1, 0
 """The values of acks."""
 _ZSTD_SINCE = 7
 _ABORTABLE_SINCE, _ADDS_SINCE = 11, 12
-"""The versions from which on clients know TRANSACTION_ABORTABLE, and appends add partitions to transactions."""
+"""The first versions whose clients know TRANSACTION_ABORTABLE, and whose appends add partitions to transactions."""
 
 
 class _Appends(NamedTuple):

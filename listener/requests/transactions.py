@@ -26,7 +26,7 @@ from topicfs.storage.wire import Values
 OLDER, NEWER = 0, 2
 """The transaction versions of clients: newer ones get a new epoch with each transaction."""
 INIT_KNOWS_FENCED, KNOWS_FENCED = 4, 2
-"""From these versions on InitProducerId, and other requests, answer PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH."""
+"""First versions of InitProducerId and other requests with PRODUCER_FENCED, not INVALID_PRODUCER_EPOCH, in answers."""
 END_SINCE_NEWER, COMMIT_SINCE_NEWER = 5, 5
 """The first versions of EndTxn and TxnOffsetCommit that only newer clients use."""
 COMMIT_SINCE_ABORTABLE = 4
@@ -67,7 +67,7 @@ def _groups(broker: Broker) -> EmbeddedGroups:
 
 
 def init_producer_id(broker: Broker, request: Request) -> Values:
-    """Answer InitProducerId; without a transactional id, with a new id as a broker does.
+    """Answer InitProducerId; a producer without a transactional id gets a new id, as from a broker.
 
     IDs are random numbers from a range that a broker's IDs never reach, so nothing has to be stored on disk.
     """
@@ -448,7 +448,7 @@ def _producer(entry: ProducerEntry) -> Values:
 def refused_append(error: RequestError, *, adds: bool, knows_abortable: bool) -> RefusedError:
     """Return the answer to Produce after its coordinator refused the verification.
 
-    Errors after which the client has to try again become NOT_ENOUGH_REPLICAS, which every client does.
+    Errors after which the client has to try again become NOT_ENOUGH_REPLICAS: then every client does.
     """
     code = code_for_append(error.code, knows_abortable=knows_abortable)
     again = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}
