@@ -264,7 +264,7 @@ class MirroredPartition:
         log = self.log
         if leader.epoch <= self._latest_epoch:
             raise self._written_by_others(
-                f"ends at {log.log_end_offset}; {why}, at {offset}, under the same leader"
+                f"ends at {log.log_end_offset}, above {offset}: {why}, under the same leader as before"
             )
         if offset < log.log_end_offset:
             self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")

@@ -65,7 +65,8 @@ def test_a_foreign_record_beyond_the_sources_end_is_detected(copy, filled):
     copy.forget_the_end()
     written_to(copy.directory, filled)
     with pytest.raises(
-        WrittenByOthersError, match="ends at 3; its leader's epoch 0 ends there, at 2, under the same leader"
+        WrittenByOthersError,
+        match="ends at 3, above 2: its leader's epoch 0 ends there, under the same leader",
     ):
         copy.once(filled)
 
