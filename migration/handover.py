@@ -105,7 +105,7 @@ class Handover:
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(
-                f"{self._log_dirs[0]} belongs to cluster {self._cluster_id}, but the one that answers is "
+                f"{self._log_dirs[0]} belongs to cluster {self._cluster_id}, but the cluster that answers is "
                 f"{cluster_id}; give the address of a broker of the same cluster"
             )
         own = self._own_topics()

@@ -124,7 +124,7 @@ def test_another_cluster_is_refused() -> None:
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     cluster.cluster_id = lambda: "another"
-    with pytest.raises(ClusterError, match="but the one that answers is another"):
+    with pytest.raises(ClusterError, match="but the cluster that answers is another"):
         given(disk).prepare(cluster)
 
 

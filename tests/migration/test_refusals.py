@@ -165,7 +165,7 @@ def test_a_preparation_for_another_cluster() -> None:
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     cluster.cluster_id = lambda: "another"
-    check_refused(disk, lambda: given(disk).prepare(cluster), "the one that answers is another")
+    check_refused(disk, lambda: given(disk).prepare(cluster), "the cluster that answers is another")
 
 
 def test_a_handover_of_nothing() -> None:
