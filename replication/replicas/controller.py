@@ -323,7 +323,7 @@ class ReplicaController:
         with self._locked([partition]):
             state = elect_unclean(partition.state, self._ends(partition.name), replica)
             self._warn(
-                f"{partition.name}: {self._replica_dirs[replica]} leads, which was not in sync: records may be lost"
+                f"{partition.name}: {self._replica_dirs[replica]} leads now but was not in sync: records may be lost"
             )
             self._agree_and_take_roles([partition], {partition.name: state})
 
