@@ -36,6 +36,10 @@ Values: TypeAlias = dict[str, Any]
 NEWEST = 32767
 MAX_STRUCTURES = 1 << 20
 """Largest number of structures in a message's arrays: each takes some hundred bytes, but only three on the wire."""
+PLAIN_ITEMS_PER_STRUCTURE = 8
+"""How many numbers and texts a message's arrays may have for each structure that they may have: an empty text has one
+byte on the wire, but eight in memory, and a number up to 36.
+"""
 
 _NUMBERS = {
     kind: struct.Struct(code)
@@ -107,7 +111,7 @@ class Schema:
 
         `lenient` accepts, like Kafka's tools, remaining bytes and text that is not UTF-8. `items` maps names of
         arrays to functions that replace each item as it is read, to save memory. `max_structures` limits the number
-        of items in all arrays together.
+        of structures in all arrays together, and eight times as many numbers and texts.
         """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
         reader.items, reader.max_structures = items or {}, max_structures
@@ -195,7 +199,7 @@ class _Reader:
         self.at = 0
         self.items: Mapping[str, Callable[[Values], Any]] = {}
         self.max_structures = MAX_STRUCTURES
-        self._structures = 0
+        self._structures = self._plain_items = 0
 
     def structure(self, fields: tuple[Field, ...], version: int) -> Values:
         values = self.members(fields, version)
@@ -251,7 +255,17 @@ class _Reader:
                 )
             if make := self.items.get(each.name):
                 return [make(self.structure(each.of, version)) for _ in range(count)]
-        return [self._item(each.of, version) for _ in range(count)]
+            return [self.structure(each.of, version) for _ in range(count)]
+        self._plain_items += count
+        most = PLAIN_ITEMS_PER_STRUCTURE * self.max_structures
+        if self._plain_items > most:
+            raise CorruptBatchError(
+                self.at, f"more than {most:,} numbers and texts in the arrays of one message"
+            )
+        found = [self._item(each.of, version) for _ in range(count)]
+        if each.of in ("string", "bytes") and None in found:
+            raise CorruptBatchError(self.at, f"an item of {each.name} was serialized as null")
+        return found
 
     def _item(self, kind: str | tuple[Field, ...], version: int) -> Any:
         if isinstance(kind, tuple):

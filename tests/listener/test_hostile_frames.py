@@ -18,6 +18,7 @@ from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient, Served, fetching
 from topicfs.listener.limits import ListenerLimits
 from topicfs.listener.requests.table import REQUESTS
+from topicfs.protocol.group_messages import FIND_COORDINATOR
 from topicfs.protocol.messages import API_VERSIONS, FETCH, METADATA, PRODUCE
 from topicfs.protocol.notation import Api
 from topicfs.storage.config.broker import EngineConfig
@@ -75,6 +76,14 @@ def test_more_structures_than_a_request_may_have(served: Served) -> None:
     client.frame(head(METADATA, 9) + b"\x81\x80\x40" + b"\x01\x00" * count + b"\0\0\0")
     assert client.is_closed()
     assert 200_000 > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert serves(served)
+
+
+def test_more_texts_than_a_request_may_have(served: Served) -> None:
+    """A request with too many texts is refused before they are read: each has 1 byte in the frame, but 8 in memory."""
+    client = served.client()
+    client.frame(head(FIND_COORDINATOR, 4) + b"\0\x82\x80\x20" + b"\x01" * ((8 << 16) + 1) + b"\0")
+    assert client.is_closed()
     assert serves(served)
 
 
