@@ -1,1 +1,1 @@
-"""Fuzzing with bytes read as record batches: a target, seeds, a coverage-guided run (atheris) and a plain run."""
+"""Fuzzing with bytes read as record batches (a coverage-guided run with atheris, and plain runs) or as requests."""

@@ -16,12 +16,17 @@ the seed that repeats it (`--seed N --seconds 1`), and then ends with status 1.
 
 `python -m tests.fuzz changes [COUNT]` reads the corpus and COUNT changed inputs of it with the compiled codec; `make
 sanitize` runs it over a codec compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).
+
+`python -m tests.fuzz frames [COUNT] [--seed 0]` sends COUNT changed frames to a listener, before and after
+authentication (`tests/fuzz/frames.py`). Add an input that fails to `tests/fuzz/frame_corpus`.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -61,6 +66,18 @@ def changes(count: int) -> None:
     click.echo(f"the corpus and {count:,} changes of it were read")
 
 
+@click.command()
+@click.argument("count", default=50_000)
+@click.option("--seed", default=0, help="Another seed changes the frames in other ways.", show_default=True)
+def frames(count: int, seed: int) -> None:
+    """Send the requests of a listener, its corpus, and COUNT randomly changed inputs of them to a listener."""
+    from tests.fuzz.frames import read_frames
+
+    with TemporaryDirectory() as folder:
+        read_frames(Path(folder), count, seed)
+    click.echo(f"the corpus and {count:,} changes of it were answered or refused")
+
+
 def main() -> None:
     """Instrument the codec and start the fuzzer."""
     import atheris
@@ -78,6 +95,8 @@ if __name__ == "__main__":
         requests(sys.argv[2:])
     if sys.argv[1:2] == ["changes"]:
         changes(sys.argv[2:])
+    if sys.argv[1:2] == ["frames"]:
+        frames(sys.argv[2:])
     if {"-h", "--help"} & {*sys.argv[1:]}:  # libFuzzer would ignore these options and start a run.
         click.echo(__doc__)
         sys.exit()
