@@ -17,25 +17,34 @@ def tls_context(certificate: Path, key: Path | None, client_authority: Path | No
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    for path in (certificate, key, client_authority):
+        _check_readable(path)
     try:
         context.load_cert_chain(
             certificate, key, password=str
         )  # Without `password`, OpenSSL would ask for a password on the terminal.
     except (OSError, ValueError) as error:
         raise ListenerError(
-            f"{key or certificate}: cannot use the certificate of {certificate} with this key: {_reason(error)}; both "
-            "must be PEM, and the key without a password"
+            f"{key or certificate}: not the key of the certificate in {certificate} ({_reason(error)}); both must be "
+            "PEM, and the key without a password"
         ) from None
     if client_authority is not None:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
             context.load_verify_locations(client_authority)
         except (OSError, ValueError) as error:
-            raise ListenerError(f"{client_authority}: no PEM certificates: {_reason(error)}") from None
+            raise ListenerError(f"{client_authority}: no PEM certificates ({_reason(error)})") from None
     return context
 
 
+def _check_readable(path: Path | None) -> None:
+    """Raise ListenerError for a file that cannot be opened, because the ssl module does not say which one."""
+    try:
+        if path is not None:
+            path.open("rb").close()
+    except OSError as error:
+        raise ListenerError(f"{path}: {error.strerror}") from None
+
+
 def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "not PEM").lower().replace("_", " ")
-    return getattr(error, "strerror", None) or str(error)
+    return ((isinstance(error, ssl.SSLError) and error.reason) or "not PEM").lower().replace("_", " ")

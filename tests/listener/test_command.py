@@ -78,6 +78,14 @@ def test_settings_that_are_reloaded(tmp_path: Path) -> None:
         (["serve", "data", "--listen", "9092"], "not an address"),
         (["serve", "data", "--listen", "0.0.0.0:0"], "--listen-any"),
         (["mount", "data", "mnt", "--advertise", "a:1"], "--listen HOST:PORT"),
+        (
+            ["serve", "data", "--listen-users", "users"],
+            "--listen-users: also give an address with --listen HOST:PORT",
+        ),
+        (["serve", "data", "--listen", "127.0.0.1:0", "--tls-key", "key"], "--tls-certificate FILE"),
+        (["serve", "data", "--listen", "127.0.0.1:0", "--tls-certificate", "none"], "none: No such file"),
+        (["serve", "data", "--listen", "127.0.0.1:0", "--listen-users", "none"], "none: cannot read"),
+        (["listener-user", "#alice"], "not a user's name"),
         (["mount", "kafka://a:1", "mnt", "--listen", "127.0.0.1:0"], "a cluster has its own brokers"),
     ],
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import signal
 import ssl
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.doubles.certificates import Certificates
 from tests.doubles.waiting import wait_until
 from tests.listener.serving import Served
 from tests.listener.test_clients import TIMEOUT_SECONDS, kcat, values
+from tests.listener.test_command import PROGRAM
 from tests.listener.test_hostile_frames import SOFTWARE
 from topicfs.listener.security.files import SecurityFiles
 from topicfs.listener.security.users import entry
@@ -213,32 +213,56 @@ def test_console_tools(
     assert LINES == console_consume(java, secured.address, "t", *flags, count=len(LINES))
 
 
-def test_the_command(tmp_path: Path, certificates: Certificates) -> None:
-    """`listener-user` makes an entry with which `serve` accepts the user, and a new file is read after SIGHUP."""
-    program = str(Path(sys.executable).with_name("topicfs"))
-    pair = certificates.pair("listener")
-    [key, certificate] = pair.read_text().split("-----BEGIN CERTIFICATE-----")
+@pytest.fixture
+def prepared(tmp_path: Path, certificates: Certificates) -> list[str]:
+    """The options of a secured listener; the user alice in its file was made by `listener-user`."""
+    [key, certificate] = certificates.pair("listener").read_text().split("-----BEGIN CERTIFICATE-----")
     (tmp_path / "key.pem").write_text(key)
     (tmp_path / "certificate.pem").write_text("-----BEGIN CERTIFICATE-----" + certificate)
     made = subprocess.run(
-        [program, "listener-user", "alice"], input=f"{PASSWORD}\n", capture_output=True, text=True, check=True
-    )
-    users = tmp_path / "users"
-    users.touch(mode=0o600)
-    users.write_text(made.stdout)
-    process = subprocess.Popen(
-        [
-            *(program, "serve", "data", "--listen", "localhost:0", "--listen-users", "users"),
-            *("--tls-certificate", "certificate.pem", "--tls-key", "key.pem"),
-        ],
-        stdout=subprocess.PIPE,
+        [PROGRAM, "listener-user", "alice"],
+        input=f"{PASSWORD}\n",
+        capture_output=True,
         text=True,
-        cwd=tmp_path,
+        check=True,
+    )
+    (tmp_path / "users").touch(mode=0o600)
+    (tmp_path / "users").write_text(made.stdout)
+    (tmp_path / "server.properties").touch()
+    return [
+        *("--listen", "localhost:0", "--listen-users", "users", "--config", "server.properties"),
+        *("--tls-certificate", "certificate.pem", "--tls-key", "key.pem"),
+    ]
+
+
+def test_serve(tmp_path: Path, certificates: Certificates, prepared: list[str]) -> None:
+    """`serve` accepts the users of the file, and reads the file again after SIGHUP."""
+    process = subprocess.Popen(
+        [PROGRAM, "serve", "data", *prepared], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
     assert process.stdout is not None
-    options = [f"-X{name}={value}" for name, value in login(certificates).items()]
-    listed = kcat("-L", "-J", "-b", process.stdout.readline().split()[-1], *options)
-    assert [] == json.loads(listed)["topics"]
+    address = process.stdout.readline().split()[-1]
+    assert lists(address, login(certificates))
+    (tmp_path / "users").write_text(entry("bob", "x"))
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: lists(address, login(certificates, user="bob", password="x")), "bob is known")
+    assert not lists(address, login(certificates))
     process.terminate()
     assert 0 == process.wait(TIMEOUT_SECONDS)
     process.stdout.close()
+
+
+@pytest.mark.fuse
+def test_mount(tmp_path: Path, certificates: Certificates, prepared: list[str]) -> None:
+    """A mount in the background accepts the users of the file."""
+    (tmp_path / "mnt").mkdir()
+    subprocess.run(
+        [PROGRAM, "mount", *prepared, "data", "mnt"], check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS
+    )
+    try:
+        status = (tmp_path / "mnt" / "@status").read_text()
+        address = next(line.split()[1] for line in status.splitlines() if line.startswith("listener "))
+        assert lists(address, login(certificates, "SCRAM-SHA-512"))
+        assert not lists(address, {})
+    finally:
+        subprocess.run([PROGRAM, "umount", "mnt"], check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS)

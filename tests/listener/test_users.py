@@ -119,7 +119,7 @@ def test_certificates_that_cannot_be_used(tmp_path: Path, certificates: object) 
         (pair, tmp_path / "text", None, "text"),
         (pair, sealed, None, "sealed"),
         (sealed, None, None, "without a password"),
-        (authority, pair, None, "with this key"),
+        (authority, pair, None, "not the key of the certificate"),
         (pair, None, tmp_path / "none", "none"),
         (pair, None, tmp_path / "text", "text"),
     ):
