@@ -28,6 +28,7 @@ from topicfs.protocol.messages import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
 )
+from topicfs.protocol.transaction_messages import LIST_TRANSACTIONS
 from topicfs.storage.codec.batch import set_producer
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import compress_batches
@@ -500,6 +501,7 @@ def test_versions(both: Any) -> None:
         }
         for client in both
     )
+    theirs[LIST_TRANSACTIONS.key] = (0, 1)  # The next version has a regular expression.
     assert {key: theirs[key] for key in ours} == ours
     for name in ("", "-a", "a b"):
         asked = {"clientSoftwareName": name, "clientSoftwareVersion": "1"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.listener.serving import Served, serve
+from tests.listener.test_command import PROGRAM
 from topicfs.protocol.transaction_messages import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Isolation
@@ -18,14 +22,16 @@ from topicfs.storage.model import Isolation
 TIMEOUT_SECONDS = 60.0
 
 
-def producer(served: Served, name: str = "tx", **settings: Any) -> Producer:
+def producer(served: Served | Daemon, name: str = "tx", **settings: Any) -> Producer:
     """Return a producer whose transactions are initialized."""
     made = Producer({"bootstrap.servers": served.address, "transactional.id": name, **settings})
     made.init_transactions(TIMEOUT_SECONDS)
     return made
 
 
-def consumed(served: Served, topic: str, count: int, isolation: str = "read_committed") -> list[bytes]:
+def consumed(
+    served: Served | Daemon, topic: str, count: int, isolation: str = "read_committed"
+) -> list[bytes]:
     """Consume `count` values from the beginning, and check that no others are there."""
     settings = {"bootstrap.servers": served.address, "group.id": "reader", "isolation.level": isolation}
     with closing(
@@ -163,3 +169,71 @@ def test_open_transactions_are_shown(served: Served) -> None:
     assert 3 == unknown["errorCode"]
     one.commit_transaction(TIMEOUT_SECONDS)
     assert 2 == served.engine.partition("t", 0).visible_end(Isolation.READ_COMMITTED)
+
+
+class Daemon:
+    """A `topicfs serve` process, which is killed and started again at the same address."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", "data", "--listen", self.address],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=self._directory,
+        )
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().split()[-1]
+
+    def end(self, number: int) -> None:
+        self.process.send_signal(number)
+        self.process.wait(TIMEOUT_SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def test_kill_9_while_transactions_end(tmp_path: Path) -> None:
+    """Whenever the daemon is killed, each transaction of a producer that goes on is in both topics exactly once."""
+    daemon = Daemon(tmp_path)
+    one = producer(daemon)
+    killed = [threading.Event() for _ in range(3)]
+
+    def kill_again_and_again() -> None:
+        for event in killed:
+            assert event.wait(TIMEOUT_SECONDS)
+            daemon.end(signal.SIGKILL)
+            daemon.start()
+
+    killer = threading.Thread(target=kill_again_and_again)
+    killer.start()
+    done = 0
+    while done < 10 or killer.is_alive():
+        one.begin_transaction()
+        for topic in ("a", "b"):
+            one.produce(topic, f"{done}".encode(), partition=0)
+        if done % 3 == 2 and done // 3 < len(killed):
+            killed[done // 3].set()
+        done += commits(one)
+    killer.join()
+    expected = [f"{number}".encode() for number in range(done)]
+    assert expected == consumed(daemon, "a", done) == consumed(daemon, "b", done)
+    daemon.end(signal.SIGTERM)
+    assert 0 == daemon.process.returncode
+
+
+def commits(one: Producer) -> bool:
+    """Commit a transaction, as often as librdkafka asks for it; return False if it had to be aborted instead."""
+    while True:
+        try:
+            one.commit_transaction(TIMEOUT_SECONDS)
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                one.abort_transaction(TIMEOUT_SECONDS)
+                return False
+            assert error.args[0].retriable(), error
+        else:
+            return True
