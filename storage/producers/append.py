@@ -47,6 +47,10 @@ class Verification(NamedTuple):
         return self
 
 
+MAX_VERIFICATIONS = 10_000
+"""How many verifications a partition remembers. The oldest is forgotten first; its producer has to ask again."""
+
+
 class Verifications:
     """Verifications, by coordinators, that a producer's transaction includes this partition. Guarded by the log's lock.
 
@@ -70,7 +74,10 @@ class Verifications:
             asked = Verification(epoch, sequence, bumps_epoch, VerificationGuard())
         else:
             asked = known.asked_again(epoch=epoch, sequence=sequence)
+            del self._by_producer[producer_id]  # Requested again, it is the newest.
         self._by_producer[producer_id] = asked
+        if len(self._by_producer) > MAX_VERIFICATIONS:
+            del self._by_producer[next(iter(self._by_producer))]
         return asked.guard
 
     def answered(self, producer_id: ProducerId, guard: VerificationGuard | None) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 from topicfs.storage.producers.append import (
+    MAX_VERIFICATIONS,
     DataBatch,
     EndMarker,
     Origin,
@@ -129,3 +130,11 @@ def test_plain_data_takes_no_guard_away(state):
     guard = ask(state)
     append(state, 0, txn=False)
     assert state.verifications.answered(PID, guard)
+
+
+def test_the_oldest_of_too_many_verifications_is_forgotten(state):
+    """A partition remembers so many verifications at most, and a forgotten producer has to ask again."""
+    for number in range(MAX_VERIFICATIONS + 1):
+        state.begin_verification(ProducerId(100 + number), epoch=0, sequence=0, bumps_epoch=True)
+    assert state.verifications.get(ProducerId(100)) is None
+    assert state.verifications.get(ProducerId(101)) is not None
