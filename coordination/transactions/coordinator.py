@@ -144,10 +144,12 @@ class TransactionCoordinator:
         return known
 
     def listed(self) -> Mapping[str, Transaction]:
-        """Return the transactional ids of all shards that can be read, by name."""
+        """Return all transactional ids by name. Raises RequestError also if some of them cannot be read."""
         shards = list(self._shards.values())
         if not self._has_looked or any(one.state is TransactionShardState.LOADING for one in shards):
             raise RequestError(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        if self.failed:
+            raise RequestError(Code.NOT_COORDINATOR)
         return dict(sorted(pair for shard in shards for pair in list(shard.transactions.items())))
 
     @contextmanager
@@ -258,9 +260,7 @@ class TransactionCoordinator:
         """Write a marker to disk, unless the partition was deleted. Raises StorageError, OSError."""
         topic = self._engine.topics().get(place.topic)
         if topic is None or place.partition not in topic.partitions():
-            if any(one.offline for one in self._engine.directories()):
-                raise errors.PartitionOfflineError(f"{place}: may be in the data directory that is offline")
-            return  # A deleted partition needs no marker.
+            return  # It was deleted. Partitions of a missing data directory are known, and offline.
         if place.topic == CONSUMER_OFFSETS:
             self._groups.end_transaction(run.producer_id, run.epoch, [place.partition], marker)
             return
@@ -268,6 +268,7 @@ class TransactionCoordinator:
             marker, timestamp=self._clock(), producer_id=run.producer_id, producer_epoch=run.epoch
         )
         partition = self._engine.partition(*place)
+        partition.check_in_sync()  # With too few replicas, each attempt would append another marker.
         own(partition).append(batch, durable=True, origin=Origin.COORDINATOR)
 
 

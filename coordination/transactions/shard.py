@@ -187,6 +187,7 @@ class TransactionShard:
         now = Timestamp(max(self._clock(), 0))
         batch = encode([Record(Offset(at), now, key, value) for at, (key, value) in enumerate(records)])
         try:
+            self.partition.check_in_sync()
             self.partition.append(batch, durable=durable, encoded_here=True)
         except (errors.StorageError, OSError) as error:
             _LOGGER.warning("%s: append failed: %s", self._place, reason_of(error))

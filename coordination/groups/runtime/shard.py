@@ -209,6 +209,7 @@ class Shard:
         batch = encode_marker(
             marker, timestamp=self.clock(), producer_id=producer_id, producer_epoch=producer_epoch
         )
+        self.partition.check_in_sync()  # With too few replicas, each attempt would append another marker.
         own(self.partition).append(batch, durable=True, origin=Origin.COORDINATOR)
         self.offsets.end_transaction(producer_id, committed=marker.type is ControlType.COMMIT)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -13,19 +14,23 @@ from tests.doubles.mortal_disk import End as EndOfProcess
 from tests.doubles.mortal_disk import Killed, MortalDisk
 from tests.doubles.records import read_records
 from tests.doubles.replicated import Replicated
+from tests.doubles.several_disks import A, B, SeveralDisks, break_disk, filled, opened, places
+from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import Position
 from topicfs.coordination.transactions.coordinator import TransactionCoordinator
-from topicfs.coordination.transactions.state_records import read_name, read_state
+from topicfs.coordination.transactions.state_records import read_name, read_state, write_key
 from topicfs.coordination.transactions.transaction import End, ProducerRun, Status
 from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.errors import InvalidTransactionStateError
-from topicfs.storage.model import Isolation, Offset, Record, TopicPartition
+from topicfs.storage.errors import InvalidTransactionStateError, NotEnoughReplicasError
+from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.partitioning import coordinator_partition
 from topicfs.storage.producers.append import UNVERIFIED
 from topicfs.storage.producers.progress import own
 
@@ -340,3 +345,76 @@ def test_replicas_have_the_same_markers() -> None:
     assert [2, 2] == list(ends.values())
     coordinator.close()
     engine.close()
+
+
+def test_a_partition_of_a_missing_directory_gets_its_marker_later(clock: ManualClock) -> None:
+    """A data directory that is missing at a start does not count as deleted: its partition gets the marker later."""
+    disks = SeveralDisks({A: SimulatedDisk(), B: SimulatedDisk()})
+    engine = filled(disks, clock)
+    here, there = TopicPartition("t", 0), TopicPartition("t", 1)
+    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, clock)
+    coordinator.maintain()
+    run = coordinator.init_producer_id(NAME, MINUTE, None)
+    coordinator.add_partitions(NAME, run, [here, there], 2)
+    for place in (here, there):
+        own(engine.partition(*place)).append(batch_of(run, b"v"), durable=True)
+    state = coordinator_partition(NAME, CONFIG.transaction_topic_num_partitions)
+    lost = B if places(engine)[f"__transaction_state-{state}"] == "/a" else A
+    (waiting,) = [one for one in (here, there) if places(engine)[str(one)] == str(lost)]
+    coordinator.close()
+    engine.close()
+    disks.disks[lost].rename(lost, Path("/away"))
+    disks.disks[lost].make_directory(lost)
+    engine = opened(disks, clock)
+    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, clock)
+    coordinator.maintain()
+    coordinator.end(NAME, End(run, commit=True, version=2))
+    assert Status.PREPARE_COMMIT is coordinator.describe(NAME).status
+    disks.disks[lost].remove_directory(lost)
+    disks.disks[lost].rename(Path("/away"), lost)
+    engine.reopen_partition(*waiting)
+    coordinator.maintain()
+    assert Status.COMPLETE_COMMIT is coordinator.describe(NAME).status
+    for place in (here, there):
+        offsets = engine.partition(*place).offsets()
+        assert offsets.last_stable_offset == offsets.log_end_offset
+    coordinator.close()
+    engine.close()
+
+
+def test_too_few_replicas_get_no_marker_again_and_again() -> None:
+    """While too few replicas are in sync, a transaction waits, and neither states nor markers are appended."""
+    disks = Replicated(min_insync_replicas=2)
+    engine = disks.engine
+    engine.create_topic("orders", partitions=1)
+    coordinator = TransactionCoordinator(engine, engine.groups, CONFIG, disks.clock)
+    coordinator.maintain()
+    run = coordinator.init_producer_id(NAME, MINUTE, None)
+    coordinator.add_partitions(NAME, run, [T0], 2)
+    partition = disks.partition()
+    own(partition).append(batch_of(run, b"v"))
+    break_disk(disks.disk(2))
+    own(partition).append(batch_of(ProducerRun(ProducerId(8), 0), b"w"))
+    before = partition.offsets().log_end_offset
+    marker = EndTransactionMarker(ControlType.ABORT, 0)
+    for _ in range(3):
+        with pytest.raises(NotEnoughReplicasError):
+            coordinator.write_marker(T0, run, marker)
+    assert before == partition.offsets().log_end_offset
+    assert Code.COORDINATOR_NOT_AVAILABLE == refusal(coordinator.end, NAME, End(run, commit=True, version=2))
+    assert Status.ONGOING is coordinator.describe(NAME).status
+    coordinator.close()
+
+
+def test_a_partition_that_cannot_be_read_is_not_taken_for_empty(world: World) -> None:
+    """Transactional ids of an unreadable partition are refused, and no list pretends to be complete without them."""
+    world.begin()
+    number = coordinator_partition(NAME, CONFIG.transaction_topic_num_partitions)
+    unknown = Record(Offset(0), Timestamp(0), write_key(NAME), b"\0\7")
+    world.engine.partition("__transaction_state", number).append(encode([unknown]))
+    world.coordinator.close()
+    world.coordinate()
+    world.coordinator.maintain()
+    assert Code.NOT_COORDINATOR == refusal(world.begin)
+    assert Code.NOT_COORDINATOR == refusal(world.coordinator.listed)
+    assert [f"__transaction_state-{number}"] == world.coordinator.failed
