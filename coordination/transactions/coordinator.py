@@ -35,6 +35,7 @@ from topicfs.storage.codec.control import EndTransactionMarker, encode_marker
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from topicfs.storage.messages import reason_of
 from topicfs.storage.model import ProducerId, Timestamp, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 from topicfs.storage.producers.append import Origin
@@ -203,7 +204,7 @@ class TransactionCoordinator:
             for number in partitions:
                 partition, shard = partitions[number], self._shards.get(number)
                 if shard is None or shard.partition is not partition:
-                    shard = TransactionShard(partition, self._clock, self.write_marker)
+                    shard = TransactionShard(partition, self._clock, self._end_in)
                 shards[number] = shard
             self._shards, self._has_looked = shards, True
             for shard in shards.values():
@@ -270,6 +271,22 @@ class TransactionCoordinator:
         partition = self._engine.partition(*place)
         partition.check_in_sync()  # With too few replicas, each attempt would append another marker.
         own(partition).append(batch, durable=True, origin=Origin.COORDINATOR)
+
+    def _end_in(self, place: TopicPartition, run: ProducerRun, marker: EndTransactionMarker) -> None:
+        """Write a marker as the directory's only coordinator. Raises StorageError, OSError.
+
+        A partition may know a later coordinator epoch, from a broker or an administrator: the marker then gets it. If
+        the producer has a later epoch there, its transaction was ended already.
+        """
+        try:
+            self.write_marker(place, run, marker)
+        except errors.ProducerFencedError as error:
+            producers = own(self._engine.partition(*place)).producers()
+            known = next((one for one in producers if one.producer_id == run.producer_id), None)
+            if known is None or known.epoch > run.epoch:
+                _LOGGER.warning("%s: gets no marker: %s", place, reason_of(error))
+                return
+            self.write_marker(place, run, marker._replace(coordinator_epoch=known.coordinator_epoch))
 
 
 def _new_id() -> ProducerId:

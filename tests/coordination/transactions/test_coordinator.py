@@ -29,7 +29,7 @@ from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import InvalidTransactionStateError, NotEnoughReplicasError
-from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
+from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, Timestamp, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 from topicfs.storage.producers.append import UNVERIFIED
 from topicfs.storage.producers.progress import own
@@ -238,6 +238,35 @@ def test_a_marker_that_cannot_be_written_is_written_later(world: World) -> None:
     world.coordinator.maintain()
     assert ["b"] == world.values(T1)
     assert Status.COMPLETE_COMMIT is world.coordinator.describe(NAME).status
+
+
+@pytest.mark.parametrize("place", [T0, OFFSETS])
+def test_a_partition_that_knows_a_later_coordinator_gets_the_marker(
+    world: World, place: TopicPartition
+) -> None:
+    """Markers of an administrator, or of a broker, may have a later coordinator epoch: the transaction still ends."""
+    run = world.begin()
+    world.commit_position(run, 3)
+    run = world.end(run)
+    world.coordinator.write_marker(place, run, EndTransactionMarker(ControlType.ABORT, 2**31 - 1))
+    world.write(run, T0, b"a")
+    world.commit_position(run, 7)
+    run = world.end(run)
+    assert Status.COMPLETE_COMMIT is world.coordinator.describe(NAME).status
+    assert (["a"], 7) == (world.values(T0), world.position())
+    assert world.is_stable(place)
+
+
+def test_a_partition_that_knows_a_later_epoch_needs_no_marker(world: World) -> None:
+    """If somebody else used the producer's id with a later epoch, the transaction ends without that partition."""
+    run = world.begin()
+    partition = own(world.engine.partition(*T0))
+    stamp = BatchStamp(producer_id=run.producer_id, producer_epoch=32767, base_sequence=0)
+    partition.append(encode([Record(Offset(0), Timestamp(0), None, b"other")], stamp))
+    world.coordinator.add_partitions(NAME, run, [T0, T1], 2)
+    run = world.end(run)
+    assert Status.COMPLETE_COMMIT is world.coordinator.describe(NAME).status
+    assert run == world.begin()._replace(epoch=run.epoch)
 
 
 def test_a_deleted_partition_needs_no_marker(world: World) -> None:
