@@ -29,7 +29,7 @@ from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import InvalidTransactionStateError, NotEnoughReplicasError
-from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, Timestamp, TopicPartition
+from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 from topicfs.storage.producers.append import UNVERIFIED
 from topicfs.storage.producers.progress import own
