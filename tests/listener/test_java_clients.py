@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from testing.broker.tools import console_consume, run_tool
 from tests.doubles.producing import batch
 from tests.listener.serving import Served
+from topicfs.coordination.transactions.transaction import Status
+from topicfs.storage.partitioning import coordinator_partition
 
 pytestmark = pytest.mark.java
 
@@ -90,7 +93,7 @@ def test_settings_offsets_and_sizes(java: Any, served: Served, tmp_path: Path) -
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 
 
-def test_a_transactional_producer(java: Any, served: Served) -> None:
+def test_a_transactional_producer(java: Any, served: Served, tmp_path: Path) -> None:
     """Java's producer ends many short transactions, each with an epoch of its own, and the last one is complete."""
     served.engine.create_topic("t")
     at = ("--bootstrap-server", served.address)
@@ -106,6 +109,14 @@ def test_a_transactional_producer(java: Any, served: Served) -> None:
     assert 300 == len(lines)
     listed = run_tool(java, TRANSACTIONS, *at, "list").stdout.splitlines()
     assert ["tx", "CompleteCommit"] == [listed[1].split("\t")[0].strip(), listed[1].split()[-1]]
+    number = coordinator_partition("tx")
+    log = tmp_path / "data" / f"__transaction_state-{number}" / f"{0:020}.log"
+    dump = "org.apache.kafka.tools.DumpLogSegments"
+    dumped = run_tool(java, dump, "--files", str(log), "--transaction-log-decoder", "--print-data-log").stdout
+    states = [int(one) for one in re.findall(r'"transactionStatus":(\d)', dumped)]
+    steps = [Status.EMPTY, Status.ONGOING, Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT]
+    assert steps == states[:4]
+    assert Status.COMPLETE_COMMIT == states[-1]
     epochs = {one.epoch for one in served.engine.partition("t", 0).producers()}  # type: ignore[attr-defined]
     assert max(epochs) > 2
 
@@ -126,3 +137,30 @@ def test_a_transaction_that_hangs_is_found_and_aborted(java: Any, served: Served
     run_tool(java, TRANSACTIONS, *at, "abort", *place, "--start-offset", "0")
     offsets = log.offsets()
     assert 2 == offsets.last_stable_offset == offsets.log_end_offset
+
+
+def test_kafkas_exactly_once_copier(java: Any, served: Served) -> None:
+    """Kafka's own test program copies a topic exactly once, although it aborts transactions at random."""
+    lines = [f"{number}".encode() for number in range(200)]
+    served.engine.create_topic("source").partitions()[0].append(batch(*lines))
+    served.engine.create_topic("target")
+    run_tool(
+        java,
+        "org.apache.kafka.tools.TransactionalMessageCopier",
+        *("--broker-list", served.address, "--transactional-id", "copier", "--consumer-group", "copiers"),
+        *("--input-topic", "source", "--input-partition", "0", "--output-topic", "target"),
+        *(
+            "--transaction-size",
+            "20",
+            "--max-messages",
+            "200",
+            "--enable-random-aborts",
+            "--use-group-metadata",
+        ),
+    )
+    copied = console_consume(
+        java, served.address, "target", "--isolation-level", "read_committed", count=len(lines)
+    )
+    assert lines == [line.encode() for line in copied]
+    [position] = served.engine.groups.positions("copiers").committed.values()
+    assert len(lines) == position.offset
