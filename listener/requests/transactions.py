@@ -9,12 +9,14 @@ from typing import TypeAlias, cast
 from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import Position
+from topicfs.coordination.records.group_records import fits_key
 from topicfs.coordination.records.transaction_records import STATUSES
 from topicfs.coordination.transactions.transaction import NEVER_STARTED, End, ProducerRun
 from topicfs.listener.broker import Broker, Request
 from topicfs.listener.errors import REFUSALS, RefusedError, code_of, message_of
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker
+from topicfs.storage.disk.names import is_internal
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import ReadOnlyError, UnknownTopicError
 from topicfs.storage.model import NO_LEADER_EPOCH, ProducerId, TopicPartition
@@ -122,13 +124,17 @@ def _added(broker: Broker, one: Values, version: int) -> list[Values]:
         TopicPartition(topic["name"], number) for topic in one["topics"] for number in topic["partitions"]
     ]
     codes: dict[TopicPartition, int] = {}
-    if missing := {place for place in places if not _exists(broker, place)}:
-        for place in places:
-            codes[place] = (
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if place in missing
-                else ErrorCode.OPERATION_NOT_ATTEMPTED
-            )
+
+    def refusal(place: TopicPartition) -> ErrorCode:
+        if version < ADD_SINCE_SEVERAL and is_internal(place.topic):
+            return (
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )  # AddOffsetsToTxn adds partitions of Kafka's own topics.
+        return ErrorCode.NONE if _exists(broker, place) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    codes: dict[TopicPartition, int] = {place: refusal(place) for place in places}
+    if any(codes.values()):
+        codes = {place: code or ErrorCode.OPERATION_NOT_ATTEMPTED for place, code in codes.items()}
     else:
         name, run = one["transactionalId"], _run(one)
         ask = partial(_add, broker, name, run, places, NEWER if version >= ADD_SINCE_SEVERAL else OLDER)
@@ -256,7 +262,7 @@ def _committed(
 ) -> Code | Mapping[TopicPartition, Code]:
     values, version = request.values, request.version
     group, run = values["groupId"], _run(values)
-    if not group:
+    if not group or not fits_key(group):
         raise RequestError(Code.INVALID_GROUP_ID)
     partition = _groups(broker).coordinator_partition(group)
     place = TopicPartition(partition.topic, partition.number)

@@ -15,7 +15,12 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.listener.serving import Served, serve
 from tests.listener.test_command import PROGRAM
-from topicfs.protocol.transaction_messages import DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS
+from topicfs.protocol.transaction_messages import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    TXN_OFFSET_COMMIT,
+)
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Isolation
 
@@ -237,3 +242,22 @@ def commits(one: Producer) -> bool:
             assert error.args[0].retriable(), error
         else:
             return True
+
+
+def test_a_group_whose_name_is_too_long_gets_no_positions(served: Served) -> None:
+    """TxnOffsetCommit of a group name that no record can hold is answered with INVALID_GROUP_ID."""
+    producer(served)
+    client = served.client()
+    client.topic("t")
+    [known] = client.ask(DESCRIBE_TRANSACTIONS, {"transactionalIds": ["tx"]})["transactionStates"]
+    position = {"partitionIndex": 0, "committedOffset": 1, "committedLeaderEpoch": -1}
+    asked = {
+        "transactionalId": "tx",
+        "groupId": "g" * 32768,
+        "producerId": known["producerId"],
+        "producerEpoch": known["producerEpoch"],
+        "topics": [{"name": "t", "partitions": [{**position, "committedMetadata": None}]}],
+    }
+    member = {"generationId": -1, "memberId": "", "groupInstanceId": None}
+    [found] = client.ask(TXN_OFFSET_COMMIT, {**asked, **member})["topics"]
+    assert [24] == [one["errorCode"] for one in found["partitions"]]
