@@ -2,8 +2,8 @@
 
     PYTHONPATH=examples topicfs mount --partitioner old_hash:choose data mnt
 
-Today's producers, and topicfs without --partitioner, use murmur2, which sends most keys to other partitions. Records
-without a key go to one partition after the other here.
+Today's producers, and topicfs without --partitioner, use murmur2, which sends most keys to other partitions. This
+program sends records without a key to the partitions in turn.
 """
 
 from __future__ import annotations

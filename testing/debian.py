@@ -47,7 +47,7 @@ def own_release() -> str:
 
 
 def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
-    """Return a folder with a minimal system and `packages`, which must not be changed.
+    """Return a folder with a minimal system and `packages`; the caller must not change the folder.
 
     Raises UnavailableError if debootstrap is missing, or the packages cannot be fetched.
     """

@@ -12,8 +12,8 @@ from pathlib import Path
 ARCHIVES = Path(__file__).parents[1] / "build" / "java"
 """The folder of the archives."""
 PLAIN_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
-"""The first compiler and the serial collector are enough. The size of the code cache is set because the smaller
-default of these flags is cleaned constantly.
+"""The first compiler and the serial collector are enough. The size of the code cache is set because these flags have
+a smaller default, with which the JVM would clean the cache constantly.
 """
 
 

@@ -33,7 +33,7 @@ class RoundsEndedError(Exception):
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:
-    """Measure all sides of a case in `rounds` rounds, but begin no round after `seconds` once there are three.
+    """Measure all sides of a case in `rounds` rounds; end earlier, but after at least three, once `seconds` are over.
 
     Raises the exceptions of the sides.
     """

@@ -41,7 +41,7 @@ def timed(query: Callable[[], object]) -> Timing:
 
 @contextmanager
 def session(directory: Path, places: Sequence[SparkPlace]) -> Iterator[SparkSession]:
-    """Start a session on every core. Raises SkippedError if Java is missing, or a cluster's connector."""
+    """Start a session on every core. Raises SkippedError if Java or a cluster's connector is missing."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise SkippedError("java is missing: install a Java 17 runtime (openjdk-17-jre-headless)")
     # Spark's Python processes import `memory_source` from here.

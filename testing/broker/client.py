@@ -86,10 +86,10 @@ class Client:
 
     @property
     def admin(self) -> AdminClient:
-        """Return an admin client that is at most one second old: an older one has leader epochs from before a restart.
+        """Return an admin client at most one second old: an older one may have leader epochs from before a restart.
 
-        It is kept alive for longer, because its thread may still run after the answer, and destroying the client then
-        would crash the process.
+        The client is kept alive for longer, because its thread may still run after the answer, and destroying the
+        client then would crash the process.
         """
         now = time.monotonic()
         admin, until = _CURRENT.get(self.bootstrap_server, (None, now))
@@ -234,7 +234,7 @@ class Client:
     def produce(
         self, topic: str, records: Iterable[Outgoing], *, partition: int = 0, batch: int = 0, **options: Any
     ) -> list[int]:
-        """Produce and wait; return the records' offsets. If `batch` is not 0, each batch has that many records."""
+        """Produce and wait; return the records' offsets. If `batch` is not 0, each batch has `batch` records."""
         producer = self.producer(linger_ms=1000, **options)
         return send(producer, topic, records, partition=partition, batch=batch)
 
@@ -256,7 +256,7 @@ class Client:
     ) -> list[Consumed]:
         """Read from `start` (None: the log start) to the current end, and verify checksums."""
         if start is None:
-            # librdkafka takes half a second to notice this by itself.
+            # librdkafka takes half a second to find the log start by itself.
             start = self.offset_for(topic, _OLDEST, partition=partition)
         consumer = Consumer(
             self._options(

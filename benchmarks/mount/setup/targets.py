@@ -1,4 +1,4 @@
-"""The logs on which the same file operations are measured: of topicfs and of the empty filesystem, and a plain file."""
+"""The files on which equal operations are measured: logs of topicfs and of the empty filesystem, and a plain file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class MeasuredLogs:
     least: str | None = None
     """The side that does only the work that no log can avoid.
 
-    None if bytes are stored. This side is then the empty filesystem, which stores nothing, followed by plain files.
+    None if bytes are stored. Then the least work is that of the empty filesystem, which stores nothing, plus that of
+    plain files.
     """
 
     def cases(
