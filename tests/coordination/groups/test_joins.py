@@ -189,7 +189,7 @@ def test_an_id_that_is_given_out_holds_up_the_join_phase():
 
 
 def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
-    """Row 180: In Stable a follower gets the same answer. The leader starts a rebalance, as it may assign again."""
+    """Row 180: In Stable, a follower gets the same answer; a leader causes a rebalance, as it may assign again."""
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     (answer,) = all_.join(follower)

@@ -127,7 +127,7 @@ def test_a_position_is_seen_when_it_is_in_the_log():
 
 
 def test_a_position_in_a_former_topic_of_the_name_does_not_count():
-    """Row 207: Topic ids are compared, so a former topic's position does not count. A record without an id does."""
+    """Row 207: Topic ids are compared, so a former topic's position does not count. A position without an id counts."""
     all_ = Coordination()
     all_.topics[T0] = uuid.UUID(int=1)
     all_.commit(42)

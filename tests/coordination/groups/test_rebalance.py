@@ -126,7 +126,7 @@ def test_ids_that_are_given_back_end_the_waiting_for_them():
 
 
 def test_a_group_that_is_too_large_when_it_is_loaded_rebalances():
-    """Row 195: A loaded group that is too large rebalances; members commit before they rejoin, the last are refused."""
+    """Row 195: A loaded group that is too large rebalances. Members commit, then rejoin, and the last are refused."""
     before = Coordination()
     before.stable(None, None)
     after = Coordination(max_size=1)

@@ -10,7 +10,7 @@ from topicfs.coordination.membership import GroupState
 
 
 def test_a_static_member_that_comes_back_disturbs_nobody():
-    """Row 181: If the assignor stays the same, the member gets the present generation, and the record the new id."""
+    """Row 181: If the assignor is the same, the member gets the present generation, and the record gets the new id."""
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     written = len(all_.log)

@@ -135,7 +135,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def leave(self, member: int) -> None:
-        """Close a member, which releases its records before their locks end. Either way one delivery counts."""
+        """Close a member, which releases its records; each release counts as a delivery, as the end of a lock does."""
         session = self.sessions.pop(member, None)
         if session is not None:
             session.close()

@@ -310,7 +310,7 @@ def test_a_gap_in_the_log_is_no_record():
 
 
 def test_a_group_that_is_reset_begins_there():
-    """A reset is refused while the group has members, and outside of the log."""
+    """A reset is refused while the group has members, or if its offset is outside of the log."""
     bench = Bench()
     session = bench.open()
     for _ in range(3):

@@ -159,7 +159,7 @@ def test_the_life_of_a_transaction(world: World, commit: bool) -> None:
 
 
 def test_the_next_process_finds_the_same_state(world: World) -> None:
-    """A transaction that is open when the process ends goes on in the next one."""
+    """A transaction that is open when the process ends continues in the next process."""
     run = world.begin()
     world.write(run, T0, b"a")
     world.coordinator.close()
@@ -190,7 +190,7 @@ def test_a_successor_fences_its_predecessor(world: World) -> None:
 
 
 def test_a_transaction_is_aborted_after_its_timeout(world: World) -> None:
-    """The coordinator aborts a transaction after its timeout, also one of a former process."""
+    """The coordinator aborts a transaction after its timeout, even if the transaction began in an earlier process."""
     run = world.begin()
     world.write(run, T0, b"lost")
     world.clock.advance(MINUTE)
@@ -209,7 +209,7 @@ def test_a_transaction_is_aborted_after_its_timeout(world: World) -> None:
 
 
 def test_unused_transactional_ids_are_forgotten(world: World) -> None:
-    """An id at rest gets a tombstone after transactional.id.expiration.ms; it is unknown afterwards."""
+    """A transactional id without a transaction gets a tombstone when it expires, and is unknown afterwards."""
     run = world.begin()
     world.clock.advance(CONFIG.transactional_id_expiration_ms - 1)
     world.coordinator.maintain()
@@ -222,7 +222,7 @@ def test_unused_transactional_ids_are_forgotten(world: World) -> None:
 
 
 def test_a_marker_that_cannot_be_written_is_written_later(world: World) -> None:
-    """If a partition fails, the decision stands, other partitions are served, and the marker follows."""
+    """If a partition fails, the decision stays, the other partitions are served, and its marker is written later."""
     run = world.begin()
     world.write(run, T0, b"a")
     world.write(run, T1, b"b")
@@ -270,7 +270,7 @@ def test_a_partition_that_knows_a_later_epoch_needs_no_marker(world: World) -> N
 
 
 def test_a_deleted_partition_needs_no_marker(world: World) -> None:
-    """A transaction over a topic that was deleted ends without it."""
+    """A transaction ends without a marker in a topic that was deleted meanwhile."""
     run = world.begin()
     world.write(run, T0, b"a")
     world.write(run, OTHER, b"b")
@@ -281,7 +281,7 @@ def test_a_deleted_partition_needs_no_marker(world: World) -> None:
 
 
 def test_a_batch_of_an_ended_transaction_begins_no_other(world: World) -> None:
-    """A batch that was verified before the end of its transaction is refused after it."""
+    """A batch that was verified before the end of its transaction is refused after the end."""
     run = world.begin()
     partition = own(world.engine.partition(*T0))
     guard = partition.begin_verification(run.producer_id, epoch=0, sequence=0, bumps_epoch=False)
@@ -313,7 +313,7 @@ STEPS = 60
 
 @pytest.mark.parametrize("end", [EndOfProcess.KILL, EndOfProcess.POWER_LOSS_KEEPING_NOTHING])
 def test_a_kill_at_every_step_of_a_commit(end: EndOfProcess) -> None:
-    """Whenever the process is killed during a commit, the next one ends the transaction everywhere in the same way.
+    """Whenever the process is killed during a commit, the next process ends the transaction everywhere in the same way.
 
     A commit that was answered is kept. If the Prepare record is not on disk, the transaction is aborted after its
     timeout.

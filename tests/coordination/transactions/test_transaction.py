@@ -29,7 +29,7 @@ ID, NEXT_ID = ProducerId(1000), ProducerId(2000)
 NOW = Timestamp(1_700_000_000_000)
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NEW = 0, 2
-"""The transaction versions of older clients, and of those that bump the epoch with each transaction."""
+"""The transaction versions of older clients, and of clients that bump the epoch with each transaction."""
 
 
 def new_ids(*ids: ProducerId):
@@ -61,20 +61,20 @@ def begin(state: Transaction | None, expected: tuple[ProducerId, int] | None = N
 
 
 def test_a_new_transactional_id_begins_with_epoch_0() -> None:
-    """An unknown id gets a producer id, epoch 0 and the asked timeout."""
+    """An unknown id gets a producer id, epoch 0 and the requested timeout."""
     assert Transaction(NEXT_ID, 0, 30_000, updated=NOW, previous_producer_id=NEXT_ID) == begin(None)
     assert NEXT_ID == begin(None, (ID, 3)).producer_id
 
 
 @pytest.mark.parametrize("status", [Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT])
 def test_a_later_producer_gets_the_next_epoch(status: Status) -> None:
-    """At rest, a new producer gets the next epoch of the same id, and an empty transaction."""
+    """If no transaction is open, a new producer gets the next epoch of the same id, and an empty transaction."""
     begun = begin(at(status))
     assert (ID, 6, Status.EMPTY, -1) == (begun.producer_id, begun.epoch, begun.status, begun.started)
 
 
 def test_a_producer_that_knows_its_epoch_may_repeat_the_request() -> None:
-    """The bump of a known epoch can be asked for twice; any other epoch is fenced."""
+    """A producer may repeat a request to bump the epoch that it knows; any other epoch is fenced."""
     first = begin(at(Status.EMPTY), (ID, 5))
     assert (6, 5) == (first.epoch, first.last_epoch)
     assert first.run == begin(first, (ID, 5)).run
@@ -84,7 +84,7 @@ def test_a_producer_that_knows_its_epoch_may_repeat_the_request() -> None:
 
 @pytest.mark.parametrize("epoch", [EXHAUSTED_EPOCH, 32767])
 def test_a_new_id_follows_the_last_epoch(epoch: int) -> None:
-    """From epoch 32766 on a producer gets a new id with epoch 0; the old id may repeat its request once more."""
+    """From epoch 32766 on a producer gets a new id with epoch 0; the old id may repeat its request."""
     begun = begin(at(Status.EMPTY, epoch), (ID, epoch))
     assert (NEXT_ID, 0, epoch, ID) == (*begun.run, begun.last_epoch, begun.previous_producer_id)
     again = begin(begun, (ID, epoch))
@@ -94,7 +94,7 @@ def test_a_new_id_follows_the_last_epoch(epoch: int) -> None:
 
 
 def test_an_open_transaction_is_aborted_first() -> None:
-    """A successor fences the producer of an open transaction; while a transaction ends, it has to wait."""
+    """A successor fences the producer of an open transaction; while the transaction ends, the successor must wait."""
     fenced = begin(at(Status.ONGOING))
     assert (ID, 6, Status.PREPARE_ABORT) == (*fenced.run, fenced.status)
     for status in (Status.PREPARE_COMMIT, Status.PREPARE_ABORT):
@@ -202,7 +202,7 @@ def test_ends_of_newer_clients(
     ids=str,
 )
 def test_ends_of_older_clients(status: Status, abort: str, commit: str) -> None:
-    """Without a bump, the state alone decides, and every other epoch is fenced."""
+    """If epochs are not bumped, the state alone decides the answer, and a request with another epoch is fenced."""
     assert abort == code_of_end(status, 5, commit=False, version=OLD)
     assert commit == code_of_end(status, 5, commit=True, version=OLD)
     for epoch in (4, 6):
@@ -236,7 +236,7 @@ def test_fencing_at_the_largest_epoch_stays_there() -> None:
 
 
 def test_timeouts() -> None:
-    """Only an open transaction times out, strictly after its timeout; one that another system ends never does."""
+    """Only an open transaction times out, strictly after its timeout; a transaction without a timeout never does."""
     state = at(Status.ONGOING)
     assert not has_timed_out(state, Timestamp(NOW + 60_000))
     assert has_timed_out(state, Timestamp(NOW + 60_001))

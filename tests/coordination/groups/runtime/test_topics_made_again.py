@@ -100,7 +100,7 @@ def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
 
 
 def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(disk: SimulatedDisk):
-    """If the disk fails before the position is deleted, the topic cannot be created again until it is deleted."""
+    """If the disk fails before the position is deleted, no topic of the name can be created until it is deleted."""
     engine = engine_on(disk)
     engine.create_topic("orders")
     engine.create_topic("__consumer_offsets", partitions=1)

@@ -106,7 +106,7 @@ def loaded(
 
 
 def test_gaps_of_the_loaded_state_are_fetched_first():
-    """Row 151: the next fetch begins at the first hole; records of loaded batches that are done count as done."""
+    """Row 151: the next fetch begins at the first hole; accepted and archived records of the loaded state are done."""
     bench = loaded(10, (15, 20, ACKNOWLEDGED, 2), (30, 40, ARCHIVED, 3))
     partition = bench.partition
 
@@ -147,7 +147,7 @@ def test_a_state_that_does_not_fit_its_start_offset_is_refused(batch):
 
 
 def test_at_the_record_limit_only_released_records_are_delivered():
-    """Row 152: at most twenty records are in flight; records released within are delivered again, new ones are not."""
+    """Row 152: at most twenty records are in flight; at this limit released records are delivered, but no new ones."""
     bench = Bench((10, 14), (15, 24), (25, 29), (30, 32), limits=Limits(LOCK, 5, 20))
 
     assert [(10, 29, 1)] == bench.take(500)
@@ -204,7 +204,7 @@ def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
 
 
 def test_records_delivered_often_are_delivered_alone():
-    """Row 156: records delivered twice come with new ones; those delivered three times end the fetch and are halved."""
+    """Row 156: records delivered twice come with new ones; a batch delivered three times comes alone and is halved."""
     log = [(7, 19), (20, 27)]
     bench = loaded(5, (15, 19, AVAILABLE, 2), (20, 22, ARCHIVED, 3), (26, 30, AVAILABLE, 3), log=log)
 
@@ -219,7 +219,7 @@ def test_records_delivered_often_are_delivered_alone():
 
 
 def test_a_batch_is_halved_until_its_records_come_alone():
-    """Row 157: with a limit of seven, twenty records that were delivered four times are halved until each is alone."""
+    """Row 157: with a limit of seven, a batch of twenty records delivered four times is halved until each is alone."""
     bench = loaded(5, (15, 34, AVAILABLE, 4), log=[(15, 34)], deliveries=7)
     assert [(15, 24, 5)] == bench.take(500, fetch_offset=5)
     bench.wait()
@@ -272,7 +272,7 @@ def test_a_moved_log_start_archives_records_that_are_not_held():
 
 
 def test_what_is_held_below_the_logs_start_keeps_the_start_until_it_is_settled():
-    """Accepting records above does not move the start. When the locks below expire, their records are archived."""
+    """Accepting later records does not move the start. When locks expire, records below the log start are archived."""
     bench = Bench((0, 9), (10, 19))
     bench.take(log=[(0, 9)])
     bench.take(log=[(10, 19)])
