@@ -133,7 +133,7 @@ def test_requests_between_handshake_and_authentication(guarded: Served) -> None:
 
 
 def test_api_versions_once(guarded: Served) -> None:
-    """ApiVersions is answered until the client gets the versions; a second request ends the connection."""
+    """A failed ApiVersions may be repeated; after a successful one, another ApiVersions ends the connection."""
     client = guarded.client()
     client.frame(head(API_VERSIONS, 99) + b"whatever")
     assert 35 == API_VERSIONS.response.read(client.receive_frame()[4:], 0)["errorCode"]
@@ -183,7 +183,7 @@ def test_an_unknown_user_is_like_a_wrong_password(guarded: Served, mechanism: st
     ],
 )  # fmt: skip
 def test_messages_of_plain(guarded: Served, message: bytes, said: str) -> None:
-    """A malformed message of PLAIN, and one of another user's rights, is refused."""
+    """A malformed message of PLAIN is refused, and so is a message that asks for another user's rights."""
     client = guarded.client()
     handshake(client, "PLAIN")
     answer = authenticate(client, message)
@@ -223,7 +223,7 @@ LAST_MESSAGES: tuple[Callable[[str, str], bytes], ...] = (
     lambda nonce, right: f"c=biws,r={nonce},p={right},p={right}".encode(),
     lambda nonce, right: f"c=biws,r={nonce},x=y,p={right}".encode(),
 )
-"""Functions that make the last message from the server's nonce and the right proof of the right message."""
+"""Functions that make a last message from the server's nonce and the proof that belongs to the correct message."""
 
 
 @pytest.mark.parametrize("make", LAST_MESSAGES)

@@ -146,7 +146,7 @@ def test_sources_of_settings(start: Callable[..., Served]) -> None:
 
 
 def test_a_list_of_throttled_replicas_is_extended(served: Served) -> None:
-    """Each setting that is a list can be appended to."""
+    """Values can be appended to each setting that is a list."""
     served.engine.create_topic("t", partitions=1)
     change = {"name": "leader.replication.throttled.replicas", "configOperation": 2, "value": "0:1"}
     asked = {"resources": [{"resourceType": 2, "resourceName": "t", "configs": [change]}]}

@@ -315,7 +315,7 @@ def test_a_join_that_waits_holds_no_memory(start: Callable[..., Served]) -> None
 
 
 def test_a_member_that_would_hold_much_memory_is_refused(served: Served) -> None:
-    """The metadata and the assignments of a request must fit into a record, as members wait with them."""
+    """Metadata and assignments that fit into no record are refused, because waiting members keep them in memory."""
     half = [{"name": name, "metadata": bytes(600_000)} for name in ("range", "roundrobin")]
     client = served.client()
     assert Code.INVALID_REQUEST == client.ask(JOIN_GROUP, joining(protocols=half))["errorCode"]

@@ -39,7 +39,7 @@ OWN = {
     "port", "host", "clusterId", "topicId", "errorMessage", "batchIndexErrorMessage", "throttleTimeMs", "configs",
     "controllerId", "sessionId",
 }  # fmt: skip
-"""Fields that differ between any two brokers, and error messages, whose wording is free."""
+"""Fields that differ between any two brokers, and error messages, whose wording may differ."""
 ALONE = {
     "assignments": [],
     "configs": [{"name": "retention.ms", "value": "-1"}],
@@ -519,7 +519,7 @@ OWN_OF_BROKERS = {
     "producer.id.expiration.check.interval.ms",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 }
-"""Settings of the broker that a broker does not describe."""
+"""Settings that topicfs describes for its broker, and that Kafka's broker does not describe."""
 
 
 def described(client: RawClient, kind: int, name: str) -> dict[str, Any]:
@@ -529,7 +529,7 @@ def described(client: RawClient, kind: int, name: str) -> dict[str, Any]:
     [result] = client.ask(DESCRIBE_CONFIGS, asked)["results"]
     assert 0 == result["errorCode"]
     for one in result["configs"]:
-        one["documentation"] = bool(one["documentation"])  # The texts are free.
+        one["documentation"] = bool(one["documentation"])  # The wording may differ.
     return {one["name"]: one for one in result["configs"]}
 
 

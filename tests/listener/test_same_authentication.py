@@ -99,7 +99,7 @@ def guarded(start: Callable[..., Served], tmp_path: Path) -> Served:
 
 
 def told(address: str, conversation: tuple[Step, ...]) -> list[Any]:
-    """Return what a server answers, up to the end of the connection; of refused requests that others send, the code."""
+    """Return a server's answers until the connection ends; of refusals other than of SASL, only the error code."""
     client = RawClient(address)
     found: list[Any] = []
     try:

@@ -31,7 +31,7 @@ from topicfs.protocol.transaction_messages import (
 pytestmark = pytest.mark.java
 
 AGAIN = {14, 15, 16, 19, 51}
-"""Codes with which a broker asks clients to retry: it loads, cannot verify a batch now, or ends a transaction."""
+"""Codes with which a broker asks clients to retry, because it still loads its state cannot verify a batch now, or ends a transaction."""
 
 
 class Pair:
@@ -228,7 +228,7 @@ def test_producers_that_begin(pair: Pair, version: int) -> None:
 @pytest.mark.parametrize("version", ADD_PARTITIONS_TO_TXN.request.versions)
 @pytest.mark.parametrize("ends", END_TXN.request.versions)
 def test_the_life_of_a_transaction(pair: Pair, topic: str, version: int, ends: int) -> None:
-    """Answers to adding partitions and ending a transaction agree, also when they are repeated or wrong."""
+    """Answers to adding partitions and ending a transaction agree, even for repeated and wrong requests."""
     name = f"life-{uuid4()}"
     pair.begin(name)
     known = [{"name": topic, "partitions": [0, 1]}]
@@ -264,7 +264,7 @@ def test_the_life_of_a_transaction(pair: Pair, topic: str, version: int, ends: i
 
 @pytest.mark.parametrize("version", [9, 10, 11, 12])
 def test_produce(pair: Pair, topic: str, version: int) -> None:
-    """Transactional batches are verified, or added to the transaction, by the version of Produce."""
+    """Transactional batches are verified, or added to the transaction, depending on the version of Produce."""
     name = f"produce-{version}-{uuid4()}"
     pair.begin(name)
     assert produce(pair, None, topic, version=version)

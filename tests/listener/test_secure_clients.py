@@ -164,7 +164,7 @@ def test_a_client_with_tls_where_there_is_none(served: Served, certificates: Cer
 
 
 def test_certificates_of_clients(start: Any, certificates: Certificates) -> None:
-    """With an authority for clients, a client needs a certificate of it that has not expired."""
+    """If a listener has an authority for clients, each client needs an unexpired certificate of this authority."""
     authority = certificates.authority
     served = start(
         security=SecurityFiles(certificate=certificates.pair("listener"), client_authority=authority)

@@ -68,7 +68,7 @@ def test_old_versions_of_tls(encrypted: Served, context: ssl.SSLContext) -> None
 
 
 def test_a_waiting_fetch(encrypted: Served, context: ssl.SSLContext) -> None:
-    """A fetch that waits is answered when records arrive, and the listener notices when the client says goodbye."""
+    """A waiting fetch is answered when records arrive, and the listener notices when a client ends its TLS session."""
     log = log_of(encrypted)
     client = encrypted.client(context)
     client.send(FETCH, fetching("t", maxWaitMs=60_000), 12)
@@ -84,7 +84,7 @@ def test_a_waiting_fetch(encrypted: Served, context: ssl.SSLContext) -> None:
 
 
 def goodbye(connection: ssl.SSLSocket) -> None:
-    """Say that the connection ends, and end it."""
+    """Send a TLS close_notify, and close the connection."""
     connection.setblocking(False)
     with pytest.raises(ssl.SSLWantReadError):
         connection.unwrap()

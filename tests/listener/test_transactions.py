@@ -82,7 +82,7 @@ def test_a_zombie_is_fenced(served: Served) -> None:
 
 
 def copied(served: Served, copier: Producer, crash_before_commit: Callable[[int], bool]) -> Iterator[int]:
-    """Copy the topic `source` to `target` exactly once, in transactions of some records; yield after each one."""
+    """Copy the topic `source` to `target` exactly once, in transactions of some records; yield after each commit."""
     settings = {"bootstrap.servers": served.address, "group.id": "copier", "enable.auto.commit": False}
     reader = Consumer({**settings, "auto.offset.reset": "earliest", "isolation.level": "read_committed"})
     with closing(reader):

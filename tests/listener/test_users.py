@@ -97,7 +97,7 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 
 
 def test_unknown_users_look_like_known_ones(tmp_path: Path) -> None:
-    """An unknown user has a salt and iterations that stay the same, also after a restart and for a longer file."""
+    """An unknown user has a salt and iterations that stay the same, even if the file is read again with more users."""
     users = read_users(written(tmp_path, ALICE))
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         known, unknown = users.credential("alice", mechanism), users.credential("carol", mechanism)

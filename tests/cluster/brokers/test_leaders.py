@@ -96,7 +96,7 @@ def test_the_search_for_a_leader_has_a_time_limit(leaders, topic, monkeypatch):
 
 
 def test_an_unknown_topic_is_retried_a_few_times(leaders, topic, client):
-    """An unknown topic is retried a few times, as a broker may lag; its name with another id is a different topic."""
+    """An unknown topic is retried a few times, as a broker may lag; the same name with another id is another topic."""
     name, topic_id = topic
     attempts = Attempts(0)
     with pytest.raises(PartitionGoneError):
@@ -110,7 +110,7 @@ def test_an_unknown_topic_is_retried_a_few_times(leaders, topic, client):
 
 
 def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkeypatch):
-    """A topic that some broker knows by id is not deleted, however often its lagging leader does not know it."""
+    """A topic that some broker knows by id is not deleted, even if its lagging leader repeatedly does not know it."""
     name, topic_id = topic
     monkeypatch.setattr(leaders_module, "ANSWERING_SECONDS", 1.0)
     attempts = Attempts(UNKNOWN_TOPIC_OR_PARTITION)

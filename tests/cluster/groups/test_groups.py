@@ -111,7 +111,7 @@ def consumer(broker: Broker, group: str, topic: str, **options: Any) -> Iterator
 def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
     engine: ClusterEngine, broker: Broker, topic: str, assignor: str
 ) -> None:
-    """Two members have one partition each, and the last member has both partitions; both members see all positions."""
+    """Two members have one partition each; when one leaves, the other has both. Both members see all positions."""
     group = f"{topic}-{assignor}"
     engine.groups.create(group)
     engine.groups.alter_config(group, {"assignor": assignor})
@@ -147,7 +147,7 @@ def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
 
 
 def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str) -> None:
-    """A second member gets what the first revokes; when one leaves, the other continues at the committed positions."""
+    """A second member gets what the first member revokes; if one leaves, the other starts at committed positions."""
     one = joined(engine, topic, topic)
     until(lambda: numbers(one) == [0, 1], one)
     two = joined(engine, topic, topic)

@@ -82,7 +82,7 @@ def test_a_topic_is_missing_for_a_while_before_it_is_gone(looks: Looks):
 
 
 def test_a_topic_that_reappears_has_new_partition_objects(looks: Looks):
-    """A topic that reappears after its deletion has new partition objects, as users of the old ones saw the end."""
+    """A topic that reappears after its deletion has new partition objects: users of the old ones saw the deletion."""
     looks.see(orders="a")
     before = looks.catalog.topics["orders"]
     looks.see()

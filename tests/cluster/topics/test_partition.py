@@ -94,7 +94,7 @@ def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: Cl
 
 
 def test_a_new_leader_with_all_that_was_shown_cuts_nothing(partition: ClusterPartition) -> None:
-    """An append's answer has no epoch, so records after those shown are kept: the new leader may have them."""
+    """An end offset from an append's answer, which has no epoch, is no reason to cut the log under a new leader."""
     partition.learn(bounds(5))
     partition.learn(bounds(8), proven=False)
     partition.follow_leader(0, Offset(5), bounds(9)._replace(leader_epoch=1))
