@@ -49,7 +49,7 @@ def batch(text: str) -> bytearray:
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 @pytest.mark.parametrize("call", [WRITES, FLUSHES])
 def test_a_disk_that_dies_in_the_append_is_not_counted(call: str, number: int):
-    """A record on one disk is not acknowledged. After both disks are back, it is visible and stored once."""
+    """A record on only one disk is not acknowledged. After both disks are back, it is visible and stored once."""
     two = replicated()
     durably(two, "a\n")
     two.disk(number).fail(call, times=1_000_000)

@@ -80,7 +80,7 @@ def test_a_follower_that_was_killed_after_a_gap_keeps_the_records_after_it(batch
 
 
 def test_a_follower_whose_recovery_point_cannot_be_written_takes_nothing_after_a_gap():
-    """The follower takes nothing after the gap until its disk accepts the recovery point. Both are in one epoch."""
+    """A follower in its leader's epoch takes nothing after a gap until its disk accepts the recovery point."""
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for number, line in enumerate(LINES):

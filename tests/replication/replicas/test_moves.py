@@ -147,7 +147,7 @@ def test_what_cannot_be_moved_is_refused():
 
 
 def test_a_directory_that_is_away_gets_none():
-    """A move to a failed directory is refused. One that fails during a move gets all records when it returns."""
+    """A move to a failed directory is refused. A directory that fails during a move gets all records on its return."""
     two = one_of_two()
     break_disk(two.disk(2))
     two.forget_failures()
@@ -182,7 +182,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along():
 
 @pytest.mark.parametrize("end", ["cancel", "delete", "delete unnoticed", "make anew"])
 def test_a_copy_in_a_directory_that_is_away_goes_when_that_is_back(end: str):
-    """After a cancelled move or a deleted topic, even a new one, the copy is deleted when its directory returns."""
+    """After a cancelled move, or a deleted or recreated topic, the copy is deleted when its directory returns."""
     two = one_of_two()
     two.engine.move_replica(ORDERS, "/b")
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1_000, suffix="8.log")

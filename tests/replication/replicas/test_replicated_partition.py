@@ -145,7 +145,7 @@ def test_a_full_disk_of_one_replica_costs_nothing():
 
 
 def test_a_joining_follower_flushes_first():
-    """A joining follower flushes first, because it may lead alone and lose power, and fsync counts on every disk."""
+    """A joining follower flushes first: if it then leads alone and loses power, records that were fsynced survive."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.disk(1).fail("pwrite", number=errno.ENOSPC, times=1000)

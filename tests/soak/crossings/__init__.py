@@ -4,6 +4,6 @@ An engine over a real directory appends with every codec, by idempotent producer
 take extreme values, the clock jumps, records are deleted, compacted and retained, topics are deleted and recreated,
 and the process is killed within any change of the disk. After each step, reads of both isolation levels and lookups
 by time are compared with a model, and after each close a check of the directory finds nothing. Each choice follows
-from the seed and the number of the step. After a failure, the test looks for fewer steps that fail, too, and prints
+from the seed and the number of the step. After a failure, the test looks for fewer steps that also fail, and prints
 them with the command that repeats them.
 """

@@ -7,6 +7,6 @@ fail and recover. The engine is closed, or killed within any change of the disk,
 is repeated as its message says: with `--without DIR`, or after `topicfs replicas resolve`, which saves the records
 that it cuts off. After each life, no acknowledged record that was on a disk is lost without having been saved,
 readers got each record that a serving directory had, and in-sync replicas have the same batches. Each choice follows
-from the seed and the number of the life. After a failure, the test looks for fewer lives that fail, too, and prints
+from the seed and the number of the life. After a failure, the test looks for fewer lives that also fail, and prints
 them with the command that repeats them.
 """

@@ -42,8 +42,8 @@ class Expectation:
     apart: dict[TopicPartition, set[bytes]] = field(default_factory=dict)
     """Acknowledged records that no directory of this life has, because directories that have them are missing."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)
-    """Directories whose copy is no replica: after a fork or a lost `topicfs.replicas`, no other directory knows the
-    copy.
+    """Directories whose copy is not a replica: after a fork or a lost `topicfs.replicas`, no other directory knows
+    the copy.
     """
     told: dict[TopicPartition, dict[Path, int]] = field(default_factory=dict)
     """For partitions whose recorded log start a directory lost: the log starts that all directories had recorded
@@ -145,7 +145,7 @@ class Expectation:
         return (partition == RETAINED and offset < start) or offset < self.deleted_below.get(partition, 0)
 
     def _least_start(self, engine: Engine, partition: TopicPartition) -> int:
-        """Return the highest log start that may go unreported, as no in-sync replica may know a lower log start."""
+        """Return the highest log start that is no loss, given the log starts that in-sync replicas know."""
         limit = self.deleted_below.get(partition, 0)
         known = self.told.get(partition)
         if known is None:

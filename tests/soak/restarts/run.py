@@ -1,4 +1,4 @@
-"""Run the lives of a seed, report a failure, and search for fewer lives that fail, too."""
+"""Run a seed's lives (starts and ends of the engine), report a failure, and look for fewer lives that also fail."""
 
 from __future__ import annotations
 

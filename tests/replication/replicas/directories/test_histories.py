@@ -75,7 +75,7 @@ def end_by_kill(_: Replicated) -> None:
 def test_a_directory_that_may_have_more_is_not_gone_on_without(
     end: Callable[[Replicated], None], how: str
 ) -> None:
-    """A start is refused with the directory and the remedy, and changes nothing. With `--without` it goes on."""
+    """A refused start names the directory and the remedy, and changes nothing. With `--without` the start succeeds."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")
@@ -243,9 +243,9 @@ def killed(
 def test_a_kill_between_the_copies_of_a_write_forks_nothing(
     alone: Path, returned: Path | None, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run counts after all its directories have recorded it. If either goes on alone, the other is an older copy.
+    """A run counts once all its directories have recorded it. If either goes on alone, the other is an older copy.
 
-    The kill is at a start after both directories or only one of them served, and twice in a row.
+    The process is killed in two successive starts, after both directories or only one of them served.
     """
     two = two_with("a\n")
     lines = ["a"]
