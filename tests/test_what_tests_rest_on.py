@@ -147,7 +147,7 @@ def test_a_run_ends_although_a_process_of_it_dies(tmp_path, place):
 
 @pytest.mark.spark
 def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
-    """In Spark's home, a link to an uninstalled package is replaced, and no zip of modules is kept."""
+    """Spark's home links to the present environment, even if it linked to an earlier one, and has no zip of modules."""
     monkeypatch.setattr(spark_home, "HOME", tmp_path)
     (tmp_path / "bin").symlink_to(tmp_path / "of an old environment")
     assert tmp_path == spark_home.spark_home() == spark_home.spark_home()

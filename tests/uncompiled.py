@@ -1,4 +1,4 @@
-"""`pytest --uncompiled`: run the tests over the plain sources of the modules that Cython compiles.
+"""`pytest --uncompiled`: run the tests with the plain sources of the modules that Cython compiles.
 
 The plain Python sources are the reference for the compiled modules. With this option an import loads the `.py` file,
 although Python prefers an extension module.

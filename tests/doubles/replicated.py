@@ -122,7 +122,7 @@ class Replicated:
         self.engine.catch_up()
 
     def forget_failures(self) -> None:
-        """Let every operation that waits for its next attempt be tried immediately."""
+        """Retry at once every operation that is waiting for its next attempt."""
         for replica_dir in self.engine._replica_dirs:
             replica_dir._next_attempt = 0.0
         for one in (*self.engine._catching_up.values(), *self.engine._moves._threads.values()):

@@ -24,7 +24,7 @@ def assignment(*numbers: int) -> bytes:
 
 
 class ScriptedCoordinator:
-    """A coordinator with preset answers. `calls` has a tuple for each request that begins with the request's name."""
+    """A coordinator with preset answers. `calls` has a tuple for each request; the first item is the request's name."""
 
     group = "g"
 

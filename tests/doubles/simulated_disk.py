@@ -1,7 +1,7 @@
 """A disk in memory that crashes, fills up and fails on request.
 
 The disk promises what a real disk promises, and no more: content is safe after `sync` of the file, a name after
-`sync_directory` of its directory. Of the unsynced changes a crash keeps a random share: single blocks of the content,
+`sync_directory` of its directory. A crash keeps a random share of the unsynced changes: single blocks of the content,
 and the oldest changes of each directory's names. So a removed file may come back, with its synced content. A failed
 `sync` loses its blocks for good, though the running system still sees them, as on Linux.
 """
@@ -359,7 +359,7 @@ class SimulatedFile:
         """Do nothing: there is nothing to free."""
 
     def _own(self) -> None:
-        """Before a change, give this name a synced copy of a file that has other names, as the real disk does."""
+        """Before a change of a file with several names, give this name its own synced copy, as the real disk does."""
         directory = self._disk.directory_of(self._path)
         if self._content.links > 1 and directory.names.get(self._path.name) is self._content:
             self._disk.happens("rename", self._path, changes=True)

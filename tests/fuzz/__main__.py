@@ -1,4 +1,4 @@
-"""`python -m tests.soak fuzz [FLAGS] [CORPUS…]`: a coverage-guided run over the codec's plain sources.
+"""`python -m tests.soak fuzz [FLAGS] [CORPUS…]`: a coverage-guided run of the codec's plain sources.
 
 Without flags the command runs until it finds something, and writes new inputs to the first folder. A long run:
 
@@ -15,7 +15,7 @@ to a mount and read them. Each request may take one second, a quarter of it in t
 the seed that repeats it (`--seed N --seconds 1`), and then ends with status 1.
 
 `python -m tests.fuzz changes [COUNT]` reads the corpus and COUNT changed inputs of it with the compiled codec; `make
-sanitize` runs it over a codec compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).
+sanitize` runs it with a codec compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).
 
 `python -m tests.fuzz frames [COUNT] [--seed 0]` sends COUNT changed frames to a listener, before and after
 authentication (`tests/fuzz/frames.py`). Add an input that fails to `tests/fuzz/frame_corpus`.

@@ -374,7 +374,7 @@ def test_two_ids_of_one_topic_are_found(directory):
 
 
 def test_a_directory_that_stops_a_broker_is_found(directory):
-    """A directory name that makes a broker end at its start is found; plain files and deleted partitions are fine."""
+    """A directory name with which a broker refuses to start is found; plain files and deleted partitions are fine."""
     (directory / "lost+found").mkdir()
     (directory / "topicfs.reserve").write_bytes(bytes(100))
     (directory / "g-none-3.0123456789abcdef0123456789abcdef-delete").mkdir()

@@ -30,7 +30,7 @@ EVERY = (*UNCOMPRESSED, "g-gzip-0", "g-lz4-0", "g-zstd-0")
 DECODED = tuple(
     f"{topic}-{number}" for topic in ("__consumer_offsets", "__transaction_state") for number in range(4)
 )
-"""Partitions whose records kafka-dump-log printed with a decoder, and whose indexes and batches without one."""
+"""Partitions whose records kafka-dump-log printed with a decoder, but whose indexes and batches without a decoder."""
 
 
 @pytest.fixture(autouse=True)

@@ -52,7 +52,7 @@ class Pass(NamedTuple):
 
 @pytest.fixture(scope="module")
 def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Pass]]:
-    """Two passes. At the second, the horizons that the first has set are over, and some new batches are compressed."""
+    """Two passes. At the second, the delete horizons of the first are over, and some new batches are compressed."""
     folder = tmp_path_factory.mktemp("compaction")
     client.create_topic(TOPIC.topic, settings=SETTINGS)
     writer = client.producer(transactional_id=TOPIC.topic, linger_ms=1000)
@@ -104,7 +104,7 @@ def cleaner_checkpoint(log_dir: Path) -> Offset | None:
 
 
 def copy_partition(broker: Broker, target: Path) -> Path:
-    """Copy the partition's files, of which closed segments change only when the broker cleans."""
+    """Copy the partition's files; closed segments change only when the broker cleans."""
     source = broker.log_dir / names.partition_directory(TOPIC)
     return shutil.copytree(
         source, target / source.name, ignore=shutil.ignore_patterns("*.deleted", "*.cleaned", "*.swap")
@@ -164,7 +164,7 @@ def closed_files(directory: Path) -> dict[str, bytes]:
 
 
 def test_the_passes_had_something_to_do(passes: list[Pass]) -> None:
-    """The passes set delete horizons, remove records that are past theirs, drop aborted records, keep empty batches."""
+    """The passes set delete horizons, apply those that have passed, drop aborted records, and keep empty batches."""
     first, second = (batches_of(done.after) for done in passes)
     assert len(first) < len(batches_of(passes[0].before))
     horizons = {batch.base_offset for batch in first if batch.delete_horizon_ms is not None}

@@ -157,7 +157,7 @@ def flip_all(directory: Path) -> None:
 
 
 def add_strays(directory: Path) -> None:
-    """Add snapshots at offsets that are no segment's base: two above the last base, one of these past the log end."""
+    """Add snapshots at offsets that are no segment's base; two are above the last base, one of these past the end."""
     content = paths(directory)[-1].read_bytes() if paths(directory) else bytes.fromhex("000148674bc700000000")
     for offset in (3, 17, max(bases(directory)) + 1, 5_000):
         (directory / f"{offset:020d}.snapshot").write_bytes(content)
@@ -169,7 +169,7 @@ def lose_an_index(directory: Path) -> None:
 
 
 def lose_the_beginning(directory: Path) -> None:
-    """Remove the segments below the middle one, as retention does; no checkpoint has the log start."""
+    """Remove the segments before the middle segment, as retention does, but leave the checkpoints as they are."""
     middle = bases(directory)[len(bases(directory)) // 2]
     for path in directory.glob("0*"):
         if int(path.stem) < middle:
@@ -258,7 +258,7 @@ def snapshots(directory: Path) -> Snapshots:
 
 
 def epochs_below(directory: Path, end_offset: Offset) -> Entries:
-    """Return the epochs of the log's batches, without the epoch of the broker, which led only from the end on."""
+    """Return the epochs of the log's batches, without those from `end_offset` on, in which the broker led."""
     file = directory / names.LEADER_EPOCHS
     return truncate_from_end(decode_epochs(file.read_bytes(), file=file), end_offset)
 
@@ -281,7 +281,7 @@ def set_checkpoints(log_dir: Path, which: str, offsets: Mapping[TopicPartition, 
 
 
 def run(broker: Broker, logs: Mapping[str, tuple[Path, int]], home: Path, cases: list[Case]) -> list[Outcome]:
-    """Run every case in partitions of a single broker start, and in directories of our engine."""
+    """Run every case in partitions of a broker that is started once, and in directories of our engine."""
     offsets: list[tuple[int, int]] = []
     for number, case in enumerate(cases):
         source, end_offset = logs[case.kind]

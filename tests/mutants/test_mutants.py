@@ -122,6 +122,6 @@ def test_the_score_counts_what_matters():
 
 
 def test_the_compiled_modules_are_found_in_setup():
-    """Mutants of compiled modules, which setup.py lists, are tried over the plain sources."""
+    """Mutants of compiled modules, which setup.py lists, are tried with the plain sources."""
     assert "storage/codec/batch.py" in compiled_modules(ROOT)
     assert frozenset() == compiled_modules(Path(sys.prefix))

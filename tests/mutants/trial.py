@@ -61,11 +61,11 @@ class Scratch:
         return Verdict.ALIVE if lives else Verdict.KILLED
 
     def unsound(self, tests: Sequence[str], *, uncompiled: bool) -> bool:
-        """Return whether tests fail over the unchanged code and so would kill every mutant. Raises TrialError."""
+        """Return whether tests fail with the unchanged code and so would kill every mutant. Raises TrialError."""
         return not self._pass(tests, uncompiled=uncompiled)
 
     def is_compiled(self, mutant: Mutant) -> bool:
-        """Return whether the mutant changes a compiled module, so that tests must run over the plain sources."""
+        """Return whether the mutant changes a compiled module, so that tests must run with the plain sources."""
         return mutant.file in self._compiled
 
     def _pass(self, tests: Sequence[str], *, uncompiled: bool) -> bool:

@@ -37,7 +37,7 @@ DEADLINE_SECONDS = 600
 
 
 class Moment(Enum):
-    """When to kill: the step of a write that the files in the data directory show."""
+    """The moment of a kill: a step of a write, which the files in the data directory show, or any time."""
 
     ANY = "some time"
     STAGED = "staged"

@@ -156,7 +156,8 @@ def test_of_a_wheel(tmp_path, data):
         # The .pxd files that setup.py generates with names of numbers: code that is compiled against the
         # package needs them.
         assert "topicfs/storage/codec/binary/fields.pxd" in archive.namelist()
-    # Adds the path of Spark's packages, but does not run .pth files there, as of the editable install.
+    # Adds the path of Spark's packages, but does not run .pth files there, such as that of the editable
+    # install.
     (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     write_strangers(packages)
     write_strangers(tmp_path)

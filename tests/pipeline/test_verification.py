@@ -183,7 +183,7 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
 
 
 def test_a_removed_last_segment_makes_checkpoints_no_finding(directory):
-    """If the last segment was removed meanwhile, a checkpoint above the others is no finding: the end is unknown."""
+    """If the last segment was removed meanwhile, a checkpoint above the others is accepted, as the end is unknown."""
     lock = DirectoryLock(directory)
     try:
         verification = DirectoryVerification([directory], FILES)

@@ -120,7 +120,7 @@ def test_compiled_schemas_have_a_bound(monkeypatch):
 
 
 def test_a_reader_keeps_a_schema_as_unknown():
-    """A reader never learns a schema that it met as unknown, but becomes outdated; a stream uses the schema at once."""
+    """A schema that a reader met as unknown stays unknown to it, and makes it outdated; a stream uses it at once."""
     source = Kept()
     catalog = SchemaCatalog((source,))
     reading, stream = PayloadReader(Kind.AVRO, catalog), PayloadReader(Kind.AVRO, catalog, lasting=False)

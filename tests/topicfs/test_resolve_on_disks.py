@@ -204,7 +204,7 @@ def in_a_transaction(engine: ReplicatedEngine) -> None:
 def test_what_two_branches_did_to_one_topic(
     topicfs, disks: list[Path], kept: Act, lost: Act, expected: list[str], restored: list[str]
 ) -> None:
-    """If two branches changed one topic, the kept one's records remain, and the saved ones can be appended."""
+    """If branches changed one topic, the kept branch's records remain, and saved records of others can be appended."""
     places = forked(disks, kept, lost)
     saved = disks[2] / "saved"
     assert 0 == topicfs(*resolving(places, "--yes", "--save", str(saved))).status

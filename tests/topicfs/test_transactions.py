@@ -22,7 +22,7 @@ ID_OF_NOBODY = 7
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with a transactional id at rest, one with an open transaction, and one transaction that hangs."""
+    """A directory with an idle transactional id, an id with an open transaction, and a transaction that hangs."""
     directory = tmp_path / "data"
     config = EngineConfig(transaction_topic_num_partitions=2)
     with closing(open_engine(directory, config=config)) as engine:
@@ -69,6 +69,6 @@ def test_a_hanging_transaction_is_found_and_aborted(topicfs: Any, place: Path) -
 
 
 def test_a_directory_without_transactions(topicfs: Any, orders: Any) -> None:
-    """Where no client used transactions, nothing is listed and nothing hangs."""
+    """If no client used transactions, nothing is listed and nothing hangs."""
     for command in ("list", "find-hanging"):
         assert "" == orders("transactions", command).text
