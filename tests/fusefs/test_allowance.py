@@ -98,7 +98,7 @@ def test_a_fetch_ends_with_the_batch_that_fills_it(monkeypatch):
 
 
 def test_a_fetch_with_damage_is_as_short(monkeypatch):
-    """A fetch ends with a damaged compressed batch, as with a large one; plain batches after damage are one piece."""
+    """A fetch ends with a damaged compressed batch, as with a large one. Plain batches are fetched beyond damage."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     partition.damage(0)
@@ -140,7 +140,7 @@ def test_one_request_decodes_a_batch_once():
 
 
 def test_a_read_that_exceeds_its_allowance_is_short_or_fails(monkeypatch):
-    """A read that exceeds its allowance is short if short reads are allowed; otherwise (page cache) the read fails."""
+    """A read that exceeds its allowance is short if short reads are allowed; if not (page cache), the read fails."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = MemoryPartition()
     for number in range(6):

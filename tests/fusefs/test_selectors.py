@@ -290,7 +290,7 @@ def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ran
 
 @pytest.mark.parametrize(("count", "start"), [(1, 1000), (2, 4), (3, 1), (4, 1), (100, 1)])
 def test_the_last_records_are_counted_and_not_the_offsets(count: int, start: int) -> None:
-    """`-N` counts records; offsets in gaps, in compacted batches and of markers do not count."""
+    """`-N` counts records. It does not count offsets of gaps, of records that compaction removed, or of markers."""
     partition = MemoryPartition()
     kept = [Record(Offset(number), Timestamp(number), b"k", b"v") for number in (1, 4)]
     partition.add_compacted(kept, last_offset=5)

@@ -1,4 +1,4 @@
-"""acks=0: the order of lines from many files, which files get the error of an append, and both sides of each limit."""
+"""acks=0: the order of lines from many files, the files that get the error of an append, and the limits."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ async def test_a_bad_line_drops_the_lines_of_its_write_and_the_unfinished_line()
 
 @pytest.mark.parametrize(("again", "kept"), [(b"gun\n", b"begun\n"), (b"next\n", b"next\n")])
 async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
-    """If the disk was full, repeating the write ends the unfinished line; writing a different line does not."""
+    """After a write that found the disk full, repeating it completes the unfinished line; a different line does not."""
     file = OpenFile()
     await file.handle.write(b"be")
     file.target.full = True
@@ -76,7 +76,7 @@ async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
 
 
 async def test_more_data_than_was_refused_is_still_the_refused_piece():
-    """A repeated write with more data after the refused piece is refused as well: programs add to their buffers."""
+    """A repeated write is refused even if it has more data after the refused piece: programs add to their buffers."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     await fails(file.handle.write(b"rest of the line\n"), errno.EMSGSIZE)

@@ -208,7 +208,7 @@ async def test_an_empty_log_can_be_emptied(orders: MountClient):
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_a_file_opened_with_o_trunc_can_be_truncated_to_zero(orders: MountClient, path: str):
-    """After an open with O_TRUNC, ftruncate(2) to 0 succeeds until the first write; later, only to the written size."""
+    """After an open with O_TRUNC, ftruncate(2) accepts only 0 until the first write, and then only the written size."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
 
@@ -275,7 +275,7 @@ async def test_mtime_is_the_newest_records_time(orders: MountClient):
 async def test_appending_records_older_than_the_retention_is_reported(
     orders: MountClient, settings: str, warned: bool
 ):
-    """Appending records older than retention.ms is reported, unless the log stamps them or deletes none by age."""
+    """Appending records older than retention.ms is reported, unless the log sets the times or deletes none by age."""
     await orders.append("orders/config", f"retention.ms=1000\n{settings}".encode())
     await orders.append("orders/0/log.json", b'{"ts":5,"key":"k","payload":"old"}\n')
     assert warned == ("retention will soon delete them with their segment" in orders.reports)

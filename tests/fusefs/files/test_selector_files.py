@@ -54,7 +54,7 @@ async def test_a_range_is_cut_at_the_ends_of_the_log(timed: MountClient, name: s
 async def test_a_record_is_read_once(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[tuple[int]]
 ):
-    """A record is fetched once for lookup and reading; for a time, the search has already fetched it."""
+    """A record is fetched once for lookup and read. If it is selected by time, the search itself fetches the record."""
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     partition = timed.engine.partition("orders", 0)
     read, reads = partition.read, []

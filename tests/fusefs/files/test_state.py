@@ -68,7 +68,7 @@ async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
 
 
 async def test_writing_online_fails_while_a_file_is_damaged(faulty: MountClient, tmp_path: Path):
-    """While a file of the partition is damaged, writing `online` fails with EIO and a report; it stays offline."""
+    """While a file is damaged, writing `online` fails with EIO and a report, and the partition stays offline."""
     await fail_sync(faulty, tmp_path / "faults")
     (tmp_path / "faults").unlink()
     epochs = tmp_path / "data" / "orders-0" / "leader-epoch-checkpoint"

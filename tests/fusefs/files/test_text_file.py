@@ -190,7 +190,7 @@ async def test_files_cannot_be_opened_for_writing_without_allow_delete(orders: M
 
 
 async def test_a_larger_start_deletes_older_records_with_allow_delete(engine: Engine, tmp_path: Path):
-    """Writing a larger `start` deletes records, a smaller `start` changes nothing, one beyond the log gives EINVAL."""
+    """A larger `start` deletes records, a smaller one changes nothing, and a `start` beyond the log gives EINVAL."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
         await client.append("orders/0/log", b"a\nb\nc\n")

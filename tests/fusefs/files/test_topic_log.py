@@ -175,7 +175,7 @@ async def test_an_open_topics_log_shows_records_up_to_the_size_in_stat(wide: Mou
 
 
 async def test_removing_the_front_does_not_shrink_an_open_topics_log(wide: MountClient):
-    """After a deletion, an open file keeps its positions and grows; the name gets a new node with the same number."""
+    """After a deletion, an open file keeps its positions and grows; the name gets a new node with the same inode."""
     await spread(wide, *range(9))
     old = wide.lookup("orders/log")
     before = await wide.filesystem.getattr(old.node_id)
@@ -301,7 +301,7 @@ async def test_a_topics_log_is_stale_once_the_topic_is_deleted(wide: MountClient
 
 
 async def test_a_topics_status(wide: MountClient):
-    """A topic's status has sums over its partitions and a line for each; a listing does not compute its size."""
+    """A topic's status has sums over all partitions, and a line per partition. In a listing `status` has size 0."""
     await spread(wide, 1000, 2000, 3000, 4000)
 
     lines = (await wide.cat("orders/status")).decode().splitlines()

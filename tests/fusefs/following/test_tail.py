@@ -54,7 +54,7 @@ async def test_each_form_is_rendered_by_itself():
 
 
 async def test_a_slow_follower_renders_text_that_is_no_longer_stored():
-    """A slow follower itself renders text that is no longer stored, and shares the text after that."""
+    """A slow follower renders the dropped text itself, and then shares new text with the other followers."""
     topic = Topic()
     topic.tails = Tails(kept_bytes=3 * (CHUNK_OVERHEAD_BYTES + 100))
     partition = topic.partitions[0]
@@ -194,7 +194,7 @@ async def test_a_follower_that_got_lost_records_gets_estale(overtaken: bool):
 
 
 async def test_a_follower_sees_each_of_several_cuts():
-    """A truncation that removes nothing a follower got does not hide a later truncation that does."""
+    """A truncation of unread records does not hide a later truncation of records that a follower has read."""
     topic = Topic()
     partition = topic.partitions[0]
     partition.add(b"a")

@@ -37,7 +37,7 @@ def places(chunk: Chunk) -> list[RecordEnd]:
     ids=["values", "kv"],
 )
 def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
-    """A chunk knows where each record ends: an LF inside a value does not end it, and a null value is a line."""
+    """A chunk knows where each record ends: an LF inside a value ends no record, and a null value is a line."""
     partition = MemoryPartition()
     partition.add(b"a\n" if form is VALUES else b"ab", b"bc", None)
 
@@ -96,7 +96,7 @@ def test_it_begins_and_ends_within_a_batch():
 
 
 def test_offsets_that_compaction_left_out():
-    """The end of a record is the next offset; the end of a chunk's last record is the offset after the gap."""
+    """A record's end has the offset after the record. The end of a chunk's last record has the offset after the gap."""
     partition = MemoryPartition()
     kept = [Record(Offset(o), Timestamp(1), b"k", v) for o, v in ((2, b"x"), (5, b"y"))]
     partition.add_compacted(kept, last_offset=8)
@@ -157,7 +157,7 @@ def test_records_that_are_gone():
 
 
 def test_the_end_of_a_record_that_was_begun():
-    """`at_or_after` returns the end of the record that contains a position; a position that is an end is returned."""
+    """`at_or_after` returns the end of the record that contains a position, or the position if a record ends there."""
     partition = MemoryPartition()
     partition.add(b"abc", b"d")
     for form in (VALUES, JSON):

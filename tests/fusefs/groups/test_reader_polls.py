@@ -19,7 +19,7 @@ class Notification:
 
 
 async def test_poll_asks_for_nothing(world: World):
-    """poll(2) commits nothing, and the next read returns the records that it found."""
+    """poll(2) commits nothing, and the next read returns the records that poll(2) has found."""
     world.add(0, b"a")
     stream, kernel = world.open(0), Notification()
     await all_tasks_blocked()

@@ -114,7 +114,7 @@ class Mount:
         self.log_file.unlink()
 
     def clean_up(self) -> None:
-        """Unmount and end the daemon, whatever state the two are in."""
+        """Unmount, and end the daemon, even if the mount or the daemon is dead."""
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.terminate()
             try:

@@ -191,7 +191,7 @@ def test_hostile_names_of_groups_are_names(mount: Mount, name: str):
 
 
 def test_a_topic_that_is_deleted_ends_its_readers(unmounted: Mount):
-    """When a topic is deleted, its readers get ESTALE, readers of several topics continue, and its positions vanish."""
+    """When a topic is deleted, its readers get ESTALE, and its positions vanish. Readers of several topics continue."""
     mount = unmounted.start(allow_delete=True)
     made(mount)
     mount.bash("mkdir clicks @groups/both; echo click > clicks/0/log; cat @groups/g/orders/drain")

@@ -135,7 +135,7 @@ def test_members_share_partitions_while_they_come_and_go(mount: Mount):
 
 
 def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
-    """Two groups of one and three members each get all records once; in a group, a key has one reader."""
+    """A group of one member and a group of three both get each record once; in a group, a key has one reader."""
     (topic / "2").mkdir()
     one, three = (groups(shared_mount, topic, name) for name in ("one", "three"))
     with (topic / "log.kv").open("a") as log:

@@ -64,7 +64,7 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
 
 
 def test_programs_that_use_a_mount_are_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mount in use is not unmounted, and the error names the processes that use it; after their end it can be."""
+    """The unmount of a mount in use fails and names the processes that use it; after their end it succeeds."""
     (mount.path / "orders").mkdir()
     with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
         try:

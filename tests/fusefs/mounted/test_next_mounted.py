@@ -51,7 +51,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_each_run_continues_where_the_last_one_ended(topic: Path, shared_mount: Mount, program: str):
-    """Each run of a program gets the next records of all partitions, at most the limit, and the last run none."""
+    """Each run gets the next records of all partitions, up to the limit; after the last record, a run gets none."""
     expected = fill(topic, 20, 3)
     directory = groups(shared_mount, topic)
     runs = []

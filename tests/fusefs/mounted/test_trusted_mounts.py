@@ -33,7 +33,7 @@ main()
 """
 """The command, changed so that its mount has a forged `@status`.
 
-The pid is the content of the file `claimed`, and the path of the last words is the content of the file `words`.
+Its `pid` is read from the file `claimed`, and its `umount_report` from the file `words`.
 """
 
 

@@ -68,7 +68,7 @@ async def test_writes_are_answered_while_some_are_under_way(client: Program, eng
 async def test_a_small_write_waits_for_all_before_it(
     client: Program, engine: StallingEngine, last: bytes
 ) -> None:
-    """A small write, which may be a program's last, waits for all earlier writes; one without a newline does not."""
+    """A small write, which may be a program's last, waits for earlier writes. A write without a newline does not."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     await client.fs.write(fh, last)

@@ -1,4 +1,4 @@
-"""The mount over a remote engine: the event loop's thread asks it only for facts that need no answer of the cluster.
+"""The mount over a remote engine: the event loop's thread makes only calls of the engine that need no broker's answer.
 
 The test's engine fails the test if a call waits in the event loop's thread; it caches no answers.
 """

@@ -210,7 +210,7 @@ FUSE_ATTR = struct.pack(
 
 
 def test_a_lookup_is_answered_with_the_node_and_its_attributes(mount: Mount):
-    """A lookup is answered with the node's ID and its attributes, which contain a different inode number."""
+    """A lookup is answered with the node's ID and attributes; their inode number differs from the node's ID."""
     node = SimpleNamespace(node_id=2**33 + 1, entry_timeout=60.0)
     content = answers(mount, wire.LOOKUP, b"42.json\0", (node, ATTRIBUTES))
     assert content == struct.pack("=QQQQII", 2**33 + 1, 0, 60, 2, 0, 500_000_000) + FUSE_ATTR

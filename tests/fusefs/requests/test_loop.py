@@ -74,7 +74,7 @@ async def serving(served: Served, use: Callable[[], Awaitable[None]]) -> None:
 
 
 async def test_an_uncommon_request_is_forwarded_to_the_library(served: Served):
-    """An uncommon request is forwarded to the library unchanged, and the library's messages back to the kernel."""
+    """An uncommon request is forwarded unchanged to the library, and the library's message to the kernel."""
 
     async def use() -> None:
         number = served.kernel.asks(MKDIR, b"orders\0")
@@ -198,7 +198,7 @@ INIT_ANSWER = struct.pack("=IIIIHHI", 7, 38, 131072, 0x40_0000, 12, 9, 2**24)
 
 
 async def test_the_library_gets_a_protocol_version_without_splice(served: Served):
-    """libfuse gets protocol version 7.13, as it uses splice(2) from 7.14 on; its answer gets the missing fields."""
+    """libfuse gets protocol version 7.13, because it splices from 7.14 on. Its answer gets the missing fields."""
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)

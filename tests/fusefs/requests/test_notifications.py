@@ -108,7 +108,7 @@ def test_nothing_is_reported_after_the_end(answer):
 
 
 def test_a_thread_that_cannot_begin_is_tried_again(answer, monkeypatch):
-    """If the thread cannot start, the next name starts it, and both names are sent; `end` works without a thread."""
+    """If the thread cannot start, the next name starts it, and both names are sent. `end` needs no thread."""
     forgotten: list[bytes] = []
     both = threading.Event()
     start = threading.Thread.start

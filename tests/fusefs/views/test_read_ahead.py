@@ -183,7 +183,7 @@ def test_a_thread_or_the_reader_inflates_a_chunk() -> None:
 
 
 def test_text_longer_than_the_reserved_space_copies_the_chunk() -> None:
-    """If the text in front of a chunk is longer than the reserved space, the chunk is copied behind it."""
+    """If the text in front of a chunk is longer than the reserved space, the chunk is copied after the text."""
     found = chunk().result()
 
     assert found is not None

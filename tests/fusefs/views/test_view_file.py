@@ -125,7 +125,7 @@ def test_names_carry_the_base_offset() -> None:
 
 
 def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:
-    """A mark matches a log that has the same first and last batch and is at least as long."""
+    """A log's mark fits any log that has the same first and last batch and is at least as long as the marked log."""
     batches = [bytes(encode(records([b"value %d" % number], timestamp=1000))) for number in range(4)]
     log = memoryview(b"".join(batches))
     last = Position(len(batches[0] + batches[1]))

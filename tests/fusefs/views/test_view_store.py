@@ -197,7 +197,7 @@ def test_a_read_only_directory_is_remembered_in_the_user_cache(
 
 
 def test_an_open_range_uses_stored_views(partition: MemoryPartition) -> None:
-    """An open range uses stored views; only the first segment, of which it contains a part, is measured."""
+    """An open range uses stored views; only its first segment, which it contains in part, is measured."""
     views_of(partition).whole(VALUES).measure()
     partition.bytes_read = 0
     view = views_of(partition).range(VALUES, Offset(30), None)

@@ -122,7 +122,7 @@ def test_the_log_start_inside_a_batch() -> None:
 
 
 def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a restart nothing is measured again; the view files do not disturb loading, whether clean or not."""
+    """A clean restart measures nothing again. View files do not disturb loading, even after a crash."""
     both = Both()
     views = both.views()
     assert views.whole(VALUES).measure()

@@ -15,7 +15,7 @@ from topicfs.storage.model import Offset
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """A range shows exactly its records, within batches and across segments, whether the log is measured or not."""
+    """A partition of 100 batches of three records in three segments."""
     return numbered(100, rolled_after=(30, 70))
 
 

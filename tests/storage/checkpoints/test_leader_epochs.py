@@ -112,7 +112,7 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
     ],
 )
 def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
-    """Row 144: an epoch ends where the next epoch starts, the latest one at the log's end; a later one is unknown."""
+    """Row 144: an epoch ends where the next epoch starts, and the latest at the log's end; a later epoch is unknown."""
     epochs = opened(disk, (2, 11), (4, 13), (5, 15))
     assert expected == epochs.end_offset_for(epoch, Offset(17))
 

@@ -177,7 +177,7 @@ def test_meta_properties_of_a_broker() -> None:
 
 
 def test_meta_properties_are_written_as_a_broker_does(disk: SimulatedDisk) -> None:
-    """meta.properties has a broker's bytes if its values and its second are the same."""
+    """meta.properties equals a broker's file byte for byte if the values and the time of writing are the same."""
     meta = decode_meta_properties(META_PROPERTIES, file=DATA)
     write_meta_properties(disk, DATA, meta, written_at=Timestamp(1_795_233_807_000))
     assert META_PROPERTIES == disk.read_bytes(DATA / "meta.properties")

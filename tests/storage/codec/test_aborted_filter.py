@@ -36,7 +36,7 @@ def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
 
 
 def test_other_records_within_an_aborted_transaction_are_shown():
-    """Records within an aborted transaction are shown if they are plain, not transactional or of another producer."""
+    """Between the records of an aborted transaction, non-transactional and other producers' records are shown."""
     log = data(0, pid=1) + data(1) + data(2, pid=2) + data(3, pid=1, txn=False) + abort(4, pid=1)
     assert [1, 2, 3] == shown(log, (1, 0))
 

@@ -154,7 +154,7 @@ def test_plain_batches_get_their_offsets_together():
 
 
 def test_one_plain_batch_gets_its_offset():
-    """`assign_one` writes the same as `assign_plain` and counts the append. It leaves two batches unchanged."""
+    """`assign_one` writes the same as `assign_plain` and counts the append. For two batches it changes nothing."""
     batch, among, counts = bytearray(OWN), bytearray(OWN), TopicCounts(None)
     (placed,) = assign_plain(among, base_offset=2**40, leader_epoch=7, **LIMITS)
     assert (placed[1:], among) == (assign_one(batch, 2**40, 7, len(OWN), 1000, counts), batch)

@@ -86,7 +86,7 @@ def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_batch_has_a_bounded_number_of_records(codec):
-    """The number of records is limited, because a few kilobytes may have millions, each of 64 bytes in memory."""
+    """The number of records is limited, because a few kilobytes may contain millions, each of which takes 64 bytes."""
     content = SHORTEST_RECORD * (MAX_RECORDS + 1)
     with pytest.raises(
         OversizeBatchError, match=f"{MAX_RECORDS + 1} records in a batch; at most {MAX_RECORDS}"

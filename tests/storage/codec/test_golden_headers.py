@@ -88,7 +88,7 @@ def header_of(size: int, magic: int = 2, total: int = 200) -> bytes:
     ],
 )
 def test_the_size_of_the_next_batch(data, expected):
-    """Row 138: the size includes the 12-byte prefix. An impossible size or format is damage, missing bytes are torn."""
+    """Row 138: the size includes the 12-byte prefix. An impossible size or format is damage, a cut batch is torn."""
     if isinstance(expected, int):
         assert expected == read_header(data).size_bytes
     else:

@@ -88,7 +88,7 @@ def test_a_small_map_makes_progress_pass_by_pass():
 
 
 def test_the_next_pass_continues_inside_a_segment():
-    """Row 113: the next pass continues inside the segment where a pass ended; the records after that are dirty."""
+    """Row 113: the next pass continues inside the segment where a pass ended; records after this end are dirty."""
     log = CompactedLog()
     log.fill(keys=4, rounds=5, per_segment=10)
     assert 3 == log.clean(map_bytes=24 * 4).end_offset

@@ -70,7 +70,7 @@ def test_marks_are_those_of_a_dictionary(batches, end_offset):
 
 @given(BATCHES, st.integers(0, 20), st.integers(-1, 20))
 def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
-    """A run is copied (all stay, no nulls) or dropped (none stays, none at the bound), or is a single batch."""
+    """A run is copied (all records stay, none is null), dropped (none stays, none ends at the bound), or one batch."""
     columns = log_of(batches)
     marks, expected = judged(columns, end_offset)
     first = start = 0
@@ -122,7 +122,7 @@ def test_a_batch_with_a_horizon_is_looked_at():
 
 
 def test_due_tombstones_stay_no_longer():
-    """Due tombstones are dropped, unless they are beyond the map: a later pass decides about those."""
+    """Due tombstones are dropped. Tombstones beyond the map stay until a later pass decides."""
     marks = bytearray([STAYS, STAYS | NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE])
     drop_tombstones(marks, 0, 4)
     assert [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE] == list(marks)

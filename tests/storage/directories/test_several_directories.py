@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) -> None:
-    """A partition is created in the directory with the fewest partitions; among equal ones in the first."""
+    """A partition is created in the first of the directories that have the fewest partitions."""
     engine = opened(disks)
     engine.create_topic("t", partitions=3)
     engine.create_topic("u")

@@ -447,8 +447,8 @@ class AppendingDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
         if self.look is not None and operation == "open" and changes and path.name.endswith("index"):
             self.looking.append(self._threads.submit(self.look))
-            # Time for a thread that does not need the log's lock. A thread that needs it gets its result
-            # later.
+            # Give a thread that does not need the log's lock time to finish. A thread that needs it gets its
+            # result later.
             wait(self.looking, timeout=0.05)
 
 

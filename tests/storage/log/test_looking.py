@@ -78,7 +78,7 @@ class RenamingDisk(NativeFileSystem):
 
         thread = Thread(target=look)
         thread.start()
-        # Time for a thread that does not need the log's lock; `found` waits for the other threads.
+        # Give a thread that does not need the log's lock time to finish; `found` waits for the other threads.
         thread.join(0.02)
         self._with_segments.append(looking)
 

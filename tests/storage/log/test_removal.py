@@ -124,7 +124,7 @@ def test_files_that_go_are_closed(go, tmp_path):
 
 
 def test_a_running_read_continues(tmp_path):
-    """A read that began before works until the files are unlinked, and keeps only mappings that it still holds."""
+    """An old read works until the files are unlinked. After that, only mappings that it still holds stay open."""
     on_machine = LogOnMachine(tmp_path)
     state = on_machine.log.parts.state
     wanted = bytes(fetch(state, state.end, Offset(0), 10_000).data)

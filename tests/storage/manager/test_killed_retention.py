@@ -95,9 +95,9 @@ def by_log_start(topic: Topic) -> None:
 
 
 def by_log_start_at_a_segment(topic: Topic) -> None:
-    """Move the log start to a segment's base offset, which file names show after older segments are removed.
+    """Move the log start to a segment's base offset, which is the lowest offset in file names after the removal.
 
-    Reopening leaves the removal as the only change.
+    The reopening leaves only the removal of older segments to do.
     """
     topic.delete_records(6)
     topic.engine.close()

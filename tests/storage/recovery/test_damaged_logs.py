@@ -77,7 +77,7 @@ def test_segments_after_a_cut_are_renamed():
 
 @pytest.mark.parametrize("kept_bytes", [0, 100, 200])
 def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
-    """In a dense log segments after lost records are removed. In others the gap counts as left by compaction."""
+    """In a dense log, segments after lost records are removed. In other logs the gap counts as left by compaction."""
     on_disk = filled()
     on_disk.log.close()
     name = "00000000000000000003.log"

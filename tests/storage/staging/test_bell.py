@@ -1,4 +1,4 @@
-"""Tests of a data directory's bell: a Spark job rings, the owner works, and the job learns when that is done."""
+"""Tests of a data directory's bell, a socket: a Spark job wakes the owner and learns when the owner has worked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> N
 
 
 def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
-    """A round that begins after a ring answers this ring, so that no write is missed."""
+    """A caller is answered only after work that began after the caller's message, so that no write is missed."""
     begun, go_on, looks = Event(), Event(), []
 
     def work() -> None:
@@ -105,7 +105,7 @@ def test_a_close_does_not_wait_for_callers_who_read_no_answers(tmp_path: Path) -
 
 
 def test_endless_rings_cost_one_check_per_round(tmp_path: Path) -> None:
-    """One round answers all rings before it, and is followed by a pause of the same length."""
+    """The owner works once for all messages that wait, and then pauses for at least LOOK_PAUSE_SECONDS."""
     begun, looks = time.monotonic(), []
     bell = Bell(tmp_path, lambda: looks.append(1))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless:

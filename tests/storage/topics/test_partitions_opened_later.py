@@ -263,7 +263,7 @@ def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk,
 
 
 def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
-    """When a failed directory returns, all its partitions are recovered. The other directory's stay unopened."""
+    """When a failed directory returns, all its partitions are recovered. Partitions of the other one stay unopened."""
     a, b = Path("/a"), Path("/b")
     disks = SeveralDisks({a: SimulatedDisk(), b: SimulatedDisk()})
 
