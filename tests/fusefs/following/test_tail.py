@@ -254,7 +254,7 @@ async def test_a_record_between_a_read_and_its_wait_is_not_missed(monkeypatch, n
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_whatever_the_order_each_follower_gets_every_line_once(seed: int):
-    """Slow and fast followers get each line once, over batches, markers, gaps, rolls and with a small limit."""
+    """Slow and fast followers get each line once, across batches, markers, gaps and rolls, even with a small limit."""
     chance, topic = random.Random(seed), Topic()
     topic.tails = Tails(kept_bytes=chance.choice((1, 4000, 10**6)))
     partition, written = topic.partitions[0], b""

@@ -86,7 +86,7 @@ async def test_a_run_whose_records_were_lost(world: World):
 
 
 async def test_lost_records_that_poll_sees_first(world: World):
-    """If poll(2) notices the loss before a read, only the records before it are committed, so that none is skipped."""
+    """If poll(2) notices the loss before a read, only records before the lost ones are committed; none is skipped."""
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
     stream = world.open(0)

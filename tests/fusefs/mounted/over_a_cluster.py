@@ -1,6 +1,6 @@
 """Which tests of a mount also run over a Kafka cluster, and why other tests do not.
 
-If fusefs/SEMANTICS.md says that a test must fail over a cluster, it is run and has to fail. A test about data
+A test that must fail over a cluster, according to fusefs/SEMANTICS.md, is run and has to fail. A test about data
 directories is not run.
 """
 

@@ -309,7 +309,7 @@ def test_positions_are_files(topic: Path, shared_mount: Mount):
 
 
 def test_groups_are_made_and_removed(topic: Path, shared_mount: Mount):
-    """mkdir(2) creates a group and rmdir(2) removes it, unless it has readers or positions."""
+    """mkdir(2) creates a group, and rmdir(2) removes a group that has neither readers nor positions."""
     fill(topic, 1)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(

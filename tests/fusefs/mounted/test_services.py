@@ -38,7 +38,7 @@ def manager() -> Iterator[socket.socket]:
 
 @pytest.mark.parametrize("end", ["signal", "umount"])
 def test_a_service_manager_gets_the_states_of_the_mount(tmp_path: Path, manager: socket.socket, end: str):
-    """The daemon tells the service manager when it is ready, that it is alive, and that it ends, for any reason."""
+    """The daemon reports its states to the service manager: ready, alive, and ending for whatever reason."""
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
     environment = {**os.environ, "NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "100000"}

@@ -108,7 +108,7 @@ def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: 
 
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_stream_that_continues_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
-    """After an extension, new records follow the earlier records, even if they are older; earlier positions stay.
+    """After an extension, new records follow the earlier ones, even if the new ones are older; positions do not change.
 
     The stream can be read from its start again as long as all extensions are remembered (KEPT_ROUNDS).
     """
