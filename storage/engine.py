@@ -161,7 +161,7 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """Return the first visible record from `timestamp` on. May wait. Raises SearchTooLongError at `max_bytes`."""
+        """Return the first visible record from `timestamp` on. May wait. Raises SearchTooLongError past `max_bytes`."""
 
     def record_at(
         self,
@@ -176,7 +176,7 @@ class Partition(Protocol):
         """Return the segments, oldest first, the active segment last; a snapshot. None if `directory` is None."""
 
     def segment_of(self, name: str) -> SegmentInfo | None:
-        """Return the segment to which the file `name` belongs now; None if the file does not exist, or no longer."""
+        """Return the segment to which the file `name` belongs now; None if there is no such file now."""
 
     def open_segment_file(self, name: str) -> memoryview:
         """Return a file of `SegmentInfo.files`, mapped read-only. Raises SegmentDeletedError."""
@@ -198,7 +198,7 @@ class Partition(Protocol):
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener`, which must be quick, after the visible end or the log start has moved. Does not wait.
 
-        From the first listener on, a remote engine keeps what it knows of the partition up to date.
+        From the first listener on, a remote engine keeps its data about the partition up to date.
         """
 
 

@@ -80,7 +80,7 @@ class RecordTooLargeError(StorageError):
 
 
 class PartlyAppendedError(StorageError):
-    """Only the first `appended` of an append's `batches` are in the log; the cause is why the next was refused."""
+    """Only the first `appended` of an append's `batches` are in the log; the cause is the error of the next batch."""
 
     def __init__(self, message: str, *, appended: int, batches: int) -> None:
         super().__init__(f"{message}; the first {appended} of {batches} batches are in the log")

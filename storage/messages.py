@@ -46,7 +46,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean NAME?" with the most similar of `names`, to end an error message; "" if none is."""
+    """Return "; did you mean NAME?" with the most similar of `names`, to end a message; "" if no name is similar."""
     from difflib import get_close_matches
 
     lowered = {one.lower(): one for one in names}

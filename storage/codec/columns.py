@@ -226,7 +226,7 @@ class Columns:
         return bisect_left(self._block, offset, 0, self._count)
 
     def find_time(self, timestamp: cython.longlong, offset: cython.longlong) -> int:
-        """Return the index of the first record at or after `timestamp` and `offset`; if none, the number of records."""
+        """Return the index of the first record at or after both arguments; if there is none, the number of records."""
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         index: cython.Py_ssize_t = 0

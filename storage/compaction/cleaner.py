@@ -99,8 +99,8 @@ class _Pass:
         self._now = now
         self._proceed = proceed
         self._segments = [s for s in log.chain.segments[:-1] if s.base_offset < plan.end_offset]
-        # Also the aborted transactions of segments below the log start: a marker stays as long as the files
-        # have records of its transaction.
+        # Also the aborted transactions of segments below the log start, because a marker stays as long as the
+        # files have records of its transaction.
         self._aborted = {*log.aborted, *aborted_spans(self._segments)}
         self._newest = OffsetMap(map_bytes)
 
@@ -115,8 +115,8 @@ class _Pass:
         )
         transactions = PassTransactions(self._aborted)
         rewriter = Rewriter(self._newest, transactions, params, map_end_offset=map_end)
-        # A pass removes records because of a newer record, or of their transaction's marker, which must be on
-        # disk before that.
+        # A pass removes a record because of a newer record or of a transaction marker. Both must be on disk
+        # before the removal.
         self._log.appender.flush()
         touched = [s for s in self._segments if s.base_offset < map_end]
         groups = self._groups(touched, map_end)

@@ -75,7 +75,7 @@ class Rewriter:
     def _rewritten(
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
-        """Rewrite the batches from `first` on that are filtered record by record; if none is, rewrite batch `first`.
+        """Rewrite the batches from `first` on that are filtered record by record; if there are none, only `first`.
 
         Return the number of the next batch, and the bytes that stay.
         """
@@ -197,7 +197,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 def _rebuilt(
     header: BatchHeader, kept: Columns, bounds: tuple[int, int], horizon: Timestamp | None
 ) -> bytearray:
-    """Return a batch of the records `bounds` of `kept`; its last offset is that of the old batch."""
+    """Return a batch of the records in `bounds` of `kept`; its last offset is the last offset of the old batch."""
     by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base_offset = header.base_offset if header.magic == CURRENT_MAGIC else kept.offsets[bounds[0]]
     return encode_span(

@@ -153,7 +153,7 @@ def group(
 ) -> list[tuple[GroupingSegment, ...]]:
     """Return groups of adjacent segments; each group is within the limits, and its offsets fit one index.
 
-    A segment is assumed to end where the next segment begins, and the last segment at `end_offset`, so none is read.
+    A segment is assumed to end where the next one begins, and the last one at `end_offset`, so no segment is read.
     """
     groups: list[tuple[GroupingSegment, ...]] = []
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]

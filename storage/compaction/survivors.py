@@ -33,7 +33,7 @@ _SINGLE = cython.declare(cython.int, 0)
 _COPIED = cython.declare(cython.int, 1)
 _DROPPED = cython.declare(cython.int, 2)
 _FILTERED = cython.declare(cython.int, 3)
-"""C constants of the `BatchRunKind`s; _FILTERED, which is none of them: a plain batch that keeps only some records."""
+"""C constants: the `BatchRunKind`s, and _FILTERED, a plain batch that keeps only some records."""
 
 
 class BatchRunKind(IntEnum):

@@ -126,7 +126,7 @@ class Directories:
                 self._counts[directory] -= 1
 
     def choose(self) -> OpenDirectory:
-        """Return the serving directory with the fewest partitions, for a new one. Raises OSError if none serves."""
+        """Return the serving directory with the fewest partitions. Raises OSError if no directory serves."""
         if not self.online:
             raise OSError(errno.EIO, f"{self.all[0].failure}")
         return min(self.online, key=lambda directory: self._counts[directory])

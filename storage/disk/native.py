@@ -29,7 +29,7 @@ _MAX_SMALL_FILE_BYTES = 512 << 20
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _SHARE_OF_LIMIT = 4
-"""The pool holds 1/4 as many files as the process's limit of descriptors. A file has two, so half is left."""
+"""The pool holds 1/4 as many files as the process may have descriptors. With two per file, half is left."""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) if the names are on different disks, or the file system has no hard links."""
 _PAGE_BYTES = 4096

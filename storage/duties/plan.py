@@ -44,7 +44,7 @@ class PlannedDeletion:
     excess_bytes: int
     """Bytes by which the partition exceeds retention.bytes before this segment is deleted; negative if it does not."""
     limit: int
-    """The value of the setting that is the reason; the log start offset if the reason is no setting."""
+    """The value of the setting that is the reason. If the reason is not a setting, the log start offset."""
 
 
 @dataclass(frozen=True, slots=True)

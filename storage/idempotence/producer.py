@@ -82,9 +82,10 @@ class NamedProducer:
     def append_file(
         self, stream: IO[bytes], lines: LineEncoder, blocks: Callable[[IO[bytes]], Iterable[bytes]]
     ) -> AppendOutcome:
-        """Append the part of the file that the log does not have yet. `blocks` cuts a stream into whole lines. Blocks.
+        """Append the part of the file that the log does not have yet (blocking); the next run continues after an error.
 
-        Raises InputChangedError, and the errors of `Partition.append` and of the lines. The next run continues.
+        The function `blocks` cuts a stream into pieces of whole lines. Raises InputChangedError, and the errors of
+        `Partition.append` and of `lines`.
         """
         self._check_same_file(stream)
         position = saved = self._progress.position

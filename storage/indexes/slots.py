@@ -6,7 +6,8 @@ While its segment is active, the file has its full size, so that its mapping nev
 this size with the next entry.) When the segment becomes inactive, the file is trimmed. The file does not store how
 many slots are used: when it is opened, all slots count as used.
 
-Slots are written with write(2) and read through the mapping. On a full disk, a write through it would kill the process.
+Slots are read through the mapping, but written with write(2): on a full disk, a write through the mapping would kill
+the process.
 """
 
 from __future__ import annotations

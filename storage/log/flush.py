@@ -1,7 +1,7 @@
 """A log's flush and its recovery point (kafka-storage.md#flushing).
 
-One thread per data directory flushes the segments that rolls close. Closing the thread drops pending flushes: each
-log flushes what is left when it is closed.
+One thread per data directory flushes the segments that were closed by rolls. Closing the thread drops pending
+flushes: each log flushes the remaining data when the log is closed.
 """
 
 import logging

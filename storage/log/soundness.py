@@ -111,7 +111,7 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """Copy `other`'s epochs below the start of `log` to it, if both logs begin at one offset. Raises OSError."""
+    """Copy `other`'s epochs below the start of `log` to `log`, if both logs have the same start. Raises OSError."""
     parts, known = log.parts, other.epochs.entries
     with parts.lock:
         start = true_start(log)

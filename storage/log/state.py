@@ -14,7 +14,7 @@ from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.segment import Segment
 
 Places: TypeAlias = dict[int, tuple[Offset, int]]
-"""Where readers will continue: from a reader's next offset to the base offset of its segment and the position in it."""
+"""Where readers continue: maps a reader's next offset to a segment's base offset and the position in the segment."""
 
 
 class Bound(NamedTuple):

@@ -26,7 +26,7 @@ class ProgressLostError(StorageError):
 
 
 class OwnPartition(Protocol):
-    """The operations that a partition in a data directory of this process has in addition to those of `Partition`."""
+    """The operations that only a partition in a data directory of this process has, besides those of `Partition`."""
 
     def producers(self) -> list[ProducerEntry]:
         """Return the producers that wrote to this partition and are still remembered; a snapshot."""

@@ -209,7 +209,7 @@ class LogLoader:
         }
 
     def _follow_deleted(self, files: Iterable[SegmentFileName], start: Offset) -> None:
-        """Move the leader epochs' start past first segments that were deleted, not lost, just before the stop."""
+        """Move the leader epochs' start past first segments that were deleted (not lost) just before the last stop."""
         earliest = self._epochs.earliest
         deleted = [
             file
@@ -285,7 +285,7 @@ class LogLoader:
         return segment
 
     def _has_indexes(self, segment: Segment) -> bool:
-        """Return whether the indexes exist and, by their ends, fit the log; the transaction index is read whole."""
+        """Return whether the indexes exist and have ends that fit the log. The transaction index is read completely."""
         name = segment_file(segment.base_offset, SegmentFileKind.TRANSACTION_INDEX)
         # Hardly one in a thousand segments has aborted transactions; the listing shows which of them do.
         segment.may_have_aborted = self._files.read_only or name in self._present

@@ -39,4 +39,4 @@ class LoadOptions(NamedTuple):
     counts: EngineCounts = EngineCounts()
     """Counters of the engine that serves the log; if there is no engine, nobody reads them."""
     flusher: Flusher = NoFlusher()
-    """Flushes the segments that rolls close. With NoFlusher, the log's next flush does that."""
+    """Flushes the segments that were closed by rolls. With NoFlusher, the log's next flush does that."""

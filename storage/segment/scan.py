@@ -14,7 +14,7 @@ from topicfs.storage.model import Position
 ENDS_EARLY = "the file ends early"
 """The cause that is reported if a file is shorter than it was."""
 LOOKUP_WINDOW_BYTES = 36_864
-"""Bytes that a lookup reads at a time: two batches of 16 KiB, that of an index entry and the one that made it due."""
+"""Bytes that a lookup reads at a time: two 16 KiB batches, an index entry's batch and the one that made it due."""
 SCAN_WINDOW_BYTES = 65_536
 """Bytes read at a time if only headers are needed; small, so that only little memory is touched."""
 FILE_WINDOW_BYTES = 1 << 20

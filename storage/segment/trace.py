@@ -50,7 +50,7 @@ class IndexSearched(NamedTuple):
     """The entries that were read, in order."""
     found_key: int
     found_value: int
-    """Key and value of the greatest entry not above the target; if there is none, those of the segment's start."""
+    """Key and value of the greatest entry not above the target, or else key and value of the segment's start."""
 
 
 class ScanBegan(NamedTuple):

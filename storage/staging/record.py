@@ -148,7 +148,7 @@ def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> Commi
 def remembered(
     queries: Mapping[str, CommittedQuery], topic_ids: Collection[str], *, now_ms: int
 ) -> dict[str, CommittedQuery]:
-    """Return the entries without those of deleted topics; the expired entries of a target are combined into one."""
+    """Return the entries of existing topics; the expired entries of a target are combined into one."""
     kept = {}
     for series, one in queries.items():
         query, _, target = series.partition("@")

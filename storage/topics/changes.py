@@ -225,7 +225,7 @@ class TopicChanges:
         return {self.directories.by_partition[partition] for partition in partitions}
 
     def _choose(self, partition: TopicPartition) -> OpenDirectory:
-        """Return the directory for a new partition: that of a failed attempt, or the one with the fewest partitions."""
+        """Return a new partition's directory: where a failed attempt put it, or the one with the fewest partitions."""
         directories = self.directories
         left = (
             one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))

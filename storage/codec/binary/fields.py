@@ -60,7 +60,7 @@ VALUE_LENGTHS = 5
 HEADER_POSITIONS = 6
 HEADER_LENGTHS = 7
 COLUMN_COUNT = 8
-"""Number of columns in `Columns.block`, one after the other; each column of lengths follows that of positions."""
+"""Number of columns in `Columns.block`; each column of positions is followed by its column of lengths."""
 
 HEADER_VALUE_POSITION = 2
 SPAN_SIZE = 4

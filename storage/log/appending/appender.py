@@ -295,7 +295,7 @@ class LogAppender:
         )
 
     def _publish(self, state: LogState, pending: Pending) -> None:
-        """Publish the state after a write, and note what it changed in the producers' transactions."""
+        """Publish the state after a write, and note how the write changed the producers' transactions."""
         parts = self._parts
         spans = parts.producers.apply(pending, state.end_offset)
         if spans:
@@ -416,7 +416,7 @@ class LogAppender:
             self._flush(target, lambda: (chain, target))
 
     def flush_sealed(self) -> None:
-        """Flush the segments that rolls closed, in the background. An error is logged and takes the log offline."""
+        """Flush the segments that were closed by rolls, in the background. An error is logged; the log goes offline."""
         if self._parts.life.now is Life.SERVING:
             chain = self._parts.state.chain
             end_offset = chain.active.base_offset

@@ -292,7 +292,7 @@ class LogReader:
         return None
 
     def _with_segments(self, look: Callable[[LogState], _Value]) -> _Value:
-        """Return `look(state)`, again if segments changed meanwhile. Raises SegmentDeletedError if a file is gone."""
+        """Return `look(state)`; repeat it if segments changed. Raises SegmentDeletedError if a file is gone."""
         while True:
             if self.parts.life.now is _SUPERSEDED:
                 self._check_serves()
