@@ -50,7 +50,7 @@ class Replication(Protocol):
         """
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """Cancel the move of a replica and delete the copy. Raises OSError; InvalidConfigError if none is under way."""
+        """Cancel the move of a replica and delete the copy. Raises OSError; InvalidConfigError without a move."""
 
 
 class Engine(LogEngine, Protocol):

@@ -28,7 +28,7 @@ class ClientName(NamedTuple):
 
 
 UNAUTHENTICATED = ClientName("@unauthenticated", "")
-"""The name for all clients that are not authenticated yet, so that they take no places of known users."""
+"""The name for all clients that are not authenticated yet, so that they do not use up the MAX_CLIENTS names."""
 
 
 class RequestNote(NamedTuple):

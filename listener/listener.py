@@ -42,7 +42,7 @@ class ListenerOptions:
     """True to accept connections from other machines even without TLS or without authentication."""
     security: SecurityFiles = field(default_factory=SecurityFiles)
     limits: ListenerLimits | None = None
-    """The limits for clients. None: those of the settings."""
+    """The limits for clients. None: the limits of the settings."""
 
 
 class Listener:

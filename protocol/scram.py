@@ -46,7 +46,7 @@ def hashed(hash_name: str, client_key: bytes) -> bytes:
 
 
 def masked(hash_name: str, key: bytes, stored_key: bytes, signed: bytes) -> bytes:
-    """Return a client's proof that it knows `key`, for the messages `signed`. For a proof, return the client key."""
+    """Return a client's proof for `key` and the messages `signed`. If `key` is such a proof, return the client key."""
     signature = hmac.digest(stored_key, signed, hash_name)
     return bytes(one ^ other for one, other in zip(key, signature, strict=True))
 

@@ -22,7 +22,7 @@ from topicfs.storage.model import Offset
 VERSION_WITH_MEMBER_ID = 4
 """From this version of the request on, a new member first gets an id, and rejoins with it."""
 VERSION_WITH_SKIPPED_ASSIGNMENT = 9
-"""From this version on, a returning static leader gets the list of all members and is told to skip the assignment."""
+"""From this version on, a returning static leader gets the list of all members, and a flag to skip the assignment."""
 
 
 class Joins:

@@ -23,7 +23,7 @@ from topicfs.storage.model import Offset, Timestamp
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for the answer to its first join. Until that answer it cannot send heartbeats."""
 RETRY_MS = 1000
-"""The shortest join phase after a join phase in which nobody joined: clients may ask for a timeout of 0 or less."""
+"""The shortest join phase after a phase in which nobody joined, because clients may ask for a timeout of 0 or less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""The transaction coordinator of an engine over data directories: requests of clients, timeouts, and the end of crashes.
+"""The transaction coordinator of an engine over data directories: requests of clients, timeouts, and recovery.
 
-A request runs in its caller's thread, and holds the lock of its transactional id's shard. The coordinator's own thread
-loads `__transaction_state`, writes markers that failed before, aborts transactions whose timeout has passed, and
-forgets unused transactional ids. An engine without that topic has nothing to read.
+A request runs in its caller's thread, and holds the lock of its transactional id's shard. The coordinator's own
+thread loads `__transaction_state`, writes markers that failed before, aborts transactions whose timeout has passed,
+and forgets unused transactional ids. If the topic does not exist, the thread has nothing to read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
-"""Time until a marker that was not written, or a partition that was not loaded, is tried again."""
+"""Pause before a failed write of a marker, or a failed load of a partition, is retried."""
 
 
 class _Due(NamedTuple):
@@ -59,7 +59,7 @@ class _Due(NamedTuple):
 
 
 class TransactionCoordinator:
-    """See the module. The methods are safe from any thread, and block. They raise RequestError."""
+    """The coordinator of all transactional ids of an engine. Methods are thread-safe, block, and raise RequestError."""
 
     def __init__(self, engine: Engine, groups: EmbeddedGroups, config: EngineConfig, clock: Clock) -> None:
         self._engine, self._groups, self._config, self._clock = engine, groups, config, clock
@@ -80,7 +80,7 @@ class TransactionCoordinator:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread (blocking). What it has not finished, the next coordinator does."""
+        """End the thread (blocking). The next coordinator completes the remaining work."""
         self._cancel()
         self._ended = True
         self._wake.set()
@@ -90,7 +90,7 @@ class TransactionCoordinator:
     # Requests.
 
     def init_producer_id(self, name: str, timeout_ms: int, expected: ProducerRun | None) -> ProducerRun:
-        """Return the producer id and epoch with which a producer begins; older producers of the name are fenced."""
+        """Return the id and epoch with which a producer begins; fence older producers with this transactional id."""
         if not name or not fits_key(name):
             raise RequestError(Code.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
@@ -104,13 +104,13 @@ class TransactionCoordinator:
             state = initialized(known, expected, timeout_ms, self._clock(), _new_id)
             shard.put(name, state)
         if state.status in PREPARED:
-            raise RequestError(Code.CONCURRENT_TRANSACTIONS)  # The client asks again after the abort.
+            raise RequestError(Code.CONCURRENT_TRANSACTIONS)  # The client tries again after the abort.
         return state.run
 
     def add_partitions(
         self, name: str, run: ProducerRun, partitions: Collection[TopicPartition], version: int
     ) -> None:
-        """Add partitions to the producer's transaction, which begins with the first one."""
+        """Add partitions to the producer's transaction, and begin the transaction if none is open."""
         with self._serving(name) as shard:
             known = None if shard is None else shard.transactions.get(name)
             state = with_partitions(known, run, partitions, self._clock(), version)
@@ -213,7 +213,7 @@ class TransactionCoordinator:
                         shard.load()
 
     def maintain(self) -> None:
-        """Load what is not loaded, end prepared transactions, and do the duties that are due (blocking)."""
+        """Load missing shards, end prepared transactions, and do the duties that are due (blocking)."""
         self.load()
         if self._read_only:
             return
@@ -238,7 +238,7 @@ class TransactionCoordinator:
         for name, known in list(shard.transactions.items()):
             if has_timed_out(known, now):
                 _LOGGER.info("aborting the transaction of %s, whose timeout has passed", name)
-                with suppress(RequestError):  # The next round tries again.
+                with suppress(RequestError):  # The next call tries again.
                     shard.put(name, aborted_by_coordinator(known, now, _new_id))
 
     def _run(self) -> None:

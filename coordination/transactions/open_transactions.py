@@ -1,4 +1,4 @@
-"""Transactions that are open in partitions although no transactional id has them open: they never end by themselves."""
+"""Finds transactions that are open in partitions, and among them those that hang: no transactional id will end them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def open_transactions(engine: LogEngine) -> Iterator[OpenTransaction]:
 
 
 def hanging_transactions(engine: LogEngine, coordinator: TransactionCoordinator) -> list[OpenTransaction]:
-    """Return the open transactions that no transactional id has open. Blocks. Raises RequestError."""
+    """Return the open transactions that are in no transactional id's state (blocking). Raises RequestError."""
     known = {(one.producer_id, place) for one in coordinator.listed().values() for place in one.partitions}
     return [one for one in open_transactions(engine) if (one.producer.producer_id, one.place) not in known]
 

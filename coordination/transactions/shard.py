@@ -1,7 +1,7 @@
 """One partition of `__transaction_state`, and the transactional ids that belong to it.
 
-The shard appends each new state as the partition's leader, and the state takes effect after its append. From the
-Prepare record on, the shard owes the transaction's markers: it writes them at once, and those that fail again later.
+The shard appends each new state as the partition's leader, and the state takes effect after its append. When a
+transaction is prepared, the shard writes the transaction's markers immediately, and later retries those that failed.
 The caller holds the shard's `lock`, which may be held during writes to disks.
 """
 
@@ -54,10 +54,10 @@ class TransactionShardState(Enum):
 
 
 class _Owed(NamedTuple):
-    """What is left to do for a prepared transaction."""
+    """The work that remains for a prepared transaction."""
 
     partitions: set[TopicPartition]
-    """The partitions without the marker."""
+    """The partitions that do not have the marker yet."""
     after: Transaction
     """The state once all partitions have the marker."""
     reported: set[TopicPartition]
@@ -69,7 +69,7 @@ def _owed_by(prepared: Transaction, now: Timestamp) -> _Owed:
 
 
 class TransactionShard:
-    """See the module."""
+    """The states of one partition's transactional ids, and the work that remains for prepared transactions."""
 
     def __init__(self, partition: Partition, clock: Clock, write_marker: WriteMarker) -> None:
         self.partition = partition
@@ -133,7 +133,7 @@ class TransactionShard:
     # Changes.
 
     def put(self, name: str, state: Transaction) -> None:
-        """Write a state to disk, then adopt it; a prepared transaction is also ended, as far as that is possible now.
+        """Write a state to disk, then use it. If it is prepared, also write the markers, as far as possible now.
 
         Raises RequestError if the state was not written.
         """

@@ -1,8 +1,8 @@
 """The state of a transactional id, and the rules by which requests change it (kafka-coordinators.md#transactions).
 
-Each function takes the state that the newest record has, and returns the next state, which takes effect once its
-record is in the log. A refused request raises RequestError with Kafka's error code. Nothing here reads a clock or
-writes a file. After Kafka's TransactionMetadata and TransactionCoordinator.
+Each function takes the state of the newest record, and returns the next state, which takes effect once its record is
+in the log. A refused request raises RequestError with Kafka's error code. Nothing here reads a clock or writes a
+file. Source: Kafka's TransactionMetadata and TransactionCoordinator.
 
     Empty ──► Ongoing ──► PrepareCommit ──► CompleteCommit ──┐
       │        ▲    └───► PrepareAbort ───► CompleteAbort ───┤
@@ -25,7 +25,7 @@ EXHAUSTED_EPOCH = MAX_PRODUCER_EPOCH - 1
 NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of a transaction that another system ends (two-phase commit)."""
 BUMPS_EPOCH = 2
-"""From this transaction version on, each end of a transaction begins an epoch, and the append adds the partition."""
+"""From this transaction version on, each transaction's end begins an epoch, and an append adds its partition."""
 
 
 class Status(IntEnum):
@@ -60,15 +60,15 @@ class Transaction(NamedTuple):
     partitions: frozenset[TopicPartition] = frozenset()
     updated: Timestamp = NEVER_STARTED
     started: Timestamp = NEVER_STARTED
-    """When the present transaction began, or the last one if none is open."""
+    """Start of the open transaction; if none is open, start of the last transaction."""
     previous_producer_id: ProducerId = NO_PRODUCER_ID
-    """The producer id before the last change, for a client that repeats a request after a change of the id."""
+    """The producer id before the last change; a client that lost an answer repeats its request with this id."""
     next_producer_id: ProducerId = NO_PRODUCER_ID
     """The producer id after the transaction, if the present id has no epoch left."""
     version: int = 0
     """The transaction version of the client."""
     last_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before the last change; records do not have it."""
+    """The producer epoch before its last change. Records do not contain this field."""
 
     @property
     def run(self) -> ProducerRun:
@@ -88,10 +88,10 @@ NewId = Callable[[], ProducerId]
 def initialized(
     known: Transaction | None, expected: ProducerRun | None, timeout_ms: int, now: Timestamp, new_id: NewId
 ) -> Transaction:
-    """Return the state in which a producer begins; `expected` is what a running producer believes to be.
+    """Return the state in which a producer begins. `expected`: the id and epoch that a running producer has.
 
-    If the predecessor has an open transaction, return the state that aborts that transaction: the client has to ask
-    again once it has ended.
+    If the previous producer has an open transaction, return the state that aborts this transaction. The client must
+    repeat the request after the abort.
     """
     if known is None:
         known = Transaction(new_id(), NO_PRODUCER_EPOCH, timeout_ms, updated=now)
@@ -113,7 +113,7 @@ def initialized(
         last = NO_PRODUCER_EPOCH if expected is None else known.epoch
         return begun._replace(producer_id=new_id(), epoch=0, last_epoch=last)
     if known.is_exhausted:
-        raise RequestError(Code.UNKNOWN_SERVER_ERROR)  # As a broker: the id has no epoch for this producer.
+        raise RequestError(Code.UNKNOWN_SERVER_ERROR)  # Like a broker: the id has no epoch left for it.
     if expected is None:
         return begun._replace(epoch=known.epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
     if known.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
@@ -124,7 +124,7 @@ def initialized(
 
 
 def _may_initialize(known: Transaction, expected: ProducerRun) -> bool:
-    """Return whether the producer has the present id, or had the id before the last one ran out of epochs."""
+    """Return whether the producer has the present id, or the previous id, which ran out of epochs."""
     return expected.producer_id == known.producer_id or (
         expected.producer_id == known.previous_producer_id and expected.epoch >= EXHAUSTED_EPOCH
     )
@@ -140,7 +140,7 @@ def with_partitions(
     now: Timestamp,
     version: int,
 ) -> Transaction | None:
-    """Add partitions, which begins a transaction if none is open; return None if the transaction has them already."""
+    """Return the state with `partitions` added, in a new transaction if none is open; None if it has them already."""
     known = _open_to(known, run)
     if known.status is Status.ONGOING and known.partitions.issuperset(partitions):
         return None
@@ -163,7 +163,7 @@ def check_partitions(
 
 
 def _open_to(known: Transaction | None, run: ProducerRun) -> Transaction:
-    """Return the state if it is the producer's, and not between the decision and the end of a transaction."""
+    """Return `known`. Raises RequestError unless it is this producer's, with no transaction that is being ended."""
     if known is None or known.producer_id != run.producer_id:
         raise RequestError(Code.INVALID_PRODUCER_ID_MAPPING)
     if known.epoch != run.epoch:
@@ -182,11 +182,11 @@ class End(NamedTuple):
     run: ProducerRun
     commit: bool
     version: int
-    """The transaction version that the request implies."""
+    """The transaction version of the client, derived from the version of the request."""
 
 
 def ended(known: Transaction | None, request: End, now: Timestamp, new_id: NewId) -> Transaction | None:
-    """Return the prepared state; None if the request repeats one that was carried out."""
+    """Return the prepared state; None if the request repeats a request that was carried out."""
     if known is None:
         raise RequestError(Code.INVALID_PRODUCER_ID_MAPPING)
     if request.version < BUMPS_EPOCH:
@@ -195,7 +195,7 @@ def ended(known: Transaction | None, request: End, now: Timestamp, new_id: NewId
 
 
 def _ended_in_epoch(known: Transaction, request: End, now: Timestamp) -> Transaction | None:
-    """End a transaction whose epoch does not change, which older clients expect."""
+    """End a transaction without beginning a new epoch, as older clients expect."""
     if known.producer_id != request.run.producer_id:
         raise RequestError(Code.INVALID_PRODUCER_ID_MAPPING)
     if known.epoch != request.run.epoch:
@@ -224,7 +224,7 @@ def _ended_with_epoch(known: Transaction, request: End, now: Timestamp, new_id: 
 
 
 def aborted_by_coordinator(known: Transaction, now: Timestamp, new_id: NewId) -> Transaction:
-    """Return the state that fences the producer and aborts its transaction: it timed out, or has a successor."""
+    """Return the state that fences a producer and aborts its transaction: after a timeout, or for a new producer."""
     return _prepared_with_epoch(known, now, new_id, commit=False)
 
 
@@ -250,7 +250,7 @@ def _prepared(known: Transaction, now: Timestamp, *, commit: bool) -> Transactio
 
 
 def _check_repeated(known: Transaction, *, commit: bool) -> None:
-    """Check a request that may repeat the one which led to the present state."""
+    """Check that a repeated request asks for the end that was already carried out. Raises RequestError."""
     prepared, complete = (
         (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT)
         if commit
@@ -263,7 +263,7 @@ def _check_repeated(known: Transaction, *, commit: bool) -> None:
 
 
 def completed(known: Transaction, now: Timestamp) -> Transaction:
-    """Return the state after a prepared transaction, all of whose partitions have the marker."""
+    """Return the state that follows the prepared state, once all partitions have the marker."""
     run = known.run
     if known.version >= BUMPS_EPOCH and known.next_producer_id != NO_PRODUCER_ID:
         run = ProducerRun(known.next_producer_id, 0)

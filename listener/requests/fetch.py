@@ -107,7 +107,7 @@ class _Reading:
         """The partitions whose records must be counted again. Other threads add partitions."""
 
     def wait(self) -> dict[Key, _Found]:
-        """Return the records of all partitions once there are enough, or the time is over.
+        """Return the records of all partitions once there are enough, or the waiting time is over.
 
         While it waits, it only counts new records: it does not read old records again, and holds no memory.
         """

@@ -32,7 +32,7 @@ ALL, LEADER, NONE = -1, 1, 0
 """The values of acks."""
 _ZSTD_SINCE = 7
 _ABORTABLE_SINCE, _ADDS_SINCE = 11, 12
-"""The first versions whose clients know TRANSACTION_ABORTABLE, and whose appends add partitions to transactions."""
+"""First versions whose clients know TRANSACTION_ABORTABLE, and whose appends add partitions to transactions."""
 
 
 class _Appends(NamedTuple):
@@ -148,7 +148,7 @@ def _guards(broker: Broker, request: Request) -> Verified:
             if not len(scanned) or not scanned[0].is_transactional:
                 continue
             first = scanned[0]
-            with suppress(RefusedError, UnknownTopicError):  # The append is refused for the same reason.
+            with suppress(RefusedError, UnknownTopicError):  # The append fails with the same error.
                 place = TopicPartition(broker.topic_of(one).name, data["index"])
                 runs.add(ProducerRun(ProducerId(first.producer_id), first.producer_epoch))
                 sequences[place] = first.base_sequence

@@ -28,7 +28,9 @@ from topicfs.storage.wire import Values
 OLDER, NEWER = 0, 2
 """The transaction versions of clients: newer ones get a new epoch with each transaction."""
 INIT_KNOWS_FENCED, KNOWS_FENCED = 4, 2
-"""First versions of InitProducerId and other requests with PRODUCER_FENCED, not INVALID_PRODUCER_EPOCH, in answers."""
+"""From these versions on, InitProducerId and the other requests answer PRODUCER_FENCED; before,
+INVALID_PRODUCER_EPOCH.
+"""
 END_SINCE_NEWER, COMMIT_SINCE_NEWER = 5, 5
 """The first versions of EndTxn and TxnOffsetCommit that only newer clients use."""
 COMMIT_SINCE_ABORTABLE = 4
@@ -176,8 +178,9 @@ def verified(
 ) -> Verified:
     """Return the guard with which a producer's batch may be appended to each partition, or the error.
 
-    `sequences` has the first sequence number of each batch. Partitions in which no transaction is open become part of
-    the transaction if `adds`, as newer clients expect; otherwise the coordinator must know them already.
+    `sequences` has the first sequence number of each batch. If `adds`, as newer clients expect, partitions without an
+    open transaction are added to the producer's transaction. Otherwise the coordinator must know these partitions
+    already.
     """
     found: dict[TopicPartition, VerificationGuard | Exception] = {}
     asked: dict[TopicPartition, VerificationGuard] = {}
@@ -316,7 +319,7 @@ def end_txn(broker: Broker, request: Request) -> Values:
 
 
 def write_txn_markers(broker: Broker, request: Request) -> Values:
-    """Answer WriteTxnMarkers, by which an administrator ends a transaction that hangs in a partition."""
+    """Answer WriteTxnMarkers, with which an administrator ends a hanging transaction in a partition."""
 
     def written(one: Values, place: TopicPartition) -> int:
         if not _exists(broker, place):
@@ -454,7 +457,7 @@ def _producer(entry: ProducerEntry) -> Values:
 def refused_append(error: RequestError, *, adds: bool, knows_abortable: bool) -> RefusedError:
     """Return the answer to Produce after its coordinator refused the verification.
 
-    Errors after which the client has to try again become NOT_ENOUGH_REPLICAS: then every client does.
+    Errors that require a retry become NOT_ENOUGH_REPLICAS, because every client retries after this error.
     """
     code = code_for_append(error.code, knows_abortable=knows_abortable)
     again = {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR}

@@ -47,7 +47,7 @@ _STICKY_DATA = Schema(
 def subscription(
     assignor: str, topics: Collection[str], owned: Collection[TopicPartition], generation: int
 ) -> bytes:
-    """Return a member's JoinGroup metadata: topics, and partitions it owns or owned in `generation`."""
+    """Return a member's JoinGroup metadata: wanted topics, and the partitions that it got in `generation` (`owned`)."""
     eager = assignor != COOPERATIVE
     user_data = None
     if assignor == COOPERATIVE:
@@ -66,7 +66,7 @@ def subscription(
 def assign(
     assignor: str, members: Iterable[JoinedMember], partitions: Mapping[str, int]
 ) -> tuple[dict[str, bytes], frozenset[str]]:
-    """Return members' encoded assignments for SyncGroup, and the topics that any wants. Raises CorruptBatchError."""
+    """Return members' encoded assignments for SyncGroup, and all topics that members want. Raises CorruptBatchError."""
     known = [_member(assignor, one) for one in members]
     assigned: Assignment = _ASSIGNORS[assignor](known, partitions)
     data = {

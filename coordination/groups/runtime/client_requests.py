@@ -223,7 +223,7 @@ class ClientRequests:
                 refuse(Code.GROUP_AUTHORIZATION_FAILED)
             except (StorageError, OSError):
                 refuse(Code.NOT_COORDINATOR)
-            except Exception:  # Of any kind: without an answer the client would wait for ever.
+            except Exception:  # Catch every exception: without an answer, the client would wait forever.
                 refuse(Code.UNKNOWN_SERVER_ERROR)
                 raise  # The coordinator's thread logs the error.
 

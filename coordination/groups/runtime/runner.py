@@ -201,7 +201,7 @@ class Runner:
                 self.post(self._look_at_topics)
 
     def close(self) -> None:
-        """End all memberships, log that their groups are empty, and end the thread (blocking). Idempotent."""
+        """End all memberships, write the empty groups to the log, and end the thread (blocking). Idempotent."""
         with self._lock:
             if self._closed:
                 return

@@ -138,7 +138,7 @@ def release(window: PartitionState, member: str) -> StateChange:
 
 
 def drop(window: PartitionState, member: str) -> StateChange:
-    """Release all records that a member holds immediately, when the change cannot be written first."""
+    """Release all records of a member immediately, because the change could not be written first."""
     change = StateChange(window)
     for batch in window.batches:
         _split_at_start(window, batch)

@@ -236,7 +236,7 @@ class _Acquisition:
         self._window.batches.put(InFlightBatch(given.first, given.last, delivery))
 
     def _end_of_batch(self, offset: int) -> int:
-        """Return the last offset of the fetched batch that contains `offset`, or `offset` itself if none does."""
+        """Return the last offset of the fetched batch that contains `offset`; without such a batch, `offset`."""
         before = None
         for batch in self._wanted.batches:
             if batch.base > offset:

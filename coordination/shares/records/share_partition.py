@@ -133,7 +133,7 @@ class SharePartition:
         return acknowledgement.expire(self._window, now)
 
     def drop(self, member: str) -> StateChange:
-        """Release all records that a member holds, after writing this has failed. The caller commits the change."""
+        """Release all records of a member after the write of their release failed. The caller commits the change."""
         return acknowledgement.drop(self._window, member)
 
     def advance(self) -> bool:

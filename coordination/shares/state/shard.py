@@ -251,7 +251,7 @@ def combine(
 ) -> tuple[StateBatch, ...]:
     """Merge known and changed batches from `start_offset` on (-1: all), by Kafka's steps: ordered, no overlaps.
 
-    If a record has two states, the state with more deliveries counts, or of equal ones, the higher state number.
+    If a record has two states, the state with more deliveries counts; on a tie, the one with the higher number.
     """
     batches = [*known, *changed]
     if start_offset != NO_START:
