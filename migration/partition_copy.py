@@ -157,7 +157,7 @@ def first_base_offset(files: FileSystem, directory: Path) -> int:
 
 
 def _live_names(files: FileSystem, directory: Path) -> list[str]:
-    """Return the names of a partition's files except deleted ones; with an interrupted compaction's, for recovery."""
+    """Return the names of a partition's files: live files, and those of an interrupted compaction, for recovery."""
     found = []
     for entry in files.list_directory(directory):
         parsed = None if entry.is_directory else names.parse_segment_file(entry.name)

@@ -1,6 +1,7 @@
-"""Share groups in files: a stopped broker's groups, which the engine continues, and its own, which a cluster gets.
+"""Share groups in files: a takeover moves a broker's groups to the engine, a handover the engine's groups to a cluster.
 
-A takeover keeps topic ids and states. A cluster has different topic ids; it gets positions of groups it does not know.
+A takeover keeps topic ids and states. In a handover, the cluster has different topic ids, and gets only the positions
+of groups that it does not know.
 """
 
 from __future__ import annotations

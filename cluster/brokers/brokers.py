@@ -360,7 +360,7 @@ class Brokers:
             yield connection
 
     def _wait_for(self, pool: _Pool, server: Server, seconds: float) -> None:
-        """Wait until a broker's throttle time is over. Raises ThrottledError if that is more than `seconds` away."""
+        """Wait until a broker's throttle time is over. Raises ThrottledError if its end is more than `seconds` away."""
         deadline = time.monotonic() + seconds
         while left := pool.throttle.left():
             if time.monotonic() + left > deadline or self._closed.wait(left):

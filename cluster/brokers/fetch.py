@@ -42,7 +42,7 @@ NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
 """Errors that require a new fetch session: its id is unknown, its epoch is wrong, or a topic's id has changed."""
 NO_EPOCHS = EpochEnd(NO_LEADER_EPOCH, Offset(2**63 - 1))
-"""Stands for a leader whose log has no epochs (Kafka's oldest formats), so that lost records cannot be found out."""
+"""Stands for a leader whose log has no epochs (Kafka's oldest formats), so that lost records cannot be detected."""
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 

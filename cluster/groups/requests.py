@@ -280,7 +280,7 @@ def check_member(code: int, group: str) -> None:
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:
-    """Yield the error codes that a retry, perhaps at another coordinator, may avoid; not that of a missing topic."""
+    """Yield the error codes that a retry, perhaps at another coordinator, may avoid; skip that of a missing topic."""
     for topic in answer["topics"]:
         for one in topic["partitions"]:
             code = one["errorCode"]

@@ -163,11 +163,11 @@ class MirroredPartition:
             self._worked()
 
     def lacks_epoch(self, leader: Leader) -> bool:
-        """Return whether the copy has all records but no batch of the leader's epoch, in which none may exist yet."""
+        """Return whether the copy has all records, but no batch of the leader's epoch: perhaps there is none yet."""
         return self._at_end and leader.epoch > self._latest_epoch
 
     def note_epoch(self, leader: Leader, end: EpochEnd | None) -> None:
-        """Record the leader's epoch if no batch was written in it yet, because then no batch brings it to the copy."""
+        """Record the leader's epoch if no batch was written in it yet, because the copy cannot get it from a batch."""
         if end == EpochEnd(leader.epoch, self.log.log_end_offset):
             self.log.appender.follow_epoch(end.epoch, end.end_offset)
 

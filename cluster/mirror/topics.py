@@ -201,7 +201,7 @@ class TopicCopies:
         return copies
 
     def _settings(self, topics: Mapping[str, TopicMetadata]) -> dict[str, dict[str, str]]:
-        """Return the settings of new topics; every SETTINGS_POLL_SECONDS return those of all topics."""
+        """Return the settings of new topics; every SETTINGS_POLL_SECONDS return the settings of all topics."""
         due = time.monotonic() >= self._settings_at
         asked = [
             name

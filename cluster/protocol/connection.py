@@ -1,10 +1,10 @@
-"""A connection to a broker, which sends requests and receives their answers in order.
+"""A connection to a broker: sends requests, and receives their answers in order.
 
     request   int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
     answer    int32 size | int32 correlation id, tags | the answer's fields
 
 Calls block, with a timeout. After a failed call the connection cannot be used. It cannot be used in a forked process
-either, because that shares the socket.
+either, because both processes would share the socket.
 """
 
 from __future__ import annotations

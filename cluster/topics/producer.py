@@ -60,7 +60,7 @@ ACKS_LEADER = 1
 REPLICATION_SHARE = 0.8
 """Share of a request's time limit that a leader may use to wait for its replicas."""
 MAX_PRODUCER_ID_ATTEMPTS = 3
-"""How many producer ids to try before a leader's refusal of the sequence number is final."""
+"""How many producer ids to try before the leader's refusal of a sequence number counts as final."""
 MAX_SENT_BATCHES = 5
 """Maximum number of unanswered batches: for this many batches of a producer, a broker recognizes repeats."""
 PRODUCER_KNOWN_SECONDS = 600.0

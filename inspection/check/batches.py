@@ -1,6 +1,7 @@
-"""The check of a log's batches and their records, whichever program wrote them.
+"""The check of a log's batches and their records, independent of the program that wrote them.
 
-Checksums, sizes, times and leader epochs must be right, and the offsets of batches and of records in them must ascend.
+Checksums, sizes, times and leader epochs must be right. Offsets must ascend from batch to batch, and within each
+batch.
 """
 
 from __future__ import annotations

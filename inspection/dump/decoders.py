@@ -58,7 +58,7 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """Return a record as text; unreadable content gives an error as key. Raises InvalidRecordError without a key."""
+    """Return a record as text; unreadable content gives an error as key. Raises InvalidRecordError if it has no key."""
     if record.key is None:
         raise InvalidRecordError(
             f"Failed to decode message at offset {record.offset} using the specified decoder "

@@ -101,7 +101,7 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
 
 
 def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
-    """Return the checksum stored in an old format's entry, even in a wrapper, as text; None for the newest."""
+    """Return the checksum stored in an old format's entry, even in a wrapper, as text; None for the newest format."""
     if magic >= CURRENT_MAGIC:
         return None
     start = columns.key_positions[index] - KEY_POSITION[magic]

@@ -249,7 +249,7 @@ class ReplicaController:
                 log.holes = ()
 
     def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:
-        """Return the state before an election, and the ends of the complete logs; of all logs if none is complete."""
+        """Return the state before an election, and the ends of the complete logs; without a complete log, of all."""
         state, logs = partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
         # A log with damaged epochs may lack records as well.

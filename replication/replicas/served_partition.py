@@ -75,7 +75,7 @@ class ServedPartition(ABC):
         )
 
     def _ask(self, ask: Callable[[Partition], T]) -> T:
-        """Return the answer of the leader's log. If its disk fails, return that of the next leader's log."""
+        """Return the answer of the leader's log. If its disk fails, return the answer of the next leader's log."""
         while True:
             serving, leader = self._serving, self._leader
             try:

@@ -1,6 +1,7 @@
 """The copies of a segment in the logs of several replicas: reads them, and repairs a damaged copy.
 
-Bytes that are invalid while the log's lock is held are damaged, because truncation, compaction and removal need it.
+Bytes that are invalid while the log's lock is held are damaged, because truncation, compaction and removal also need
+the lock.
 """
 
 from __future__ import annotations

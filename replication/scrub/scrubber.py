@@ -1,4 +1,4 @@
-"""The scrubber: a thread that periodically reads all logs, at idle I/O priority, and repairs what it can."""
+"""The scrubber: a thread that periodically reads all logs, at idle I/O priority, and repairs damage if possible."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
 
 
 def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
-    """Copy entries that a transaction index lacks from another; if each lacks some, no index is known to be right."""
+    """Copy missing entries of transaction indexes from another index. If each index lacks some, no index is trusted."""
     end = min(map(end_of, copies))
     found = {copy: _aborted(copy, end) for copy in copies}
     best = max(copies, key=lambda copy: len(found[copy]))

@@ -1,11 +1,12 @@
-"""Compares the log given up at the end of a fork with the log that is kept: where they differ, which records are lost.
+"""Compares two logs at the end of a fork: where the lost log differs from the kept log, and which records are lost.
 
     kept     ████████████████▓▓▓▓▓▓▓▓▓▓▓▓
     lost     ████████████████▒▒▒▒▒▒▒▒             ▒ lost records
                              ▲ the log is cut here, and follows the one that is kept
 
-Batches are compared by their headers, which include the checksums, so a damaged record does not count as a difference.
-Compacted logs differ even without a fork. Therefore they are compared record by record, and the lost log is emptied.
+Batches are compared by their headers, which include the checksums, so a damaged record does not count as a
+difference. Compacted logs differ even without a fork. Therefore they are compared record by record, and the lost log
+is emptied.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Parting:
                 yield batch
 
     def saved(self) -> Iterator[bytes]:
-        """Yield batches as any log accepts them: valid, not aborted, without a producer (blocking). Raises OSError."""
+        """Yield the lost batches without producers; skip damaged and aborted batches (blocking). Raises OSError."""
         aborted = self.lost.aborted
         for header, data in self.batches([]):  # The report about the loss names skipped parts.
             is_aborted = header.is_transactional and any(
@@ -115,8 +116,8 @@ def _parting(kept: Log, lost: Log) -> tuple[Offset, str]:
     start = max(kept.log_start_offset, lost.log_start_offset)
     agreed, unsure = lost.log_start_offset, list[str]()
     batches, ours = _batches(kept, start, unsure), None
-    # The loop is over `lost`. Where `lost` is damaged nothing is compared, so damage of `kept` does not
-    # matter there.
+    # The loop is over the batches of `lost`. Nothing is compared at damaged batches of `lost`, so damage of
+    # `kept` does not matter there.
     for theirs in _readable(lost, start):
         if (ours := ours or next(batches, None)) is None:
             break

@@ -43,7 +43,7 @@ def includes(newer: Runs, older: Runs) -> bool:
 
 
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
-    """Return a history without last runs that never began: those that one of their directories, in `others`, lacks."""
+    """Return a history without last runs that never began: a directory of such a run, in `others`, does not have it."""
     ours = {run.id for run in runs}
     known = {}
     for one, theirs in others.items():

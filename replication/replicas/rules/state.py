@@ -62,7 +62,7 @@ def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
 def without_replicas(
     state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
 ) -> ReplicaState:
-    """Return the state after replicas failed: another one in sync leads; if none is left, the last stay in sync."""
+    """Return the state after replicas failed: another in-sync one leads. If none is left, the last stay in sync."""
     remaining = tuple(one for one in state.in_sync if one not in gone)
     in_sync = remaining or state.in_sync
     leads = state.leader in remaining
@@ -74,7 +74,7 @@ def without_replicas(
 def elect(
     state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], *, prefer: ReplicaId | None = None
 ) -> ReplicaState:
-    """Return the state with a new leader in a new epoch: the longest log in sync; of equal ones the preferred one."""
+    """Return the state with a new leader and epoch: the longest log in sync; of equal logs, the preferred one."""
     candidates = [one for one in state.in_sync if one in ends]
     if not candidates:
         return state if state.leader is None and state.version else _changed(state, leader=None)
@@ -91,7 +91,7 @@ def begun(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd]) -> ReplicaState
 
 
 def elect_unclean(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], leader: ReplicaId) -> ReplicaState:
-    """Return the state with a leader that was not in sync, chosen by a user. Records that only others have are lost."""
+    """Return the state with a leader that was not in sync, chosen by a user. Records only in other logs are lost."""
     epoch = _next_epoch(state, ends)
     return _changed(replace(state, in_sync=(leader,), leader=leader), leader_epoch=epoch)
 
