@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 COLORS = re.compile("\x1b\\[[0-9;]*m")
 """Escape sequences of colors, which Debian's Maven prints even with --batch-mode."""
 DOWNLOAD_TIMEOUT_SECONDS = 280
-"""Time limit of a fetch (a slow network needs two minutes), below a test's limit, so that it reports the cause."""
+"""Time limit of a fetch; a slow network needs two minutes. A test's limit is longer, so the fetch reports the cause."""
 
 
 class JarsMissingError(PipelineError):

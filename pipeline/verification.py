@@ -151,7 +151,7 @@ def _broker(directory: Path, files: FileSystem) -> object:
 
 
 def _beside(row: VerificationRow, wrong: Sequence[Finding]) -> list[VerificationRow]:
-    """Return a row for findings outside of the segments; none without findings."""
+    """Return one row with the findings `wrong`, which are outside of the segments; no row if `wrong` is empty."""
     return [row._replace(wrong=wrong)] if wrong else []
 
 

@@ -6,8 +6,9 @@
     └───┴─────────┴─────────     └───┴─────────┴─────      └───┴─────────────────┴─────
       5 bytes, big-endian          the payload is the message, with nothing in front
 
-A frame in the header comes first. For Protobuf, the path to the message's type in its file follows the id: in front
-of the message, or in the header. It is a list of zigzag varints after their number; a single 0 means the first type
+A frame in the header takes precedence. For Protobuf, the path to the message's type in its file follows the id: in
+front of the message, or in the header. The path is the number of its steps, then the steps, as zigzag varints; a
+single 0 means the first type
 (https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format, and
 `SchemaId` in confluent-kafka-python's schema_registry/common/serde.py).
 """
@@ -58,7 +59,7 @@ def framed(number: int, message: bytes) -> bytes:
 
 
 def read_path(data: bytes, most: int) -> tuple[tuple[int, ...], int]:
-    """Parse the path to a Protobuf type; return it and its end. Raises ValueError if torn or above `most` steps."""
+    """Parse the path to a Protobuf type; return path and end. Raises ValueError if torn or longer than `most` steps."""
     size, at = _zigzag(data, 0)
     if not 0 <= size <= most:
         raise ValueError(f"the path to the type has {size} steps")

@@ -62,7 +62,7 @@ class PayloadSchema(NamedTuple):
 
 
 def schema_of(fields: Mapping[str, object], *, number: int | None = None) -> PayloadSchema:
-    """Parse a schema from a record of `_schemas` or a registry's answer; default Avro. Raises SchemaError."""
+    """Parse a schema from a record of `_schemas` or a registry's answer; by default it is Avro. Raises SchemaError."""
     text, kind = fields.get("schema"), fields.get("schemaType") or Kind.AVRO.value
     if not isinstance(text, str) or len(text) > MAX_SCHEMA_BYTES:
         raise SchemaError(f"the schema must be a text of at most {MAX_SCHEMA_BYTES} characters")

@@ -27,10 +27,10 @@ from topicfs.storage.model import ONLINE, Offset, PartitionOffsets
 
 @contextmanager
 def explained(mountpoint: Path, name: str) -> Iterator[None]:
-    """Replace an error at the path `name` by the newest reason in `@status` for it, if that is newer than the block.
+    """Replace an error about the path `name` by the path's newest reason in `@status`, unless older than the block.
 
-    If the reason names a line of the write, raises FormError. A reason that another program's error left at the same
-    path cannot be distinguished.
+    If the reason names a line of the write, raises FormError. A reason from another program's error at the same path
+    cannot be distinguished.
     """
     began = written(system_clock())
     try:
@@ -170,7 +170,7 @@ def write(file: IO[bytes], data: bytes) -> None:
 
 
 def line_groups(block: bytes) -> Iterator[bytes]:
-    """Split a block into writes that are single requests, at line ends where possible: a kill rarely splits a line."""
+    """Split a block into writes of single requests, at line ends if possible, so that a kill rarely splits a line."""
     start = 0
     while start < len(block):
         end = block.rfind(b"\n", start, start + REQUEST_BYTES) + 1 or start + REQUEST_BYTES

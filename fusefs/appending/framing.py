@@ -31,7 +31,7 @@ class Framed(NamedTuple):
     """The data of a write, split into lines or batches."""
 
     lines: bytes
-    """Whole lines, each with its newline, or whole batches; empty if none is complete."""
+    """Whole lines, each with its newline, or whole batches; empty if no line or batch is complete."""
     waiting: FramingState
     """The state to use if this write is accepted."""
 

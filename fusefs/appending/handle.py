@@ -59,7 +59,7 @@ class Appending(NamedTuple):
     still_held: Callable[[int, str], bool]
     """`open_descriptors.holds`: returns whether a process still has the file of that name open."""
     caller: Callable[[int, str], RequestingProcess] | None = None
-    """Remote engine only: returns the program that waits for an answer: the process with this ID, which uses this
+    """Remote engine only. Returns the program that waits for an answer, given its process ID and the path of its
     file.
     """
     remote_linger: RemoteLingerBuffer | None = None

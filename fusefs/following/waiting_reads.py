@@ -63,7 +63,7 @@ class Program(NamedTuple):
     pid: int
     """Process ID; 0 if it is not visible."""
     path: str
-    """Path in the mount of the open file that the call uses; "" if none."""
+    """Path in the mount of the open file that the call uses; "" if the call uses no open file."""
 
     def wants_to_end(self) -> bool:
         return self.waiting.wants_to_end(self.pid)

@@ -9,10 +9,10 @@
                        end)     next read    read had)
                                  begins)
 
-A read starts at the program's file position. The program has processed everything before this position, and ignored
-everything that it was given after it (`head` and bash's `read` seek back). So the records that end at or before
-`asked` are done. A record that was given only in part stays with this reader until the whole record is given: no
-other member gets the remainder.
+A read starts at the program's file position. The program has processed all bytes before this position, and has
+ignored all bytes after this position that earlier reads returned (`head` and bash's `read` seek back). So the records
+that end at or before `asked` are done. A record that was given only in part stays with this reader until the whole
+record is given: no other member gets the remainder.
 
 Writing to the file also moves the file position; `writes` and `wrote` adjust the bookkeeping.
 """

@@ -1,4 +1,4 @@
-"""The open `take` of a queue: each read(2) gets one record. The file holds it until a command about it is written.
+"""The open `take` of a queue: each read(2) gets one record, held until the program writes a command about the record.
 
     read ─► a record, held ─► accept  release  reject  renew        written to the same file
                             └─► close, or the program ends: others can take the record immediately

@@ -14,7 +14,7 @@ import re
 from typing import NamedTuple
 
 LAST_COMMIT_SECONDS = 5.0
-"""How long a reader whose time is over waits for its last commit."""
+"""How long a reader waits for its last commit after its time limit has passed."""
 
 _NEXT = re.compile(r"next-([1-9][0-9]*)(s?)")
 

@@ -104,11 +104,11 @@ class GroupHandle(Handle):
         """Number of assignment changes that were reported and not processed yet."""
         self._ends = ends
         self._over = self._ended = False
-        """True once the time is over, and once the end is reached: no more records are given."""
+        """`_over`: the time limit has passed. `_ended`: the end is reached, and no more records are given."""
         self._alarm: trio.CancelScope | None = None
-        """A scope that is canceled when the time is over, or at the close."""
+        """A scope that is canceled when the time limit has passed, or at the close."""
         self._request = trio.CancelScope()
-        """Cancels an unanswered request to a broker when the time is over."""
+        """Cancels an unanswered request to a broker when the time limit has passed."""
         self._taken: NotAssignedError | None = None
         """Why the delivered records can no longer be committed."""
         self._failure: Exception | None = None

@@ -24,13 +24,13 @@ END = "."
 """The last line of a daemon that ended cleanly."""
 LAST_WORDS = "topicfs-last-words"
 STATUS_CHARACTERS = 1 << 20
-"""The largest number of characters read of `@status`."""
+"""Maximum number of characters to read from `@status`."""
 SHOWN = 5
 """Number of lines shown to the user; the daemon's log has all lines."""
 
 
 class LastWords:
-    """The daemon's report of what it could not store when its mount ended, for the command that unmounts it.
+    """The daemon's report of the data that it could not store when its mount ended, for the command that unmounts it.
 
     The report is in a memory file, which needs no space on a full disk. `@status` names the daemon's descriptor of
     this file. The command opens the file before unmounting, and reads it after the daemon has ended.

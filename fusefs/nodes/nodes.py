@@ -27,7 +27,7 @@ LINK_MODE = stat.S_IFLNK | 0o777
 READ_BLOCK = 512 * 1024
 """Number of bytes that cat, stdio, Python and cmp read at a time from a log. Each read is a request.
 
-This number equals a view's window, because larger reads would run out of the processor's cache.
+This number equals a view's window. Larger reads would not fit in the processor's cache.
 """
 
 LONG_CACHE_SECONDS = 60.0
@@ -119,7 +119,7 @@ class Node(ABC):
         return {}
 
     def forgotten(self) -> None:
-        """Handle that the kernel no longer holds a reference to this node."""
+        """Clean up after the kernel has dropped its last reference to this node."""
         if self.parent is not None:
             self.parent.drop(self)
 

@@ -25,8 +25,8 @@ class Ownership(NamedTuple):
 def shown_mode(mode: int, umask: int) -> int:
     """Return the mode for stat: the owner's permissions apply to everyone, except where `umask` removes them.
 
-    A symbolic link keeps its mode. Reading a file whose mode gives others no permission changes something; so users
-    to whom `umask` denies writing such a file may not read it either.
+    A symbolic link keeps its mode. If a file's mode gives others no permission, reading the file changes something.
+    So users to whom `umask` denies writing such a file may not read it either.
     """
     if stat.S_ISLNK(mode):
         return mode

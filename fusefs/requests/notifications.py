@@ -39,7 +39,7 @@ class KernelNotifications(KernelCache):
             os.write(self.device, _INODE.pack(_INODE.size, _INVALIDATE_INODE, 0, node_id, -1, 0))
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        """Let the thread invalidate a cached name; that may have to wait in the kernel for an answer by the caller."""
+        """Let the thread invalidate a cached name. The kernel may delay this until the caller has answered."""
         if self._ended:
             return
         self._names.put((parent_id, os.fsencode(name)))

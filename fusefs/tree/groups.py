@@ -1,4 +1,4 @@
-"""`@groups`: a directory per group, which contains one per subscription, which contains one per partition."""
+"""`@groups`: a directory for each group; in it, one for each subscription; in each of these, one per partition."""
 
 from __future__ import annotations
 

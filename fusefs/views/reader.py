@@ -24,7 +24,7 @@ from topicfs.fusefs.views.view import View
 from topicfs.storage.errors import CorruptionError, SegmentDeletedError
 
 OVERTAKEN_BYTES = 2**17
-"""A read is taken for one that overtook a readahead request if it begins at most this far after the last window."""
+"""A read that begins at most this far after the last window is assumed to have overtaken a readahead request."""
 _NOWHERE = -1
 
 

@@ -1,7 +1,8 @@
 """Single records, found by offset, by time or from the end, as selectors need them.
 
 No function here scans from the start of the log: the log finds a batch by its indexes, and at most that batch is
-decoded. Only counting back from the end reads more: as many batch headers as the requested number of records takes.
+decoded. Only counting back from the end reads more: the headers of the batches that have the requested number of
+records.
 """
 
 from __future__ import annotations

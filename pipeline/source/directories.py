@@ -1,9 +1,9 @@
 """Data directories as a source: each of their partitions is a log that is opened for reading only.
 
-Several directories may belong to several brokers; then each replica of a partition is in another directory. The source
+Several directories may belong to several brokers; then each replica of a partition is in a different one. The source
 reads the replica with the highest high watermark, and only the records below it, as a consumer does. Replicas of
 topicfs are first opened read-only. Directories that do not belong together are refused, and a replica is read only if
-it is in sync and has all records of the other in-sync replicas. If all lack records, the partition is refused.
+it is in sync and has all records of the other in-sync replicas. If none has all, the partition is refused.
 
 A running broker's high watermark is that of its last checkpoint, some seconds ago. Records above it may still be
 replaced by records of another replica. A topicfs that owns the directory has the only replica. Its high watermark is

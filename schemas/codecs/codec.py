@@ -17,7 +17,7 @@ T = TypeVar("T")
 MAX_TEXT_BYTES = 64 * 2**20
 """Largest text of a value: as large as the content of a batch may be (`storage.codec.compression.bounds`)."""
 MAX_VALUE_BYTES = 512 * 2**20
-"""Maximum memory that a message may need as a value, by its schema. A message that may need more is not decoded."""
+"""Maximum memory for the value of a message. If a message may need more according to its schema, it is not decoded."""
 
 
 class SchemaCodec(Protocol):

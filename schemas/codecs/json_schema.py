@@ -17,7 +17,7 @@ _NAMES_A_CHECK = 20
 """Number of names or values in a keyword that count as another check."""
 _DELIMITERS = (b",", b":", b"[", b"{")
 _VALUE_BYTES, _TEXT_BYTES = 100, 6
-"""Memory for each value, counted by delimiters, and for each byte of text, which is kept as it is and in strings."""
+"""Memory for each value (values are counted by delimiters), and for each byte of text (kept raw and in strings)."""
 
 
 def _no_constant(name: str) -> Never:

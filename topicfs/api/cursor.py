@@ -83,9 +83,9 @@ def follow(
     timeout: float | None,
     polls: bool,
 ) -> Iterator[Record]:
-    """Yield records from `start` on, and records appended later; end if none arrives for `timeout` seconds.
+    """Yield records from `start` on, and records appended later; end if no record arrives for `timeout` seconds.
 
-    `partitions` returns the current partitions, which may become more. Raises StorageError after the topic was deleted.
+    `partitions` returns the partitions at the time of each call. Raises StorageError after the topic was deleted.
     """
     return _followed(partitions, parsed(start), isolation, timeout, News(polls=polls))
 

@@ -60,7 +60,7 @@ class Feed(Protocol):
     """The membership in a group, and the source of the member's records."""
 
     def take(self, timeout: float | None) -> Given | None:
-        """Return the next records; None if none arrives for `timeout` seconds."""
+        """Return the next records; None if no record arrives for `timeout` seconds."""
 
     def commit(self, done: Mapping[TopicPartition, Given]) -> None:
         """Commit the positions after the given records, except for lost partitions and deleted topics.
@@ -339,7 +339,7 @@ class Member:
             self._done[given.partition] = given
 
     def poll(self, timeout: float | None = None) -> list[Record]:
-        """Return the next records, all of one partition; empty if none arrives for `timeout` seconds."""
+        """Return the next records, all of one partition; empty if no record arrives for `timeout` seconds."""
         given: Given | None = self._feed.take(timeout)
         if given is None:
             return []

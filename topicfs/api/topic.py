@@ -52,7 +52,7 @@ class Readable(ABC):
     def follow(
         self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
     ) -> Iterator[Record]:
-        """Yield the records from `start` on, and wait for more; end if none arrives for `timeout` seconds."""
+        """Yield the records from `start` on, and wait for more; end if no record arrives for `timeout` seconds."""
         return follow(self._partitions, start, level_of(isolation), timeout=timeout, polls=self.polls)
 
     def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
@@ -127,7 +127,7 @@ class Partition(Readable):
 
 
 class Topic(Readable):
-    """A topic, and its partitions by number. After it was deleted, it never stands for a new topic of the same name."""
+    """A topic, and its partitions by number. After the topic is deleted, it is not used for a new topic of its name."""
 
     def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
         """`present` returns the topic that has a name now, or raises UnknownTopicError."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 VARIABLE = "_TOPICFS_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 MAX_COMPLETED_PARTITIONS = 20
-"""A topic with more partitions than this has them offered only after its full name was typed."""
+"""If a topic has more partitions than this, they are offered only after the topic's full name was typed."""
 DECODED_NAMES = ("log.avro.json", "log.proto.json", "log.jsonschema.json")
 NAMES = (
     "log",

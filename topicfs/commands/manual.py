@@ -164,7 +164,7 @@ def _of_a_command(name: str, context: click.Context) -> tuple[str, list[tuple[st
 
 
 def _of_the_mount_helper() -> tuple[str, list[tuple[str, Iterable[str]]]]:
-    """Return mount.topicfs(8), whose options are those of `topicfs mount`."""
+    """Return mount.topicfs(8), which has the options of `topicfs mount`."""
     first, second = MOUNT_USAGES
     return "Mount topics by mount(8) and fstab(5)", [
         ("SYNOPSIS", [_typed(*first), ".br", _typed(*second)]),

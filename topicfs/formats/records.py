@@ -38,7 +38,7 @@ class Ranges(NamedTuple):
 
 
 def ranges_of(engine: LogEngine, path: TopicPath, isolation: Isolation) -> Ranges:
-    """Return a path's records. Raises SelectorError for none, InvalidNameError for other files, UnknownTopicError."""
+    """Return a path's records. Raises SelectorError (no records), InvalidNameError (not records), UnknownTopicError."""
     if any(path.name.endswith(suffix) for suffix in SUFFIXES):
         raise InvalidNameError(f"{path}: a format replaces the suffix; write the path without it")
     if path.partition is None:
