@@ -125,7 +125,6 @@ def _added(broker: Broker, one: Values, version: int) -> list[Values]:
     places = [
         TopicPartition(topic["name"], number) for topic in one["topics"] for number in topic["partitions"]
     ]
-    codes: dict[TopicPartition, int] = {}
 
     def refusal(place: TopicPartition) -> ErrorCode:
         if version < ADD_SINCE_SEVERAL and is_internal(place.topic):
