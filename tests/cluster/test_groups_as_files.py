@@ -248,7 +248,7 @@ def test_runs_skip_aborted_records(
 
 
 def test_a_hung_broker_fails_only_the_list_of_groups(java: Java, tmp_path: Path) -> None:
-    """If the broker hangs, listing groups fails with EIO and the reason; what needs no broker still works."""
+    """If the broker hangs, listing groups fails with EIO and the reason; requests that need no broker still work."""
     with running_broker(tmp_path / "node", java) as broker:
         Client(broker.bootstrap_server).create_topic("orders")
         address = cluster_address(f"kafka://{broker.bootstrap_server}")

@@ -1,4 +1,4 @@
-"""Shell commands over a distant cluster wait for few round trips; the tests count the requests waited for."""
+"""Shell commands in a mount of a distant cluster wait for few round trips, which the tests count."""
 
 from __future__ import annotations
 

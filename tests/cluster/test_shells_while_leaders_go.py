@@ -1,4 +1,4 @@
-"""Four shells append and two programs follow, over a mount of three brokers, while leaders fail and return."""
+"""Four shells append and two programs follow, in a mount of three brokers, while leaders fail and return."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_kill_9_while_transactions_end(tmp_path: Path) -> None:
 
 
 def commits(one: Producer) -> bool:
-    """Commit a transaction, as often as librdkafka asks for it; return False if it had to be aborted instead."""
+    """Commit a transaction, repeatedly if librdkafka asks for it; return False if it had to be aborted instead."""
     while True:
         try:
             one.commit_transaction(TIMEOUT_SECONDS)

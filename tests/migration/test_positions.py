@@ -317,7 +317,7 @@ def open_transaction(disk: SimulatedDisk) -> None:
 
 
 def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
-    """A handover with an open transaction, which the cluster cannot end, needs a flag; then it prints the remedy."""
+    """A handover with an open transaction, which the cluster cannot end, needs a flag, and then prints the remedy."""
     disk, _ = prepared_disk(DATA)
     open_transaction(disk)
     with pytest.raises(StorageError, match="orders-1: has an open transaction.*--with-open-transactions"):

@@ -1,4 +1,4 @@
-"""Which files of an earlier process are trusted by the cache of cluster reads."""
+"""Tests of which files of an earlier process the cache of cluster reads trusts."""
 
 from __future__ import annotations
 

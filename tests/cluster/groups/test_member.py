@@ -29,7 +29,7 @@ class Catalog:
     def __init__(self) -> None:
         self.counts = {"orders": 2}
         self.id = "one"
-        """The id of each topic."""
+        """The id that every topic has."""
 
     def id_of(self, topic: str) -> str | None:
         return self.id if topic in self.counts else None

@@ -144,7 +144,7 @@ def test_a_recreated_topic_replaces_its_copy(copy, client):
 
 
 class LateBrokers(Brokers):
-    """Brokers of which one lags behind: its first `times` answers to Metadata have an older topic."""
+    """Brokers, one of which lags behind: its first `times` answers to Metadata have an older topic."""
 
     def __init__(self, address, topic, times):
         super().__init__(address)
@@ -226,7 +226,7 @@ def test_where_a_new_copy_begins(copy, client, tmp_path):
 
 
 def test_an_empty_partition_from_the_latest_is_not_moved_again(copy, client):
-    """A copy of an empty partition keeps its first run's latest offset, so the second run copies what came since."""
+    """A copy of an empty partition keeps its first run's latest offset, so the second run copies all later records."""
     client.create_topic("between")
     copy.once("between", begin=LATEST)
     client.produce("between", lines("a"))

@@ -94,7 +94,7 @@ def test_a_topic_that_reappears_has_new_partition_objects(looks: Looks):
 
 
 def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
-    """A topic deleted here is gone immediately, whatever lagging brokers say; its name with another id is new."""
+    """A topic deleted here is gone at once, whatever lagging brokers say; with another id its name is a new topic."""
     looks.see(orders="a")
     assert {} == looks.see(deleted="a", orders="a")
     looks.now += 2 * LAG_SECONDS

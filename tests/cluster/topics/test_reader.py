@@ -246,7 +246,7 @@ def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client
 
 @pytest.mark.java
 def test_over_the_quota_reads_wait(address, broker, client, java):
-    """Over the quota, reads wait and then return all records; a throttled answer without the partition is no end."""
+    """Above the quota, reads wait and then return all records; a throttled answer without the partition is skipped."""
     client.create_topic("over-the-quota")
     client.produce("over-the-quota", [Outgoing(bytes(20_000)) for _ in range(20)], batch=1)
 

@@ -371,7 +371,7 @@ def test_groups_come_and_go():
 
 
 def test_invalid_queues_are_refused():
-    """A queue over a missing or internal topic, with a consumer group's name, or with too many sessions is refused."""
+    """A queue of a missing or internal topic, with a consumer group's name, or with too many sessions is refused."""
     bench = Bench()
     with pytest.raises(errors.UnknownTopicError):
         bench.group.open(["nothing"], holder="")

@@ -436,7 +436,7 @@ def test_too_few_replicas_get_no_marker_again_and_again() -> None:
 
 
 def test_a_partition_that_cannot_be_read_is_not_taken_for_empty(world: World) -> None:
-    """Transactional ids of an unreadable partition are refused, and no list pretends to be complete without them."""
+    """Requests for transactional ids of an unreadable partition fail, and so do lists, which would lack these ids."""
     world.begin()
     number = coordinator_partition(NAME, CONFIG.transaction_topic_num_partitions)
     unknown = Record(Offset(0), Timestamp(0), write_key(NAME), b"\0\7")

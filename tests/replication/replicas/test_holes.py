@@ -91,7 +91,7 @@ def test_a_hole_shared_with_the_leader_stays(caplog: pytest.LogCaptureFixture):
 
 
 def test_a_hole_that_compaction_left_in_one_of_them_stays(caplog: pytest.LogCaptureFixture):
-    """A hole that compaction left in one replica is no loss: records below the cleaner's checkpoint were synced."""
+    """A hole that compaction left in one replica stays, because records below the cleaner's checkpoint were synced."""
     two = keyed()
     lose(two, 1)
     two.disks.write_bytes(two.roots[0] / "cleaner-offset-checkpoint", b"0\n1\norders 0 25\n")

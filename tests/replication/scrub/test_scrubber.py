@@ -274,7 +274,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_no_damage(engine, clock):
 
 
 def test_a_scrub_that_is_asked_for_begins_at_the_front_and_is_reported(engine, tmp_path):
-    """A requested scrub runs from the first partition while the engine serves, even if the last one was interrupted."""
+    """A requested scrub runs from the first partition on, even after an interrupted one, while the engine serves."""
     write_position(FILES, tmp_path / "data", ScrubPosition(began=1, partition="beta-0", whole=True))
     assert "state idle" == engine.scrubber.report()[0]
     engine.scrubber.start()
@@ -315,7 +315,7 @@ def test_a_partition_that_went_offline_is_left(engine):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_topic_that_is_deleted_while_it_is_read_is_no_damage(engine, again):
-    """A deleted topic is no damage, even if a new topic has its name: the new one is only not fully read."""
+    """A topic that is deleted during its scrub is not reported as damaged, even if a new topic has its name."""
     found: list[ScrubFinding] = []
 
     def delete(_: int) -> None:

@@ -52,7 +52,7 @@ def test_the_first_of_two_contradictory_batches_is_not_sound():
 
 
 def test_an_offset_outside_the_segment_is_damage():
-    """A batch with an offset before or after those of its segment is damaged."""
+    """A batch with an offset before or after the offsets of its segment is damaged."""
     assert 0 == judge(log((99, 3)), BOUNDS, whole=True).sound
     assert 0 == judge(log((0, 0)), Bounds(1, 100, ()), whole=True).sound
     assert 1 == judge(log((98, 3)), BOUNDS, whole=True).sound

@@ -509,7 +509,7 @@ def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: Ma
 
 
 def test_a_created_group_stays_as_long_as_positions(engine: EmbeddedEngine, clock: ManualClock):
-    """A created group without positions stays as long as positions do. A broker deletes it at its next check."""
+    """A created group without positions stays for the retention time; a broker deletes it at its next check."""
     engine.groups.create("g")
     clock.advance(7 * DAY_MS - 1)
     engine.maintain_now(clock())

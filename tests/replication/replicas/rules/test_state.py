@@ -81,7 +81,7 @@ def test_replicas_in_sync_are_in_the_order_of_the_assignment():
 
 
 def test_a_leader_that_is_assigned_no_more_is_none():
-    """If the leader is no longer assigned, there is none, and the caller elects one of the remaining replicas."""
+    """If the leader is no longer assigned, no replica leads, and the caller elects one of the remaining replicas."""
     state = reassigned(new_state(ALL), (TWO, THREE))
     assert ((TWO, THREE), None) == (state.in_sync, state.leader)
 
