@@ -61,7 +61,7 @@ A Spark session gets faster the longer it runs. A broker takes three seconds of 
 of a CPU even when idle: twenty idle brokers would take half of a small machine.
 """
 MOUNTS_OF_A_CLUSTER = "a broker whose topics are mounted"
-"""The group of mount tests that run over a cluster; the same tests over a directory stay with their files."""
+"""The group of mount tests that run with a cluster; the same tests with a directory stay with their files."""
 SECONDS = {
     "a Debian": 600,
     "three brokers": 375,

@@ -25,7 +25,7 @@ FLOORS = {
     "to text, one-record batches": (3.0, 45.0),
     "to Arrow, one-record batches": (4.0, 45.0),
 }
-"""Least ratios to the speeds of aiokafka and of kafka-python."""
+"""Smallest accepted ratios to the speeds of aiokafka and of kafka-python."""
 FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (7.0, 60.0)}
 """Floors of the full form, whose long lists of values cost aiokafka more time per value."""
 

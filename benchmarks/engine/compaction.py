@@ -63,7 +63,7 @@ class _Keys(NamedTuple):
 def _kinds(records: int) -> tuple[_Keys, ...]:
     """Return two sets of keys.
 
-    In one set the newest records are at the log's end, in the other every batch has some of them.
+    With one set the newest records are at the log's end; with the other they are spread over all batches.
     """
     share = records // KEYS_SHARE
     return (

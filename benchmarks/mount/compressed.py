@@ -32,9 +32,9 @@ BATCHES = {"16 KiB batches": 160, "128 KiB batches": 1280}
 """Lines per batch: as in a batch of a producer with default settings, and as in a large write."""
 FLOORS = {Codec.LZ4: 0.3, Codec.SNAPPY: 0.3, Codec.ZSTD: 0.42, Codec.GZIP: 0.45}
 LIBRARY = "library alone"
-"""The side that only runs the codec over the same batches on one processor, without reading or making lines."""
+"""The side that only runs the codec on the same batches on one processor, without reading or making lines."""
 THREADS = "library, two threads"
-"""The side that runs the library in two threads of one process, each over all batches; it shows the cost of the
+"""The side that runs the library in two threads of one process, each on all batches; it shows the cost of the
 interpreter's lock.
 """
 LEAST = "library, then uncompressed"

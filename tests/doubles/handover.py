@@ -181,8 +181,8 @@ def interrupt_everywhere(
 ) -> None:
     """For each n in steps of `every`: refuse the n-th change and every later one, run again, and check the result.
 
-    Each interruption is a kill or a power loss, in turn. After every third interruption an engine serves the target
-    before the second run.
+    The interruptions are kills and power losses alternately. After every third interruption an engine serves the
+    target before the second run.
     """
     whole = copy.deepcopy(base)
     whole.changes_seen = 0

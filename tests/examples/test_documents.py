@@ -69,7 +69,7 @@ def test_the_recorded_session_is_what_a_mount_prints(tmp_path):
 
 
 def test_the_explanation_that_is_shown_is_the_commands_own(checkout):
-    """`topicfs explain` over a broker's files prints what docs/command.md shows."""
+    """`topicfs explain` with a broker's files prints what docs/command.md shows."""
     [command] = sessions(ROOT / "docs" / "command.md")[0]
     assert command.output == shell(checkout, command.line, TOPICFS_DATA=str(LOG_DIRS))
 

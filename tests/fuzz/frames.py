@@ -58,7 +58,7 @@ FIRST, LOGIN = b"n,,n=alice,r=abc", b"\0alice\0alice-secret"
 OPEN, GUARDED, KNOWN = 0, 1, 7
 STATES = (
     b"",  # A listener without users.
-    b"",  # A listener with users; also the states below.
+    b"",  # A listener with users, as in all later states.
     request(API_VERSIONS, 3, **SOFTWARE),
     handshake("PLAIN"),
     handshake("SCRAM-SHA-256") + message(FIRST),
@@ -66,7 +66,7 @@ STATES = (
     handshake("SCRAM-SHA-512", 0) + framed(FIRST),
     handshake("PLAIN") + message(LOGIN),
 )
-"""What the client has sent before."""
+"""The bytes that the client has sent before, for each state."""
 
 
 class Target:
@@ -93,7 +93,7 @@ class Target:
         return answers
 
     def _contents(self) -> dict[tuple[str, int], int]:
-        """Return the end of each partition, also of those that have the positions of groups."""
+        """Return the end of each partition, including the partitions with the positions of groups."""
         return {
             (topic.name, number): partition.offsets().log_end_offset
             for topic in self._broker.engine.topics().values()

@@ -56,7 +56,7 @@ def checked(examination: DirectoryCheck, partition: TopicPartition) -> list[Find
 
 
 def test_an_owner_that_recovers_its_logs(engine, tmp_path, monkeypatch):
-    """Unused slots in a closed segment's index are no fault while the directory's owner rebuilds the index."""
+    """Unused slots in a closed segment's index are not reported while the directory's owner rebuilds the index."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     killed = tmp_path.with_name("killed")
@@ -140,7 +140,7 @@ def test_a_partition_that_is_deleted_meanwhile(engine, tmp_path):
 
 
 def test_a_snapshot_that_is_being_written(engine, tmp_path):
-    """The owner writes a snapshot in place; a half-written one is no damage if the next read finds it whole."""
+    """The owner writes a snapshot in place; a half-written snapshot is not reported if the next read finds it whole."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     snapshot = max((tmp_path / "orders-0").glob("*.snapshot"))

@@ -96,7 +96,7 @@ def write_expired(writer: Writer) -> None:
 
 
 def write_all_expired(writer: Writer) -> None:
-    """Write each segment with its own producer, all of which have expired."""
+    """Write each segment with another producer; all these producers have expired."""
     for number in range(BATCHES):
         writer.write(ProducerId(EXPIRED + number // 5), LONG_AGO)
 
@@ -237,7 +237,7 @@ def _cases(*, clean: bool) -> list[Case]:
 
 
 class Copies(NamedTuple):
-    """The snapshots of one case by name: those of the broker and those of our engine."""
+    """The broker's snapshots and our engine's snapshots of one case, by name."""
 
     brokers: Snapshots
     own: Snapshots

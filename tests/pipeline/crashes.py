@@ -268,7 +268,7 @@ class Scene(KilledQuery):
         assert [] == self.left_after_sweeping()
 
     def left_after_sweeping(self) -> list[str]:
-        """Return the files of writes that remain after the owner has swept those of dead writers."""
+        """Return the files of writes that remain after the owner has removed the files of dead writers."""
         return left_after_sweeping(self.data)
 
 
@@ -310,7 +310,7 @@ def left(data: Path) -> list[str]:
 
 
 def left_after_sweeping(data: Path) -> list[str]:
-    """Return the files of writes that remain after those of dead writers are swept, with a clock a week ahead."""
+    """Return the files of writes that remain after the files of dead writers are removed, with a clock a week ahead."""
     later = Timestamp(system_clock() + ABANDONED_AFTER_MS + 1000)
     StagingArea(data, NativeFileSystem()).discard_abandoned(later)
     return left(data)

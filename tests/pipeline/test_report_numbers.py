@@ -74,7 +74,7 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
 
 
 def test_a_histogram_has_a_limited_number_of_buckets():
-    """A histogram has buckets of one second up to a thousand buckets, then of five; each width divides the next."""
+    """A histogram with too many buckets gets wider ones; each width that it can have divides the next."""
     histogram = histograms.TimeHistogram()
     times = NEW_YEAR + np.arange(histograms.MAX_HISTOGRAM_BUCKETS, dtype=np.int64) * 1000
     histogram.count(times, np.zeros_like(times))

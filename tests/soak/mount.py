@@ -1,6 +1,6 @@
 """`python -m tests.soak mount [--seconds N] [--cycle N]`: run cycles of loads and print a line for each cycle.
 
-With `--full-disk tmpfs|ext4` the run keeps a mount over a disk of 64 MB full instead (needs root).
+With `--full-disk tmpfs|ext4` the run instead mounts topics on a disk of 64 MB and keeps this disk full (needs root).
 """
 
 from __future__ import annotations

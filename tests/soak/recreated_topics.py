@@ -1,6 +1,6 @@
 """A stream from topic to topic, compared with a model, while both topics are recreated and its checkpoint is reset.
 
-According to the model, with failOnDataLoss a run over a recreated source fails and changes nothing. Without
+According to the model, with failOnDataLoss a run from a recreated source fails and changes nothing. Without
 failOnDataLoss the new topic is read from its beginning. Each record of the current source is copied to the current
 target once. A reset checkpoint copies nothing twice, and skips nothing without an error.
 """

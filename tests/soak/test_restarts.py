@@ -56,7 +56,7 @@ def quiet() -> Iterator[None]:
     ],
 )
 def test_sequences_that_failed_once_lose_nothing(seed: int, lives: Sequence[int], segments: bool) -> None:
-    """Sequences of starts and kills that failed in a long run once now lose no records."""
+    """Sequences of starts and kills that once failed in a long run lose no records now."""
     failure = run_lives(seed, lives, segments=segments)
     assert failure is None, failure.report()
 

@@ -1,4 +1,4 @@
-"""`topicfs top` over a directory with or without a writer, over a mount, and on a terminal."""
+"""`topicfs top` of a directory with or without a writer, of a mount, and on a terminal."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Display:
 def logs_for_appends(
     conditions: Conditions, written_bytes: int, *, requests_count: bool = False
 ) -> Iterator[MeasuredLogs]:
-    """Make a new topic with one partition, an empty filesystem, and a plain file beside the topic's segments.
+    """Make an empty filesystem, a new topic with one partition, and a plain file beside the topic's segments.
 
     They are in memory if it has space for `written_bytes`, because the empty filesystem does not wait for a disk
     either. Another empty filesystem writes batches. With `requests_count` there are two more, one in C and one with

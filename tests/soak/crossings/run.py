@@ -57,7 +57,7 @@ class Failure:
     error: str
 
     def report(self) -> str:
-        """Return the steps, the error and the command that repeats them."""
+        """Return the steps, the error, and the command that repeats the steps."""
         return "\n".join(
             [
                 *self.log,

@@ -40,7 +40,7 @@ class Expectation:
     deleted_below: dict[TopicPartition, int] = field(default_factory=dict)
     """The offset of each partition below which records may be deleted."""
     apart: dict[TopicPartition, set[bytes]] = field(default_factory=dict)
-    """Acknowledged records that no directory of this life has, because directories that have them are missing."""
+    """Acknowledged records that no present directory has, because the directories that have them are missing."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)
     """Directories whose copy is not a replica: after a fork or a lost `topicfs.replicas`, no other directory knows
     the copy.
@@ -50,7 +50,7 @@ class Expectation:
     before.
     """
     replaced: bool = False
-    """True after a disk was replaced that may have had the only in-sync replica."""
+    """True after the replacement of a disk that may have had the only in-sync replica."""
     saved: int = 0
     """Number of records that exist only in files that `resolve` saved."""
     destroyed: int = 0

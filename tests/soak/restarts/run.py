@@ -18,7 +18,7 @@ from tests.soak.restarts.world import World
 
 @dataclass
 class Failed:
-    """A failure, and the lives that led to the failure."""
+    """A failure, and the lives (starts and ends of the engine) that led to it."""
 
     seed: int
     lives: Sequence[int]
@@ -27,7 +27,7 @@ class Failed:
     segments: bool
 
     def report(self) -> str:
-        """Return the lives, the error and the command that repeats them."""
+        """Return the log of the lives, the error, and the command that repeats the lives."""
         mode = "" if self.segments else " --small-files"
         again = f"again: python -m tests.soak restarts{mode} --seed {self.seed} --only {spelled(self.lives)}"
         return "\n".join([*self.log, self.error, again])
@@ -41,7 +41,7 @@ def run_lives(
     log: list[str] | None = None,
     segments: bool = True,
 ) -> Failed | None:
-    """Run lives of a seed in new directories; return the failure that ends them, or None (blocking).
+    """Run a seed's lives in new directories; return the failure that ends them, or None (blocking).
 
     `log` gets lines for each life.
     """
