@@ -173,7 +173,7 @@ def test_near_names_never_break_the_parser(name: str) -> None:
 
 
 def orders(*, start: int = 0) -> MemoryPartition:
-    """Return offsets 100 to 109 in batches of two, one second apart from 1000 s on; the log begins at `start`."""
+    """Return a log of offsets 100 to 109, two per batch, one per second from 1000 s on; it begins at `start`."""
     partition = MemoryPartition(base_offset=100)
     for number in range(0, 10, 2):
         partition.append(
@@ -312,7 +312,7 @@ def test_the_last_records_of_many_are_found_without_reading_what_lies_before() -
 
 @given(st.data())
 def test_the_last_records_are_those_a_plain_count_finds(data: st.DataObject) -> None:
-    """`-N` finds the same records as counting them, in random batches, gaps, markers and log starts."""
+    """`-N` finds the same records as a plain count, for random batches, gaps, markers and log starts."""
     partition = MemoryPartition()
     offsets: list[int] = []
     for kind in data.draw(

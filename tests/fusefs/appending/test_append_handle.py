@@ -86,7 +86,7 @@ async def test_release_appends_the_unfinished_line_and_reports_a_failure():
 
 @pytest.mark.parametrize("file", [OpenFile(Acks.ALL), OpenFile(durable=True)], ids=["acks=all", "O_DSYNC"])
 async def test_durable_handles_append_durably(file: OpenFile):
-    """With acks=all or O_DSYNC, each write is on disk when it returns, and so is the line that close(2) ends."""
+    """With acks=all or O_DSYNC, write(2) and close(2) return after the records are on disk."""
     await file.handle.write(b"a\nb")
     await file.handle.flush()
 

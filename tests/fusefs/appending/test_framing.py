@@ -34,7 +34,7 @@ def test_whole_lines_pass_without_a_copy():
 
 
 def test_a_batch_of_exactly_the_limit_passes():
-    """A batch of exactly the limit is accepted; if the limit is a byte lower, its first 20 bytes are refused."""
+    """A batch of exactly the limit is accepted. If the limit is a byte lower, the first 20 bytes are refused."""
     data = bytes(batch(b"value", timestamp=1))
 
     assert BATCHES.frame(NOTHING, data, len(data)).lines == data

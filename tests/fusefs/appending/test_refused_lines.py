@@ -187,7 +187,7 @@ async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
 
 
 class Closing(NamedTuple):
-    """A call that ends an open file, and whether the process that opened it still holds it."""
+    """A call that ends an open file, and whether the process that opened the file still holds it."""
 
     name: str
     held: bool

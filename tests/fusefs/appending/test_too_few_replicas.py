@@ -59,7 +59,7 @@ async def test_other_bytes_are_another_write():
 
 
 async def test_fsync_and_close_append_a_begun_line_once():
-    """A failed fsync(2) appends the unfinished line, which later calls of fsync(2) and close(2) do not append again."""
+    """If fsync(2) fails after it appended the unfinished line, later fsync(2) and close(2) do not append it again."""
     file = OpenFile(Acks.ALL)
     await file.handle.write(b"begun")
     file.target.too_few = True

@@ -34,7 +34,7 @@ async def lags(client: MountClient) -> tuple[list[str], list[str]]:
 
 
 async def test_a_partition_without_a_position_counts_while_a_member_reads_it(shop: MountClient):
-    """While a member reads a partition without a position, `lag` and `status` count all its offsets as lag."""
+    """While a member reads a partition without a position, `lag` and `status` count all offsets of the partition."""
     reader = Reader(shop.engine, "g", "shop")
     wait_until_shared([reader], SHOP)
     reader.commit(SHOP[0], 1)

@@ -121,7 +121,7 @@ async def test_a_range_shows_the_batches_that_are_wholly_inside(orders: MountCli
 
 
 async def test_the_batch_of_a_record_is_its_whole_batch(orders: MountClient):
-    """`<offset>.batch` is the whole batch that contains the offset, with the mtime of that record."""
+    """`N.batch` is the whole batch that contains offset N, and has the mtime of the record at this offset."""
     data = bytes(batch(b"a", b"b", b"c", timestamp=[5, 6, 7]))
     await orders.append("orders/0/log.batch", data)
 

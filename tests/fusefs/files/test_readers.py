@@ -33,7 +33,7 @@ async def test_nobody_reads(shop: MountClient):
 
 
 async def test_groups_show_with_their_lag(shop: MountClient):
-    """The status of a topic or partition has a line for each group with a position there, unless it was deleted."""
+    """The status of a topic or partition has a line for each existing group that has a position there."""
     groups, engine = shop.engine.groups, shop.engine
     engine.create_topic("gone")
     first, second = TopicPartition("shop", 0), TopicPartition("shop", 1)

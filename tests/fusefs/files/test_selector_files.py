@@ -150,7 +150,7 @@ async def test_a_time_counted_from_now_is_that_of_its_lookup(
 
 
 async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClient):
-    """If a range ended beyond the log, a new lookup includes the records that were appended since."""
+    """If the end of a range was beyond the log, a new lookup includes records that were appended meanwhile."""
     assert b"d\n" == await timed.cat("orders/0/3-4")
     await timed.append("orders/0/log", b"e\nf\n")
 

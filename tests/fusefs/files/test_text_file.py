@@ -236,7 +236,7 @@ async def test_segments_are_the_real_files(orders: MountClient, tmp_path: Path):
 
 
 async def test_a_deleted_segment_is_stale_under_an_open_file(orders: MountClient):
-    """Reading a deleted segment through an open file gives ESTALE; the open file does not keep its disk space."""
+    """Reading a deleted segment through an open file gives ESTALE; the segment's disk space is free nevertheless."""
     await orders.append("orders/config", b"internal.segment.bytes=150\n")
     for _ in range(3):
         await orders.append("orders/0/log", b"x" * 40 + b"\n")

@@ -335,7 +335,7 @@ async def test_after_the_time_a_record_that_was_begun_is_read_to_its_end(
 
 
 async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: trio.testing.MockClock):
-    """The end of the time wakes a waiting poll(2); records that only poll(2) has looked at are not read."""
+    """When the time is over, a waiting poll(2) is woken; records that only poll(2) has looked at are not read."""
     stream, kernel = world.open(0, limit=ReadLimit(seconds=1)), Notification()
     assert 0 == stream.poll(kernel)
     mock_clock.jump(2)

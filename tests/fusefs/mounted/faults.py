@@ -1,4 +1,4 @@
-"""A file system over the machine's disk whose calls fail as a control file says."""
+"""A file system on the machine's disk, whose calls fail as a control file says."""
 
 from __future__ import annotations
 

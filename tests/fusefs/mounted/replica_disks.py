@@ -132,7 +132,7 @@ def shut_down(disk: Path) -> None:
 
 
 def bring_back(disk: Path, image: Path) -> None:
-    """Mount an ext4 that was shut down from a copy of its image.
+    """Mount a copy of the image of an ext4 that was shut down.
 
     While a process in another mount namespace has the original image mounted, mounting it again gives the failed file
     system.

@@ -1,4 +1,4 @@
-"""Names and sizes over a remote engine, which is asked for them only when a program needs them."""
+"""The mount asks a remote engine for names and sizes only when a program needs them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monke
 async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    """The kernel may cache a record's attributes for as long as its name, but not a range's, as a range may grow."""
+    """The kernel may cache a record's attributes as long as the record's name, but no range's, because ranges grow."""
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     assert 500 < (await client.stat("orders/0/1")).timeout <= 1000
     for name in ("1-", "0-1", "-2"):

@@ -190,7 +190,7 @@ def test_an_open_says_how_the_file_is_to_be_used(
 
 
 def test_a_directory_is_opened_and_closed(mount: Mount):
-    """OPENDIR is answered with a handle, with which RELEASEDIR closes the directory, or with the errno of an error."""
+    """OPENDIR is answered with a handle, or with the errno of an error. RELEASEDIR closes the handle."""
     assert answers(mount, wire.OPENDIR, struct.pack("=II", 0, 0), FH) == struct.pack("=QII", FH, 0, 0)
     assert b"" == answers(mount, wire.RELEASEDIR, struct.pack("=QIIQ", FH, 0, 0, 0), None)
     assert [("opendir", NODE, PID), ("releasedir", FH)] == mount.handlers.asked

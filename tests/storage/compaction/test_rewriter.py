@@ -107,7 +107,7 @@ def _newer(key):
 
 
 def test_the_last_batch_of_a_live_producer_stays_empty():
-    """Row 111: the last batch of a live producer stays for its sequence. That of an expired producer is dropped."""
+    """Row 111: a live producer's last batch stays for its sequence; an expired producer's last batch is dropped."""
     data = batch(record(0, b"a"), producer_id=7, producer_epoch=0, base_sequence=0) + batch(record(1, b"a"))
     live = cleaned(data, producers={7: LastOfProducer(Offset(0), 0)})
     assert [0, 0] == [read_header(live).record_count, read_header(live).last_sequence]

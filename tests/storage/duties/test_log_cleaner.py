@@ -260,7 +260,7 @@ def test_without_the_cleaner_nothing_is_compacted(disk, clock):
 
 
 def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
-    """A cleaning round also runs the retention of compacted topics. Only compact,delete expires by time."""
+    """A cleaning round also runs the retention of compacted topics. Only topics with compact,delete expire by time."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=10_000)
     only = topic(engine, "only", 9, retention_ms=10_000)

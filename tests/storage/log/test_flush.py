@@ -50,7 +50,7 @@ def synced(on_disk: LogOnDisk) -> list[str]:
 
 
 def test_a_roll_waits_for_no_disk():
-    """An append that rolls passes the old segment to the flusher, and does not wait."""
+    """If an append rolls the log, the append passes the old segment to the flusher, and does not wait."""
     on_disk, flusher = flushing()
     fill(on_disk, 1)
     synced(on_disk)

@@ -106,7 +106,7 @@ def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
     ("first", "last", "repeats"), [(4, 6, True), (3, 6, False), (5, 6, False), (4, 7, False)]
 )
 def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, last, repeats):
-    """Row 76: a batch is a repeat only if both its first and last sequence are the same."""
+    """Row 76: a batch is a repeat only if both its first and last sequence equal those of a known batch."""
     producers.data(0, count=4)
     entry = producers.data(4, count=3)
     found = entry.duplicate_of(epoch=0, first_sequence=first, last_sequence=last)

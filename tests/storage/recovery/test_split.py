@@ -127,7 +127,7 @@ def test_batches_below_the_base_offset_are_cut():
 
 @pytest.mark.parametrize("first", [3, BEYOND])
 def test_offsets_that_go_back_are_damage(first):
-    """A batch is damaged if its successor has a smaller offset, and its segment is not split."""
+    """A batch whose successor has a smaller offset is damaged, and the segment is not split."""
     on_disk = with_segment(0, first + BEYOND, first)
     on_disk.log = on_disk.load(clean=False)
     assert [0] == on_disk.base_offsets()

@@ -44,7 +44,7 @@ def remove_old(on_disk: LogOnDisk, *base_offsets: int) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("swapped", [(), (".log",), (".log", ".index")])
 def test_an_unfinished_compaction_is_undone(clean, swapped):
-    """Row 41: if there is a `.cleaned` file, it and all `.swap` files at or above it are deleted."""
+    """Row 41: a `.cleaned` file is deleted, and so are all `.swap` files at or above its base offset."""
     on_disk, new = compacted()
     put(on_disk, new, ".cleaned")
     put(on_disk, new, ".swap", only=swapped)

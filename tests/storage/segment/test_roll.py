@@ -42,7 +42,7 @@ NOTHING_DUE = roll.RollParameters(
     ],
 )
 def test_each_reason_at_its_limit(changes, expected):
-    """A value above its limit rolls, but a value at the limit does not. Time never rolls an empty segment."""
+    """A value above its limit causes a roll, but a value at the limit does not. Time never rolls an empty segment."""
     assert expected is roll.roll_reason(NOTHING_DUE._replace(**changes))
 
 
@@ -51,7 +51,7 @@ def test_each_reason_at_its_limit(changes, expected):
 @pytest.mark.parametrize("offset", [99, 100, 100 + 2**31 - 1, 100 + 2**31])
 @pytest.mark.parametrize("index_full", [False, True])
 def test_the_quick_check_agrees_with_the_full_check(size: int, timestamp: int, offset: int, index_full: bool):
-    """If the quick check says that no roll is due, that is true; it is unsure only for an empty segment."""
+    """If the quick check finds no roll due, no roll is due. The quick check is unsure only for an empty segment."""
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
     )
@@ -68,7 +68,7 @@ def test_the_quick_check_agrees_with_the_full_check(size: int, timestamp: int, o
 
 
 def test_waiting_is_measured_in_record_time():
-    """Age counts from the first batch's timestamp, or without one from the segment's creation."""
+    """Age counts from the first batch's timestamp, or if there is none, from the segment's creation."""
     assert 10_000 == roll.waited_ms(NOTHING_DUE)
     assert 1_000_000 == roll.waited_ms(NOTHING_DUE._replace(first_timestamp=-1))
 

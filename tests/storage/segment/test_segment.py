@@ -284,7 +284,7 @@ def test_the_sparse_rule_on_batches_of_1071_bytes():
     st.integers(1, 20),
 )
 def test_a_rebuild_makes_the_entries_that_appending_made(batches, interval, window):
-    """Rebuilding an index gives the same entries as appending, for any windows."""
+    """Rebuilding an index gives the same entries as appending, for windows of any size."""
     appended, rebuilt = OneSegment(0, interval=interval), OneSegment(0, interval=interval)
     found, position = [], 0
     for offset, (size, timestamp) in enumerate(batches):

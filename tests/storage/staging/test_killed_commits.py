@@ -175,7 +175,7 @@ def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
 
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING], ids=str)
 def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
-    """Records of others are synced before a write begins, so that the log ends that it records stay valid."""
+    """Records of others are synced before a write begins, so that the ends of logs in its record stay valid."""
     begun = 0
 
     def run(disk: MortalDisk, engine: LogManager) -> None:

@@ -16,7 +16,7 @@ COUNT = MAX_SEQUENTIAL_ITEMS + 24
 
 
 class WatchedDisk(SimulatedDisk):
-    """A disk that records, at each call, what the engine says that it is doing."""
+    """A disk that records `doing` of the engine at each call."""
 
     engine: LogManager | None = None
 
