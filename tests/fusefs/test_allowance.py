@@ -306,7 +306,7 @@ def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
 
 
 def test_a_request_for_more_records_than_the_log_has_counts_nothing():
-    """If more records are requested than the log has, they begin at its first record, and are not counted."""
+    """If more records are requested than the log has, the result begins at the first record, and nothing is counted."""
     partition = MemoryPartition()
     partition.add_marker()
     for _ in range(2000):

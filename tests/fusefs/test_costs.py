@@ -27,7 +27,7 @@ LARGE = b"x" * (INLINE_BYTES + 1)
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """A list that says for each call of BlockingCalls whether it ran in the event loop's thread; none may."""
+    """A list that has, for each call of BlockingCalls, whether it ran in the event loop's thread; no call may."""
     seen: list[bool] = []
     run = BlockingCalls.run
 

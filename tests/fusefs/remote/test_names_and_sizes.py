@@ -56,7 +56,7 @@ async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
 
 
 async def test_sizes_are_those_known_so_far(client: Program, engine: StallingEngine):
-    """stat(2) and open(2) do not read a log: they give size 1, or 0 for an empty log, and reads return all of it."""
+    """stat(2) and open(2) do not read a log: they give size 1, or 0 for an empty log. Reads return the whole log."""
     engine.make("empty")
     assert 0 == (await client.stat("empty/0/log")).size
     for path in ("orders/0/log", "orders/log"):

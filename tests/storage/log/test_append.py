@@ -203,7 +203,7 @@ def test_log_append_time():
 
 
 def test_a_producers_log_append_time():
-    """A client's LogAppendTime becomes CreateTime. Without a time, or in a LogAppendTime topic, it is refused."""
+    """A client's LogAppendTime batch gets CreateTime. It is refused if it has no time or the topic sets the time."""
     stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     on_disk = LogOnDisk()
     data = batch(b"a", timestamp=7, stamp=stamp)
