@@ -14,7 +14,7 @@ ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLW
 
 
 class Notify(Protocol):
-    """A poll(2) of which the kernel can be notified once, when the file becomes ready."""
+    """A poll(2). When the file becomes ready, the kernel can be notified of it once."""
 
     def notify(self) -> None: ...
 

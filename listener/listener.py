@@ -183,7 +183,7 @@ class Listener:
 def _ended(threads: Iterable[threading.Thread], deadline: float) -> bool:
     """Wait until `deadline` for `threads`, and return whether all of them ended.
 
-    A thread that starts later ends by itself.
+    A thread that has not started yet is left out; it ends by itself.
     """
     begun = [thread for thread in threads if thread.ident is not None]
     for thread in begun:

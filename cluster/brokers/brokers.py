@@ -229,7 +229,7 @@ class Brokers:
     def connection(
         self, node: int, *, seconds: float = ANSWER_TIMEOUT_SECONDS, coordinator: bool = False
     ) -> Iterator[Connection]:
-        """Lend a connection to a broker for the block, idle or new, after the broker's throttle time (blocking).
+        """Lend a connection to a broker, idle or new, for the block, after the broker's throttle time (blocking).
 
         Raises UnreachableError, and ThrottledError if the throttle time is longer than `seconds`.
         """
@@ -305,7 +305,7 @@ class Brokers:
                     one.add_done_callback(self._put_away)
 
     def _begin_to(self, server: Server, seconds: float, *, alone: bool) -> Future[_Standing]:
-        """Connect in a thread; in the caller's thread if a connection is idle or there is no other server to try."""
+        """Connect in a thread; connect in the caller's thread if a connection is idle or no other server is left."""
         future: Future[_Standing] = Future()
         pool = self._pool(server)
 

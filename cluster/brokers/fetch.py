@@ -133,7 +133,7 @@ class FetchSession:
         wait_ms: int = 0,
         seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> FetchAnswer:
-        """Return the partitions that changed. Unless the broker throttles, the others have nothing new.
+        """Return the partitions that changed. Unless the broker throttles, the other partitions have not changed.
 
         The broker waits up to `wait_ms` for new bytes. Blocks and raises like the function `fetch`.
         """

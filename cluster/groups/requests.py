@@ -168,7 +168,7 @@ class GroupClient:
         }
 
     def _made_again(self, topics: Mapping[str, str]) -> set[str]:
-        """Return the topics whose id is no longer that in `topics`, if the coordinator accepts only names (blocking).
+        """Return the topics whose id differs from that in `topics`, if the coordinator accepts only names (blocking).
 
         Called right before a commit. A coordinator since Kafka 4.1 compares the ids itself.
         """

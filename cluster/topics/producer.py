@@ -326,7 +326,7 @@ class PartitionProducer:
             self._identity = None
 
     def _produce(self, data: memoryview, records: int, *, durable: bool, doubtful: bool) -> Produced:
-        """Return the leader's answer to a batch, perhaps a permanent error. If unclear, give up the producer id."""
+        """Return the leader's answer, perhaps a permanent error. If the result is unknown, give up the producer id."""
 
         def attempt(leader: Leader) -> Produced:
             nonlocal doubtful

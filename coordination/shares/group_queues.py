@@ -83,7 +83,7 @@ class GroupQueues:
         return SharePartitionKey(self._group, decode_id(topic.topic_id), number)
 
     def initialize(self, topic: Topic) -> None:
-        """Start the group in new partitions: mark them as initializing, store their states, mark them as done."""
+        """Start the group in new partitions: mark them as initializing, store their states, mark them initialized."""
         memberships, store = self._services.memberships, self._services.store
         known = memberships.find(self._group)
         topics = GroupTopics() if known is None else known.topics

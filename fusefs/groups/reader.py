@@ -99,7 +99,9 @@ class GroupHandle(Handle):
         self._token = trio.lowlevel.current_trio_token()
         self._partitions: dict[TopicPartition, _Held] = {}
         self._given_up: dict[tuple[str, int], tuple[membership.CommittedPosition | None, Offset | None]] = {}
-        """Partitions given up, by topic ID and number: position at assignment, and offset committed since then."""
+        """Partitions given up, by topic ID and number: the position at the assignment, and the offset committed since
+        then.
+        """
         self._changes = 0
         """Number of assignment changes that were reported and not processed yet."""
         self._ends = ends
@@ -285,7 +287,7 @@ class GroupHandle(Handle):
         self._news.deliver()
 
     def _adopt(self) -> None:
-        """Follow the assignment: add new partitions, drop lost ones, give up revoked ones that are done."""
+        """Follow the assignment: add new partitions, drop lost ones, give up revoked ones whose records are done."""
         self._changes = 0
         if self._released:
             return

@@ -31,7 +31,7 @@ _STRIDE = 2**20
 """Bytes of batches read in one step."""
 
 _PLAIN_BYTES = 2**21
-"""Largest batch that is searched in the event loop whatever the request's allowance: takes a millisecond or two.
+"""Largest batch that is searched in the event loop regardless of the request's allowance; takes 1 to 2 ms.
 
 The default of max.message.bytes is half of this size.
 """

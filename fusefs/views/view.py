@@ -154,7 +154,7 @@ class View:
         return Entry(position - origin, next_offset)
 
     def _current_frame(self) -> _Frame:
-        """Update the view as far as that is quick, and return the better of its two frames."""
+        """Update the view if that is quick, and return the better of its two frames."""
         measure, _, end = self._frame
         if end is not None:
             return self._frame
@@ -191,7 +191,9 @@ class View:
 
 
 DIRECT_OFFSETS = 4096
-"""A range of at most this many offsets gets its own measure, as cheap as finding its ends in the whole measure."""
+"""A range of at most this many offsets gets its own measure, because finding its ends in the whole measure costs as
+much.
+"""
 
 
 class PartitionViews:

@@ -60,7 +60,7 @@ class DirectoryCheck:
 
     @property
     def in_use(self) -> bool:
-        """True if a process has owned the directory since the check began: then unfinished changes are no error."""
+        """True if a process has owned the directory since the check began. Then unfinished changes are not errors."""
         self._in_use = self._in_use or find_holder(self.directory) is not None
         return self._in_use
 

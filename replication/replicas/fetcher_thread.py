@@ -234,7 +234,7 @@ class FetcherThread(CopyingThread):
             self._controller.lead(partition, self._replica_dir.number)
         for number, one in lacking.items():
             if one.elsewhere and number in partition.state.in_sync:
-                # The replica that has just caught up has what the lost replica lacked.
+                # The replica that has just caught up has the records that the lost replica lacked.
                 self.renew(partition, self._controller.path_of(number))
         return True
 

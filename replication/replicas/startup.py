@@ -151,7 +151,7 @@ def _try(replica_dir: ReplicaDirectory, step: Callable[[], None]) -> bool:
 
 
 def _check_unlocked(directories: Sequence[Path]) -> None:
-    """Raise DirectoryLockedError if another process owns a directory, because it may be changing what is read here."""
+    """Raise DirectoryLockedError if another process owns a directory and may therefore change files that are read."""
     for directory in directories:
         with suppress(OSError, errors.CorruptionError):
             holder = find_holder(directory.absolute())

@@ -38,7 +38,9 @@ class ScrubbedPartition:
     renew: Callable[[str], str] | None = None
     """Copies a damaged replica from a valid one, whose directory it returns. Blocks. Raises StorageError, OSError."""
     absent: Callable[[], Iterable[Finding]] = tuple
-    """Returns what the logs lack; each finding names a file of the log. Raises StorageError, OSError."""
+    """Returns findings about records that logs lack; each finding names a file of the log. Raises StorageError,
+    OSError.
+    """
     is_open: bool = True
     """False if calling `replicas` opens the logs, which then stay open until the engine closes."""
 

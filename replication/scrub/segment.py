@@ -153,7 +153,7 @@ class SegmentScrub:
         return True
 
     def _candidates(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> list[_Candidate]:
-        """Return the valid batches at the position, best first. `causes` gets what is wrong in the other copies."""
+        """Return the valid batches at the position, best first. `causes` gets the faults of the other copies."""
         found: dict[bytes, _Candidate] = {}
         bounds = self._bounds(group, going)
         for copy in going:

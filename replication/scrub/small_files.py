@@ -132,7 +132,7 @@ def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]
 
 
 def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
-    """Return the path of the producer snapshot at a segment's base offset, its bytes, and what is wrong with it."""
+    """Return the path, the bytes and the fault of the producer snapshot at a segment's base offset."""
     parts = copy.log.parts
     path = parts.directory / segment_file(copy.segment.base_offset, SegmentFileKind.SNAPSHOT)
     try:

@@ -79,7 +79,7 @@ def plan(params: CleaningParams) -> CleaningPlan:
 
 
 def _first_dirty_offset(params: CleaningParams) -> Offset:
-    """Return the checkpoint; the log start if there is no checkpoint, or if it is outside the log."""
+    """Return the checkpoint. If there is none, or if it is outside the log, return the log start."""
     start = params.segments[0].base_offset if params.segments else params.log_start_offset
     start = max(start, params.log_start_offset)
     if params.checkpoint is None or not start <= params.checkpoint <= params.log_end_offset:

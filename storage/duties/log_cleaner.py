@@ -87,7 +87,7 @@ class LogCleaner:
             self._running.release()
 
     def stop(self) -> None:
-        """Stop a running pass, which leaves each log as it was or cleaned, and start no other pass. Blocks."""
+        """Stop a running pass; each log is then either unchanged or cleaned. Start no other pass. Blocks."""
         self._stopping.set()
         with self._running:
             pass

@@ -50,7 +50,7 @@ class InputProgress:
 
     producer_id: ProducerId
     epoch: int
-    """Epoch of the last run. The next run takes the next epoch, which fences whatever is left of the last run."""
+    """Epoch of the last run. The next run takes the next epoch, which fences a last run that still exists."""
     position: int = 0
     records: int = 0
     tail_checksum: int = 0

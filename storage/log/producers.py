@@ -180,7 +180,7 @@ class LogProducers:
         self._newest = Offset(0)
 
     def start_moved(self, log_start_offset: Offset) -> None:
-        """Note that the log start has moved up. If there is no snapshot, none is needed at the new start."""
+        """Note that the log start has moved up. If there is no snapshot, the new start needs none."""
         self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:

@@ -66,7 +66,7 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
         self.may_have_aborted = True
-        """False if there is no transaction index, so that none needs to be opened."""
+        """False if there is no transaction index, so that readers need not open it."""
         self._opening = threading.Lock()
         self._largest: TimeEntry | None = None
         self._first_timestamp: Timestamp | None = None

@@ -133,7 +133,7 @@ class Placer:
                 _put(logs[name], frame, batch.base_offset)
 
     def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
-        """Check that every batch is whole and that batches do not overlap and ascend; return the size by partition."""
+        """Check that all batches are whole, and ascend without overlaps; return the size by partition."""
         sizes: Counter[TopicPartition] = Counter()
         ends: dict[TopicPartition, int] = {}
         for frame in self._area.frames(manifest, checked=True):

@@ -101,7 +101,7 @@ def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Rep
 def partition_to_load(
     directories: Directories, topic: LogTopic, found: FoundTopic, number: int
 ) -> PartitionToLoad:
-    """Return what is needed to load one of a topic's partitions."""
+    """Return the description by which one of a topic's partitions is loaded."""
     partition = TopicPartition(topic.name, number)
     directory = directories.by_partition.get(partition)
     refused = found.refused.get(number) if found.checked else refusal(directories, partition, topic.topic_id)

@@ -137,7 +137,9 @@ class TopicRegistry:
     ) -> None:
         """Make a registry of `copies`. `all_directories` also has those with unreadable copies."""
         self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
-        """Called if a directory's copy cannot be written. Returns True if the change continues without the directory."""
+        """Called if a directory's copy cannot be written. Returns True if the change continues without the
+        directory's copy.
+        """
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
         """Writes a directory's copy, if possible even on a full disk."""
         self.cluster: ClusterImage | None = None

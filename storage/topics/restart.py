@@ -1,4 +1,4 @@
-"""Restarts what went offline, after a repair: a partition, or a directory with all of its partitions."""
+"""Restarts a partition that went offline, or a directory with all of its partitions, after a repair."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -48,7 +48,7 @@ class JobSource(Protocol):
     """One session of a queue."""
 
     def take(self) -> Job | None:
-        """Take the next record. If there is none, wait for one if the session waits; otherwise return None."""
+        """Take the next record. If there is none, wait for a record if the session waits; otherwise return None."""
 
     def renew(self, job: Job) -> float:
         """Renew the record's lease; return its length in seconds."""

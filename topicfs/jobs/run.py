@@ -156,7 +156,10 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkP
 
 @contextmanager
 def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
-    """Yield a file for Spark's standard error under a bar; important lines, or all with --debug, are printed later."""
+    """Yield a file for Spark's standard error if a bar is drawn; otherwise None.
+
+    At the end, print the important lines in the file. If the block fails, with --debug print the whole file.
+    """
     if not drawn.is_drawn:
         yield None
         return

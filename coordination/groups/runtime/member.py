@@ -135,7 +135,7 @@ class LocalMember:
         self._joining = self._again = self._leaves = False
         self._left: Future[None] = Future()
         self._given: frozenset[TopicPartition] = frozenset()
-        """Partitions that the reader has given up, but the member still holds."""
+        """Partitions that the reader has given up, and that the member still holds."""
         self._assignor = ""
         self._topics: frozenset[str] = frozenset()
         self._assigned_over: Mapping[str, int] = {}

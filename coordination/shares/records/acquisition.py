@@ -93,7 +93,7 @@ class _Acquisition:
         return self._without_aborted() if self._result else []
 
     def _fit_into_bound(self) -> bool:
-        """Apply the limit of records between start and end offset. It does not limit records delivered before."""
+        """Apply the limit on records between start and end offset. Records delivered before are not limited."""
         window = self._window
         self._most = min(self._most, window.limits.max_locks - window.in_flight_records())
         if self._most <= 0 and self._wanted.fetch_offset <= window.end_offset:

@@ -228,7 +228,7 @@ class _Drawing:
 
 @contextmanager
 def _drawing(panel: Panel, name: str, room: Mapping[str, float] | None = None) -> Iterator[_Drawing]:
-    """Yield axes to draw on, without the user's matplotlib settings. Without `room`, labels take the space they need."""
+    """Yield axes to draw on, without the user's matplotlib settings. Without `room`, labels take the room they need."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast("Any", _SETTINGS))

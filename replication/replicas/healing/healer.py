@@ -82,7 +82,7 @@ class Healer:
         )
 
     def _absent(self, partition: ReplicatedPartition) -> list[Finding]:
-        """Return what the logs lack. Raises PartitionOfflineError, StorageError, OSError."""
+        """Return findings about records that logs lack. Raises PartitionOfflineError, StorageError, OSError."""
         offline = partition.status().offline
         if offline is not None:
             raise PartitionOfflineError(offline)

@@ -71,7 +71,7 @@ def _overlap(one: TornSegment, other: TornSegment) -> bool:
 
 
 def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
-    """Return what the logs of replicas that are, or were, in sync lack. Raises CorruptionError, OSError."""
+    """Return what each log lacks, for replicas that are or were in sync. Raises CorruptionError, OSError."""
     starts, due = {number: log.log_start_offset for number, log in logs.items()}, 0
     if len(set(starts.values())) > 1:
         starts = {number: due_start(log) for number, log in logs.items()}

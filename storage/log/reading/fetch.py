@@ -77,7 +77,7 @@ def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> 
 
 
 def _indexed_end(segment: Segment, most: int, limit: int) -> tuple[int, Offset]:
-    """Return the position and first offset of the last batch up to `most` in the index; position 0 if there is none."""
+    """Return position and first offset of the last indexed batch at or before `most`; position 0 if there is none."""
     entry = segment.offset_index.last_batch_up_to(most)
     if entry is None:
         return 0, segment.base_offset
@@ -90,7 +90,7 @@ def _indexed_end(segment: Segment, most: int, limit: int) -> tuple[int, Offset]:
 
 
 def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
-    """Return the index of the segment in which to begin; and the position, or None if it is not known."""
+    """Return the index of the segment where the read begins, and the position in it; None if that is not known."""
     place = places.get(offset)
     if place is None:
         return chain.floor(offset), None
