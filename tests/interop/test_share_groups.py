@@ -34,7 +34,7 @@ def one_node(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 
 @pytest.fixture
 def node(one_node: Broker) -> Iterator[Broker]:
-    """The broker; it runs again before the next test, whatever a test does."""
+    """The broker, which runs before each test, even if an earlier test has stopped it."""
     with back_again(one_node):
         yield one_node
 

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.slow
 
 EMPTY = Path("/empty")
 Change = Callable[[StoppingDisk], None]
-"""A change of the directories before a run that makes the run fail."""
+"""A change of the directories that makes the following run fail."""
 
 
 def append_there(disk: StoppingDisk) -> None:

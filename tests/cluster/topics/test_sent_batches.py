@@ -44,7 +44,7 @@ def begun(partition, data, *others, durable=True):
 
 
 class Faulty(Connection):
-    """Breaks when it sends certain pipelined requests, when it reads their answers, or at other requests."""
+    """A connection that breaks at certain pipelined requests, at their answers, or at unpipelined appends."""
 
     breaks_sending = staticmethod(lambda number: False)
     breaks_answering = staticmethod(lambda number: False)

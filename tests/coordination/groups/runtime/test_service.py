@@ -67,7 +67,7 @@ def test_the_first_group_creates_its_topic(engine: EmbeddedEngine):
 
 
 def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: EmbeddedEngine, caplog):
-    """With cooperative-sticky, members revoke only lost partitions. Logs of rebalances have reason and generation."""
+    """With cooperative-sticky, members revoke only lost partitions. Each rebalance is logged: reason and generation."""
     caplog.set_level(logging.INFO)
     first = Reader(engine, "g", "orders", name="one")
     wait_until_shared([first], orders())
