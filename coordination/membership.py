@@ -189,7 +189,8 @@ class Membership(Protocol):
     def held(self) -> MemberPartitions:
         """Return the partitions that the member holds now.
 
-        A held partition is lost only by `give_up`, by giving up too late, if its topic is deleted, or when `lost` is set.
+        A member loses a partition only if it calls `give_up`, if it gives up too late, if the topic is deleted, or if
+        `lost` is set.
         """
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:

@@ -167,7 +167,7 @@ class ShareSession(Protocol):
         """Lease up to `most` adjacent records of a partition; empty if there are none. Raises like `take`."""
 
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
-        """Acknowledge records; durable when it returns. After OSError or StorageError they are still held.
+        """Acknowledge records, durably on return. After OSError or StorageError, the session still holds them.
 
         Raises RecordNotHeldError if the session does not hold a record; then no record of its partition changes.
         """

@@ -25,7 +25,7 @@ Encoded = tuple[Partition, list[bytearray]]
 
 
 Begin: TypeAlias = Callable[..., Iterator[PendingAppend]]
-"""Begins appends like `LineTarget.append`: (lines, unless, *, durable).
+"""Begins the appends that `LineTarget.append` would do. Its parameters: (lines, unless, *, durable).
 
 Each step begins an append (blocking), unless `unless` returns True at that moment. An error that `LineTarget.check`
 would raise is raised before the first step; all other errors are raised when an append ends.

@@ -62,9 +62,7 @@ class ViewNode(LogNode):
         self._files.check_exists()
         self._guess = None
         if self._files.partition.unknown is not None:
-            return self._attributes(
-                1, 0
-            )  # tar does not open empty files; opening a file of size 1 reports the error.
+            return self._attributes(1, 0)  # tar would not open a file of size 0, and miss the error.
         if not self.measured:
             size = self._view.size if self.context.engine.remote else 0
             self._guess = size or int(not self._opened_to_read)

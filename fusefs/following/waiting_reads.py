@@ -48,7 +48,7 @@ class WaitingRead:
         self.user: int | None = None
         """User ID of the process, or _NO_USER; None until it is needed."""
         self.searching = False
-        """True while its process is gone and a search for the process that now reads is running."""
+        """True while the process is gone, and a search for the process that reads now is running."""
 
     def end(self, refusal: Refusal) -> None:
         """Answer the read with an error."""

@@ -43,7 +43,7 @@ from topicfs.fusefs.threads.turn import FifoLock
 _LOGGER = logging.getLogger("topicfs")
 
 MAX_IDLE_READERS = 64
-"""Maximum number of idle tasks. If none were kept, many followers would start and end a task each for every line."""
+"""Maximum number of idle tasks. Without them, each of many followers would start and end a task for every line."""
 LARGEST_LISTING = 2**16
 """Maximum size of the directory entries in one answer."""
 LARGEST_MESSAGE = 2**17

@@ -1,4 +1,4 @@
-"""Prints the files of a segment other than the `.log` like kafka-dump-log, and compares them with the segment."""
+"""Prints a segment's files, except the `.log`, like kafka-dump-log, and compares them with the segment."""
 
 from __future__ import annotations
 

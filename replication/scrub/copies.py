@@ -56,7 +56,7 @@ class Copy(NamedTuple):
             return None
 
     def window(self, position: int) -> bytes | None:
-        """Return a chunk from `position` on, at least its whole first batch; None as in `read`."""
+        """Return a chunk from `position` on, at least its whole first batch; None if the disk cannot read it."""
         data = self.read(position, SCRUB_WINDOW_BYTES)
         if data is None or len(data) < SCRUB_WINDOW_BYTES:
             return data

@@ -4,8 +4,8 @@ A mark is one byte per record, the sum of:
 
     1  it stays: the newest of its key        2  its value is null        4  beyond what the map knows
 
-Most batches lose no record or all records. Runs of such plain batches are copied or dropped as a whole. Other batches
-are handled one by one. This module is compiled by Cython, and also runs uncompiled.
+Most batches keep all of their records, or none. Runs of such plain batches are copied or dropped as a whole. Other
+batches are handled one by one. This module is compiled by Cython, and also runs uncompiled.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Slots:
             size = len(self._data)
             yield self.finding(self.used + self.unused, f"size {size} is not a multiple of {self._slot.size}")
         if trimmed and self._slot is time_index.SLOT and (self.used, self.unused) == (0, 1):
-            # A valid entry if the largest timestamp is 0, at the first offset.
+            # This is a valid entry if the largest timestamp is 0, at the first offset.
             self.used, self.unused = 1, 0
         if trimmed and self.unused:
             cause = f"{self.unused} unused slots, which a broker takes for entries"

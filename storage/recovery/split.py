@@ -100,7 +100,7 @@ def _batch_ranges(
 
 
 def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
-    """Return the base offset of a segment that begins with `batch`; an old compressed batch stores its last one."""
+    """Return the base offset of a segment that begins with `batch`; old compressed batches store only a last offset."""
     if batch.magic == CURRENT_MAGIC:
         return batch.base_offset
     return Offset(max(end_offset, batch.last_offset - MAX_RELATIVE_OFFSET))

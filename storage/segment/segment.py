@@ -201,7 +201,7 @@ class Segment:
     # Appending.
 
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
-        """Write whole batches and index entries, all or none. Raises ValueError for offsets, PartitionOfflineError."""
+        """Write whole batches and index entries, all or none. Raises ValueError (offsets), PartitionOfflineError."""
         relative(batches[-1][1], self.base_offset)
         counted_from, largest = self.counted_from, self._largest or self.largest
         position = self.size

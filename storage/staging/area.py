@@ -114,7 +114,7 @@ class StagingArea:
 
     def state(self, write: WriteId) -> WriteState:
         """Return a write's state; UNKNOWN also after the commit of a single write. Raises CorruptionError, OSError."""
-        # In the order of the states, so that a change during these checks is not missed.
+        # Check in the order of the states, so that a change during these checks is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED
         if self.files.exists(self._path(write, WriteFileKind.CLAIMED)):

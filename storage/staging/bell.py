@@ -39,8 +39,8 @@ class Bell:
 
     def close(self) -> None:
         self._closed.set()
-        # This wakes the thread even if unread answers have filled the socket; the socket could not send a
-        # datagram to itself then.
+        # This wakes the thread even if unread answers have filled the socket, which then could not send to
+        # itself.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
         self._thread.join()

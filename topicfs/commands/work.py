@@ -94,7 +94,7 @@ def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: 
 def _sources(
     place: Place, group: str, topic: str, *, waits: bool
 ) -> Iterator[tuple[Callable[[], JobSource], Reconnect]]:
-    """Yield a function that opens a session, of the daemon's mount or of an engine here, and one that reconnects."""
+    """Yield two functions: one opens a session, of the daemon's mount or of an engine here, the other reconnects."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:
         check_group_name(group)

@@ -189,7 +189,7 @@ class PartitionState:
         state: RecordState = AVAILABLE,
         counts: bool = True,
     ) -> bool:
-        """Archive the records in [first, end) that are in `state`, immediately. Return whether there were any."""
+        """Immediately archive the records in [first, end) that are in `state`. Return whether there were any."""
         archived = False
         for batch in batches:
             if batch.first >= end:

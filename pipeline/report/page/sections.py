@@ -183,7 +183,7 @@ def _figure(title: str, caption: str, svg: str) -> str:
 
 
 def _partition_legend(all_series: Sequence[Sequence[Series]]) -> str:
-    """Return a legend with a shade per partition of the topic with most partitions; empty if no topic has several."""
+    """Return a legend with a shade per partition of the topic with the most; empty if no topic has several."""
     longest = max((len(series) for series in all_series), default=0)
     if longest < 2:
         return ""
