@@ -73,8 +73,11 @@ class _Replay:
         for record in records:
             kind = control_type(record.key)
             if kind in (ControlType.COMMIT, ControlType.ABORT):
-                changes = self.pending.pop(producer_id, [])
-                self._apply(changes if kind is ControlType.COMMIT else [])
+                self.end(producer_id, kind)
+
+    def end(self, producer_id: ProducerId, kind: ControlType) -> None:
+        changes = self.pending.pop(producer_id, [])
+        self._apply(changes if kind is ControlType.COMMIT else [])
 
     def _apply(self, changes: Iterable[tuple[GroupPartition, _Change]]) -> None:
         for place, change in changes:
@@ -83,13 +86,18 @@ class _Replay:
 
 
 def read_positions(
-    files: FileSystem, directories: Iterable[Path]
+    files: FileSystem, directories: Iterable[Path], committing: Iterable[ProducerId] = ()
 ) -> dict[GroupPartition, group_records.CommittedOffset]:
-    """Read positions from `__consumer_offsets`, ignoring torn ends (blocking). Raises CorruptionError, OSError."""
+    """Read positions from `__consumer_offsets`, ignoring torn ends (blocking). Raises CorruptionError, OSError.
+
+    The open transactions of the producers `committing` count as committed.
+    """
     found: dict[GroupPartition, group_records.CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()
         read_columns(files, directory, replay.take)
+        for producer_id in committing:
+            replay.end(producer_id, ControlType.COMMIT)
         for place, change in replay.newest.items():
             if change.position is not None:
                 found[place] = change.position

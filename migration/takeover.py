@@ -2,7 +2,8 @@
 
 The broker's log directories are only read. The copies are opened before success is reported; if the broker was not
 stopped cleanly, this recovers them. Topics keep their ids. Settings come from the cluster's metadata log. Positions
-of groups are written into `__consumer_offsets` of the data directories.
+of groups are written into `__consumer_offsets` of the data directories, and transactions that the broker has not ended
+into `__transaction_state`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from topicfs.coordination.records.group_records import CommittedOffset
 from topicfs.coordination.records.share_group_records import GroupTopics
 from topicfs.coordination.shares.groups import QueueGroups
 from topicfs.coordination.shares.state.store import TOPIC as STATES_TOPIC
+from topicfs.coordination.transactions.transaction import Transaction
 from topicfs.migration.partition_copy import PartitionCopy, copy_partition, is_in_place
 from topicfs.migration.positions import TOPIC as POSITIONS_TOPIC
 from topicfs.migration.positions import (
@@ -32,6 +34,8 @@ from topicfs.migration.positions import (
     read_positions,
 )
 from topicfs.migration.share_groups import ShareGroupsFound, read_share_groups
+from topicfs.migration.transactions import TOPIC as TRANSACTIONS_TOPIC
+from topicfs.migration.transactions import committing, put_transactions, read_transactions, unfinished
 from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from topicfs.storage.checkpoints.identifiers import decode_id
@@ -47,7 +51,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.manager import Machine
 from topicfs.storage.messages import ReportLine
-from topicfs.storage.model import TopicPartition
+from topicfs.storage.model import ProducerId, TopicPartition
 from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
 
@@ -102,7 +106,8 @@ class Takeover:
         # Check all before anything is written.
         self._check_free(topics)
         copies = self._plan_copies(topics, link=link)
-        groups = self._find_groups(log_dirs, topics)
+        transactions = read_transactions(self._files, _directories_of(log_dirs, TRANSACTIONS_TOPIC))
+        groups = self._find_groups(log_dirs, topics, committing(transactions))
         share_groups = read_share_groups(
             self._files, _directories_of(log_dirs, POSITIONS_TOPIC), _directories_of(log_dirs, STATES_TOPIC)
         )
@@ -119,6 +124,8 @@ class Takeover:
                 self._copy_topic(topic, copies)
         self._check_stopped()
         self._open(topics, groups, share_groups)
+        taken = {TopicPartition(topic.name, number) for topic in topics for number in topic.log_dirs}
+        self._put_transactions(unfinished(transactions, taken))
 
     def _make_directories(self) -> None:
         for directory in self._data:
@@ -148,7 +155,7 @@ class Takeover:
             if not names.is_internal(name):
                 topic_id = self._topic_id(name, by_number)
                 found.append(TopicFound(name, topic_id, by_number, self._settings(image, name)))
-            elif name not in (POSITIONS_TOPIC, STATES_TOPIC):
+            elif name not in (POSITIONS_TOPIC, STATES_TOPIC, TRANSACTIONS_TOPIC):
                 self._report(f"{name}: an internal topic, not taken over")
         if not found:
             raise StorageError(f"{', '.join(map(str, self._log_dirs))}: no topics to take over")
@@ -183,12 +190,15 @@ class Takeover:
         return {**KEEP_FOREVER, **own}
 
     def _find_groups(
-        self, log_dirs: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
+        self,
+        log_dirs: Mapping[TopicPartition, Path],
+        topics: Iterable[TopicFound],
+        committing: Collection[ProducerId],
     ) -> GroupsFound:
         """Return the groups with positions in the topics taken over; positions that are newer here are left out."""
         numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
         theirs = _directories_of(log_dirs, POSITIONS_TOPIC)
-        found = read_positions(self._files, theirs)
+        found = read_positions(self._files, theirs, committing)
         by_name = {topic.name: topic for topic in topics}
         wanted = {
             place: position
@@ -296,6 +306,14 @@ class Takeover:
             self._put_groups(engine, groups)
             for line in adopt_share_groups(engine.share_groups, share_groups, topics):
                 self._report(line)
+
+    def _put_transactions(self, transactions: Mapping[str, Transaction]) -> None:
+        if transactions:
+            ours = _directories_of(self._our_partitions(), TRANSACTIONS_TOPIC)
+            present = read_transactions(self._files, ours)
+            with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
+                for line in put_transactions(engine, transactions, present):
+                    self._report(line)
 
     def _put_groups(self, engine: Engine, groups: GroupsFound) -> None:
         if groups.new or groups.records:

@@ -165,9 +165,11 @@ def takeover(
     """Take the topics of a stopped Kafka broker into a data directory.
 
     Records, offsets, topic IDs and settings are kept. A topic without its own retention.ms gets -1, because the
-    broker's default is not in its files. Positions of groups in the topics are also taken over; Kafka's own topics
-    are otherwise left out. LOG_DIR is only read, also with --link, because a segment that must change later is copied
-    first. Name all log.dirs if the broker has several. After an interruption, run the command again.
+    broker's default is not in its files. Positions of groups in the topics are also taken over, and transactions that
+    the broker has not ended: `topicfs serve` commits those that the broker was committing, and aborts the others after
+    their timeout. Kafka's own topics are otherwise left out. LOG_DIR is only read, also with --link, because a segment
+    that must change later is copied first. Name all log.dirs if the broker has several. After an interruption, run the
+    command again.
     """
     require_directories(log_dirs, of_broker=True)
     source = BrokerDirectories(

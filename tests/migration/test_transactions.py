@@ -1,0 +1,119 @@
+"""Transactions of a stopped broker: a takeover carries out what the broker has decided, and reports the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.doubles.handover import DATA, LOG_DIR, StoppingDisk, prepared_disk, served
+from tests.doubles.manual_clock import ManualClock
+from tests.doubles.producing import batch
+from tests.doubles.records import NOW
+from topicfs.coordination.groups.requests import OffsetCommitRequest
+from topicfs.coordination.groups.runtime.service import EmbeddedGroups
+from topicfs.coordination.membership import Position
+from topicfs.coordination.transactions.coordinator import TransactionCoordinator
+from topicfs.coordination.transactions.state_records import write_key, write_state
+from topicfs.coordination.transactions.transaction import Status, Transaction
+from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.storage.codec.columns import decode_each
+from topicfs.storage.codec.records import encode
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.names import TRANSACTION_STATE
+from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
+
+pytestmark = pytest.mark.slow
+
+PRODUCER = ProducerId(7)
+PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1))
+
+
+def left(status: Status, *, version: int = 2) -> StoppingDisk:
+    """Return the disk of a broker that stopped while a transaction had this status, without any marker."""
+    disk, _ = prepared_disk(LOG_DIR)
+    engine = served(disk, LOG_DIR)
+    for place in PLACES:
+        engine.partition(*place).append(
+            batch(b"sold", producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True)
+        )
+    groups = engine.groups
+    assert isinstance(groups, EmbeddedGroups)
+    places = frozenset(
+        {*PLACES, TopicPartition("__consumer_offsets", groups.coordinator_partition("g").number)}
+    )
+    groups.commit_in_transaction(
+        OffsetCommitRequest(group="g", positions={PLACES[0]: Position(3)}), PRODUCER, 0
+    )
+    is_bumped = version == 2 and status is not Status.ONGOING
+    state = Transaction(PRODUCER, int(is_bumped), 60_000, status, places, version=version)
+    states = [write_state(one) for one in (state._replace(status=Status.ONGOING, epoch=0), state)]
+    records = [Record(Offset(at), Timestamp(0), write_key("tx"), value) for at, value in enumerate(states)]
+    engine.create_topic(TRANSACTION_STATE).partitions()[0].append(encode(records))
+    engine.close()
+    return disk
+
+
+class Found(NamedTuple):
+    lines: list[str]
+    """What the takeover said about transactional ids."""
+    values: list[str]
+    """Committed values of the producer, once a coordinator has started."""
+    position: int | None
+    is_stable: bool
+    """True if no transaction is open."""
+
+
+def take(disk: StoppingDisk) -> list[str]:
+    lines: list[str] = []
+    source = BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True)
+    Takeover(source, [DATA], report=lines.append, files=disk).take()
+    return [line for line in lines if "transaction" in line]
+
+
+def taken(disk: StoppingDisk) -> Found:
+    """Take over twice, and serve the data directory."""
+    lines = take(disk)
+    assert [] == take(disk)
+    engine = served(disk, DATA)
+    groups = engine.groups
+    assert isinstance(groups, EmbeddedGroups)
+    coordinator = TransactionCoordinator(engine, groups, EngineConfig(), ManualClock(NOW))
+    coordinator.maintain()
+    values, is_stable = [], True
+    for place in PLACES:
+        partition = engine.partition(*place)
+        fetched = partition.read(Offset(16), max_bytes=1 << 20)  # 16 records were there before.
+        for columns in decode_each(fetched.data, aborted=fetched.aborted):
+            values += [one.value.decode() for one in columns if one.value == b"sold"]
+        is_stable &= partition.offsets().last_stable_offset == partition.offsets().log_end_offset
+    position = groups.positions("g").committed.get(PLACES[0])
+    coordinator.close()
+    engine.close()
+    return Found(lines, values, None if position is None else position.offset, is_stable)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_committed_transaction_is_taken_over_whole(version: int) -> None:
+    """Records and positions of a transaction in state PrepareCommit are there, although no partition has its marker."""
+    line = "transactional id tx: topicfs serve commits its transaction over orders-0, orders-1"
+    assert Found([line], ["sold", "sold"], 3, True) == taken(left(Status.PREPARE_COMMIT, version=version))
+
+
+@pytest.mark.parametrize("status", [Status.PREPARE_ABORT, Status.ONGOING])
+def test_other_transactions_are_aborted(status: Status) -> None:
+    """Nothing is seen of a transaction that was not committed, and readers of committed records go on."""
+    line = "transactional id tx: topicfs serve aborts its transaction over orders-0, orders-1"
+    assert Found([line], [], None, True) == taken(left(status))
+
+
+def test_a_transactional_id_that_is_in_use_is_left_alone() -> None:
+    """If the data directory has a transactional id of that name, its state is not overwritten."""
+    disk = left(Status.PREPARE_COMMIT)
+    engine = served(disk, DATA)
+    other = Transaction(ProducerId(8), 0, 60_000, Status.EMPTY)
+    record = Record(Offset(0), Timestamp(0), write_key("tx"), write_state(other))
+    engine.create_topic(TRANSACTION_STATE).partitions()[0].append(encode([record]))
+    engine.close()
+    [line] = take(disk)
+    assert "transactional id tx: is known here" in line
