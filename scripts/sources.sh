@@ -34,9 +34,9 @@ print(*sorted(wanted), sep="\n")
 PY
 }
 
-# copy_sources PYTHON FOLDER: what a wheel is made from, so that a build leaves nothing in the checkout. What Cython wrote here is
-# taken along, and made again where it is older than its source; what a compiler made of it is not: it may lead to the
-# Python of this machine's .venv.
+# copy_sources PYTHON FOLDER: copy what a wheel is made from, so that a build leaves nothing in the checkout. Cython's output is
+# copied too; the build repeats what is older than its source. Compiled modules are not copied, because they may refer to
+# the Python of this machine's .venv.
 copy_sources() {
     local packages
     packages=$("$1" -c 'import tomllib
@@ -49,7 +49,7 @@ print(*(pattern.rstrip("*") for pattern in setuptools["packages"]["find"]["inclu
     [ ! -d build/cython ] || cp -rp build/cython "$2/build"
 }
 
-# build_wheel PYTHON FOLDER [PACKAGE…]: a wheel in FOLDER/wheels, by tools in FOLDER/tools; further packages are installed there.
+# build_wheel PYTHON FOLDER [PACKAGE…]: make a wheel in FOLDER/wheels with tools in FOLDER/tools, which also gets the packages.
 build_wheel() {
     "$1" -m venv "$2/tools"
     locked "$1" setuptools wheel cython "${@:3}" >"$2/tools.lock"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every check of the project, the cheap ones first; pytest's closing line is the last thing printed, and with `quick` what
-# mypy and lint-imports said beside it.
+# Every check of the project, the cheap ones first. The last output is pytest's closing line or, with `quick`, the output of
+# mypy and lint-imports, which run at the same time as pytest.
 #
 #   scripts/test.sh [ARGUMENT...]          all of it; arguments are pytest's
 #   scripts/test.sh quick [ARGUMENT...]    what a change in progress needs: no test that mounts, takes seconds, or needs Java or Spark
@@ -15,8 +15,8 @@ unset PYTHONDONTWRITEBYTECODE
 quick=false
 [ "${1-}" != quick ] || { quick=true && shift; }
 
-# Three processes a processor, because tests that mount or call a broker wait for two thirds of their time; each needs
-# 3 GiB (two of them, with Spark and a broker, need 4). Those of `quick` wait for nothing.
+# Three processes per processor, because tests that mount or call a broker wait for two thirds of their time. A process
+# needs 3 GiB of memory (two processes, with Spark and a broker, need 4 GiB). Tests of `quick` wait for nothing.
 workers=$(($(nproc) * 3))
 ! $quick || workers=$(nproc)
 room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 3145728))
@@ -48,8 +48,8 @@ end_beside() {
     return "$status"
 }
 
-# Archives of the classes of Spark and Kafka, and the tests as pytest compiles them, which each of its processes would do
-# for itself.
+# Make the archives of the classes of Spark and Kafka, and let pytest compile the tests once, which otherwise each of its
+# processes would do.
 prepare_tests() { python -m testing.class_archives && python -m pytest --collect-only -q --no-header; }
 
 mapfile -t shell_scripts < <(git ls-files '*.sh' .ci/run)

@@ -4,8 +4,8 @@
 #   scripts/wheel.sh [FOLDER]                                  for the Python of .venv
 #   PYTHONS='python3.12 python3.13' scripts/wheel.sh           for other Pythons, which need their headers
 #
-# The steps are those of cibuildwheel: build, repair, look. auditwheel finds the oldest C library that has every symbol that
-# the compiled modules use, names the wheel after it, and refuses one that needs a library which not every Linux has.
+# The steps are those of cibuildwheel: build, repair, inspect. auditwheel finds the oldest C library with every symbol that
+# the compiled modules use, names the wheel after its version, and refuses a wheel that needs a library that some Linux lacks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/sources.sh
