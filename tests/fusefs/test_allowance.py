@@ -98,7 +98,7 @@ def test_a_fetch_ends_with_the_batch_that_fills_it(monkeypatch):
 
 
 def test_a_fetch_with_damage_is_as_short(monkeypatch):
-    """A fetch ends with a damaged compressed batch, as with a large one. Plain batches are fetched beyond damage."""
+    """A fetch ends at a damaged compressed batch, as at a large one. Damaged plain batches do not end a fetch."""
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 90_000)
     partition = compressed(*SIZES)
     partition.damage(0)
@@ -140,7 +140,10 @@ def test_one_request_decodes_a_batch_once():
 
 
 def test_a_read_that_exceeds_its_allowance_is_short_or_fails(monkeypatch):
-    """A read that exceeds its allowance is short if short reads are allowed; if not (page cache), the read fails."""
+    """If a read exceeds its allowance, it returns fewer bytes.
+
+    A read for the page cache must not be short, so this read fails.
+    """
     monkeypatch.setattr(decoded_fetch, "DECODED_BYTES", 1)
     partition = MemoryPartition()
     for number in range(6):
@@ -209,7 +212,10 @@ def test_positions_are_stored_by_decompressed_size():
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_a_batch_above_the_limit_counts_as_damaged(form):
-    """A batch above MAX_CONTENT_BYTES has no positions in a view: one read fails; the batches around it can be read."""
+    """A batch above MAX_CONTENT_BYTES has no positions in a view.
+
+    One read fails at such a batch. The batches before and after the large batch can be read.
+    """
     partition, likewise = MemoryPartition(), MemoryPartition()
     for each, size in ((partition, MAX_CONTENT_BYTES + 1), (likewise, 1)):
         each.add(b"before")
@@ -291,7 +297,10 @@ def test_damaged_batches_of_a_fetch_are_reported_one_by_one():
 
 
 def test_counting_back_leaves_the_event_loop_when_the_way_is_long():
-    """The last records are found by walking over headers; beyond the allowance, this raises ThreadNeededError."""
+    """The last records are found by a walk over batch headers.
+
+    If the walk exceeds the event loop's allowance, it raises ThreadNeededError.
+    """
     partition = MemoryPartition()
     for _ in range(40):
         partition.add(b"x" * 1000, b"y")
@@ -316,7 +325,10 @@ def test_a_request_for_more_records_than_the_log_has_counts_nothing():
 
 
 def test_only_measure_recomputes_a_view_from_a_better_measure():
-    """If recomputing a view from a better measure of the log takes long, only `measure` does it, not `measured`."""
+    """If recomputing a view of a range takes long, `measured` does not recompute the view.
+
+    `measure` does. The view of the range is recomputed after the whole log has been measured.
+    """
     partition = compressed(*[30_000] * 3)
     for _ in range(DIRECT_OFFSETS):
         partition.add(b"x")

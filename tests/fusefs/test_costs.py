@@ -27,7 +27,10 @@ LARGE = b"x" * (INLINE_BYTES + 1)
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """A list that has, for each call of BlockingCalls, whether it ran in the event loop's thread; no call may."""
+    """A list that says for each call through BlockingCalls whether it ran in the event loop's thread.
+
+    At the end, the fixture checks that no call did.
+    """
     seen: list[bool] = []
     run = BlockingCalls.run
 
@@ -96,7 +99,10 @@ async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, 
 
 
 async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
-    """For a large batch, a record's name, attributes and content, `latest` and the listing are found in a thread."""
+    """If a batch is large, lookups of its records, `latest` and listings run in a thread.
+
+    Attributes and content of a record in the batch are also read in a thread.
+    """
     await put(orders, sealed(record(LARGE, key=b"k"), codec=Codec.ZSTD))
     fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
     threads.clear()
@@ -115,7 +121,10 @@ async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders
 
 
 async def test_attributes_larger_than_a_kernel_takes_are_not_made(orders: MountClient):
-    """An attribute above the kernel's limit is listed, but getxattr(2) fails with E2BIG; others can be read."""
+    """An extended attribute above the kernel's limit is listed, but getxattr(2) fails with E2BIG.
+
+    The record's other attributes can be read.
+    """
     headers = empty_headers(LARGEST_XATTR_BYTES // 2)
     await put(
         orders,

@@ -1,4 +1,4 @@
-"""Payloads that are decoded with schemas: names, lines, sizes, and open files when a schema is registered later."""
+"""Payloads decoded with schemas: names, lines, sizes, and open files whose schema is registered after open(2)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def fields(text: bytes, *names: str) -> list[list[object]]:
 
 
 async def test_a_framed_payload_shows_as_its_value_with_the_id_of_its_schema(shop: MountClient):
-    """Framed keys and payloads show value and schema ID, or base64 if undecodable; others are as in `log.json`."""
+    """Framed keys and payloads are shown as value and schema ID, or as base64 if they cannot be decoded.
+
+    Other keys and payloads are shown as in `log.json`.
+    """
     shown = fields(await shop.cat("orders/0/log.avro.json"), "key", "payload", "payload_schema_id")
     assert [
         [None, {"id": 1, "note": "eins"}, 7],
@@ -100,7 +103,7 @@ async def test_each_language_has_its_suffix(shop: MountClient):
     ["log", "0-7", "0-", "-8", "@0-", "@1970-01-01-@2100-01-01"],
 )
 async def test_every_name_of_several_records_has_the_lines_and_their_size(shop: MountClient, name: str):
-    """All names of one range have the same lines and the same size, whatever the read size; none is listed."""
+    """All names of a range show the same lines with the same size, for any read size. No such name is listed."""
     whole = await shop.cat("orders/0/log.avro.json")
     assert whole == await shop.cat(f"orders/0/{name}.avro.json")
     assert len(whole) == (await shop.stat(f"orders/0/{name}.avro.json")).size
@@ -145,7 +148,7 @@ async def test_an_open_file_stays_as_it_is_when_its_schema_comes(shop: MountClie
 
 
 async def test_open_measures_a_decoded_file_for_a_short_time(shop: MountClient, monkeypatch):
-    """open(2) measures a decoded file for at most `stat_seconds`, a `.json` file for at most `open_seconds`."""
+    """open(2) measures a decoded file for at most `stat_seconds`, and a `.json` file for at most `open_seconds`."""
     waited: list[float] = []
     measure = type(shop.context.measuring).measure
 
@@ -162,7 +165,7 @@ async def test_open_measures_a_decoded_file_for_a_short_time(shop: MountClient, 
 
 
 async def test_a_log_grows_in_place_while_schemas_are_known(shop: MountClient):
-    """As long as no schema was missing, the same file grows with an append, and no new file is measured."""
+    """If all schemas were known, a file grows in place with an append. The name keeps its node."""
     handle = await shop.open("orders/0/3-.avro.json")
     await shop.read_on(handle)
     size = (await shop.stat("orders/0/3-.avro.json")).size
@@ -214,7 +217,7 @@ async def test_a_line_is_encoded_by_the_newest_schema_of_its_topic(shop: MountCl
 
 
 async def test_shown_lines_can_be_appended(shop: MountClient):
-    """When shown lines are appended, schema IDs are ignored, base64 is kept, and schema ID headers are dropped."""
+    """Shown lines can be appended. The append ignores schema IDs, keeps base64, and drops the schema ID headers."""
     await shop.mkdir("copy")
     await shop.append("_schemas/0/log.json", registered("copy-value", 1, 40, ORDER))
     await shop.append("_schemas/0/log.json", registered("copy-key", 1, 7, ORDER))
@@ -250,7 +253,10 @@ async def test_a_bad_line_refuses_the_write_and_says_why(shop: MountClient, line
 
 
 async def test_a_topic_without_a_schema_takes_no_lines(shop: MountClient):
-    """A value requires a valid newest schema in the suffix's language; `payload_base64` requires no schema."""
+    """A value can be appended only if its subject's newest schema is valid and in the suffix's language.
+
+    `payload_base64` requires no schema.
+    """
     await shop.mkdir("bare")
     with pytest.raises(FileError, match="subject bare-value has no schema"):
         await shop.append("bare/0/log.avro.json", b'{"payload":1}\n')

@@ -88,10 +88,10 @@ def test_each_error_has_its_errno(error: Exception, number: int):
 
 
 def test_every_error_of_the_engine_is_in_the_table():
-    """Each StorageError has a row in REFUSALS, or never reaches a program of a mount; without a row it would be EIO.
+    """Each StorageError has a row in REFUSALS, or never reaches a program that uses a mount.
 
-    Most errors that never reach a program end the opening of a directory before a mount exists. After
-    SearchTooLongError the mount repeats the search in a thread.
+    An error without a row would become EIO. Most errors that never reach a program occur while a directory is opened,
+    before a mount exists. After SearchTooLongError the mount repeats the search in a thread.
     """
     never_told = {
         "DirectoryLockedError",
@@ -157,7 +157,7 @@ def test_every_row_of_the_table_is_tried():
     ],
 )
 def test_which_errors_are_reported(error: Exception, reported: bool):
-    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are reported, and so are errors that are raised with `reported`."""
+    """EINVAL, EMSGSIZE, EILSEQ, EIO and a full disk are reported. Other errors are reported only with `reported`."""
     assert file_error(error).reported is reported
 
 

@@ -27,7 +27,7 @@ from topicfs.storage.messages import printable
 from topicfs.storage.topics import changes
 
 GATE_SECONDS = 60.0
-"""The time in seconds after which a gate opens, so that a call that waits in the event loop fails the test."""
+"""After this time in seconds a gate opens by itself. A call that waits in the event loop then fails the test."""
 
 
 class Gate:
@@ -228,7 +228,10 @@ async def test_a_listing_of_segments_describes_each_once(client: MountClient, en
 
 
 async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountClient, in_loop, monkeypatch):
-    """Many lines for many partitions are appended in a thread; few lines, or lines for few partitions, are not."""
+    """Many lines for many partitions are appended in a thread.
+
+    Few lines, or lines for few partitions, are appended in the event loop.
+    """
     monkeypatch.setattr(topic_logs, "SLOW_DISTRIBUTION_PARTITIONS", 1)
     await client.mkdir("orders")
     seen = in_loop(LogAppender, "_append_own")
@@ -327,7 +330,7 @@ async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Eng
 
 
 async def test_a_batch_too_large_ends_the_read_of_its_topic(engine: Engine, tmp_path):
-    """At a batch above the limit, a read of a topic's log fails with EFBIG; the next read continues after the batch."""
+    """A read of a topic's log fails with EFBIG at a batch above the limit. The next read continues after this batch."""
     engine.create_topic("orders", partitions=2)
     for number, values in ((0, (b"a", b"x" * (64 * 2**20 + 1), b"c")), (1, (b"b",))):
         for time, value in enumerate(values):

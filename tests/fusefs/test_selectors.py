@@ -78,7 +78,7 @@ def test_each_form_has_its_suffix(form):
 def test_every_kind_of_name_is_read_as_the_selector_it_spells(
     name: str, selector: Selector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each name in the table of selectors in SEMANTICS.md is parsed as that selector, with every suffix."""
+    """Each name in the table of selectors in SEMANTICS.md is parsed as the selector in its row, with any suffix."""
     monkeypatch.setattr(selectors, "system_clock", lambda: Timestamp(NOW))
     assert selector == parse(name)
 
@@ -290,7 +290,7 @@ def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ran
 
 @pytest.mark.parametrize(("count", "start"), [(1, 1000), (2, 4), (3, 1), (4, 1), (100, 1)])
 def test_the_last_records_are_counted_and_not_the_offsets(count: int, start: int) -> None:
-    """`-N` counts records. It does not count offsets of gaps, of records that compaction removed, or of markers."""
+    """`-N` counts only records. It skips gaps, markers and the offsets that compaction removed."""
     partition = MemoryPartition()
     kept = [Record(Offset(number), Timestamp(number), b"k", b"v") for number in (1, 4)]
     partition.add_compacted(kept, last_offset=5)
@@ -343,7 +343,7 @@ def test_the_last_records_are_those_a_plain_count_finds(data: st.DataObject) -> 
 
 
 def test_a_time_that_a_transaction_marker_answers_goes_to_the_next_record() -> None:
-    """If the log finds a transaction marker for a time, the selector means the next record."""
+    """If a search by time ends at a transaction marker, the selector means the next record."""
     partition = MemoryPartition()
     partition.add(b"early", time=10)
     partition.append(_marker(time=50))

@@ -132,7 +132,7 @@ def test_written_out_times_are_read_back(moment: datetime) -> None:
     ],
 )
 def test_times_are_counted_back_from_now(text: str, expected: int) -> None:
-    """`now`, times before it, and the starts of days depend on a clock; without a zone, days are those of UTC."""
+    """`now`, times before now, and the start of a day depend on the clock. Days without a zone are UTC days."""
     assert expected == read(text)
     assert is_relative(text)
 

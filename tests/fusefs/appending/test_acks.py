@@ -1,4 +1,4 @@
-"""acks=0, with which a write is answered before its lines are appended, and the spellings of acks."""
+"""Writes with acks=0, which are answered before their lines are appended, and the spellings of acks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ async def test_acks_0_fsync_raises_the_error_of_the_lines_it_appends():
 
 
 async def test_acks_0_gathers_no_batches():
-    """Batches do not wait in the linger buffer, so that only the write of a refused batch fails."""
+    """With acks=0, batches do not wait in the linger buffer.
+
+    If a batch is refused, the write that contains the batch fails, and no other write.
+    """
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)

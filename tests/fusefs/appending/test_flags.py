@@ -21,13 +21,19 @@ from topicfs.fusefs.errors import FileError
     ],
 )
 def test_programs_that_add_may_open_a_log(flags: int):
-    """O_APPEND or O_TRUNC, which the shell's redirections, tee, cp, dd and Python set, opens a log for appending."""
+    """A program can open `log` for writing if it sets O_APPEND or O_TRUNC.
+
+    The redirections of the shell, tee, cp, dd and Python set at least one of these flags.
+    """
     check_append(access_of(flags), truncation_accepted=True)
 
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_CREAT])
 def test_rewriters_may_not(flags: int):
-    """Without O_APPEND and O_TRUNC, as Vim and sort -o open a file to rewrite it, open(2) fails with EPERM."""
+    """Opening `log` for writing without O_APPEND and O_TRUNC fails with EPERM.
+
+    Vim and `sort -o` open a file in this way to rewrite the file.
+    """
     with pytest.raises(FileError) as caught:
         check_append(access_of(flags), truncation_accepted=True)
 

@@ -34,7 +34,7 @@ def test_whole_lines_pass_without_a_copy():
 
 
 def test_a_batch_of_exactly_the_limit_passes():
-    """A batch of exactly the limit is accepted. If the limit is a byte lower, the first 20 bytes are refused."""
+    """A batch is accepted if its size is the limit. A larger batch is refused after its first 20 bytes."""
     data = bytes(batch(b"value", timestamp=1))
 
     assert BATCHES.frame(NOTHING, data, len(data)).lines == data

@@ -1,4 +1,4 @@
-"""acks=0: the order of lines from many files, the files that get the error of an append, and the limits."""
+"""acks=0: the order of lines from many files, the limits, and the files that get the error of a failed append."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ async def test_fsync_appends_what_waits_before_it_flushes() -> None:
 
 
 async def test_a_failed_append_at_fsync_fails_each_file_once() -> None:
-    """If the append at fsync(2) fails, each file that has lines in it fails once, and later lines are stored."""
+    """If the append at fsync(2) fails, each file that wrote some of the lost lines gets the error once.
+
+    Later lines are stored.
+    """
     desk, book, other = Desk(), Book(), Book("orders/1/log")
     first, second, stranger = desk.open(book), desk.open(book), desk.open(other)
     await first.write(b"a\n")

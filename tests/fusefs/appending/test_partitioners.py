@@ -56,7 +56,7 @@ def test_the_sticky_partition_is_one_that_exists():
 
 
 def test_without_keys_a_partition_without_a_leader_is_left_out():
-    """Records without keys avoid partitions without a leader, if possible. The partition of a key stays the same."""
+    """If possible, records without keys go to partitions with a leader. A missing leader changes no key's partition."""
     partitioner = KafkaPartitioner(pick=lambda count: count - 1)
     assert 2 == partitioner.for_unkeyed(1, 3)
     assert 1 == partitioner.for_unkeyed(1, 3, lambda number: number != 2)

@@ -28,7 +28,10 @@ async def test_a_bad_line_drops_the_lines_of_its_write_and_the_unfinished_line()
 
 @pytest.mark.parametrize(("again", "kept"), [(b"gun\n", b"begun\n"), (b"next\n", b"next\n")])
 async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
-    """After a write that found the disk full, repeating it completes the unfinished line; a different line does not."""
+    """A write that finds the disk full does not change the unfinished line before it.
+
+    The repeated write completes the unfinished line. A write that begins with other data drops the unfinished line.
+    """
     file = OpenFile()
     await file.handle.write(b"be")
     file.target.full = True
@@ -41,7 +44,7 @@ async def test_a_full_disk_leaves_the_handle_as_it_was(again, kept):
 
 
 async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings_it():
-    """A write that makes an unfinished line too long is refused, and input is skipped up to the next newline."""
+    """If a write makes an unfinished line too long, the write is refused. Input is skipped up to the next newline."""
     file = OpenFile()
     await file.handle.write(b"x" * 15)
 
@@ -76,7 +79,10 @@ async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
 
 
 async def test_more_data_than_was_refused_is_still_the_refused_piece():
-    """A repeated write is refused even if it has more data after the refused piece: programs add to their buffers."""
+    """A repeated write is refused even if it has more data after the refused piece.
+
+    Programs add data to their buffers between two attempts.
+    """
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     await fails(file.handle.write(b"rest of the line\n"), errno.EMSGSIZE)
@@ -89,7 +95,10 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
 async def test_a_repeated_write_is_checked_with_the_unfinished_line(number: int):
-    """A repeated write is checked together with the unfinished line before it, and succeeds after the cause is gone."""
+    """A repeated write is parsed together with the unfinished line before it.
+
+    After the cause of the error is gone, the repeated write succeeds.
+    """
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     file.target.error = OSError(number, "not now")
@@ -133,7 +142,7 @@ async def test_an_error_that_no_call_returned_is_in_the_reports():
 
 
 async def test_after_a_failed_write_of_one_request_the_next_write_begins_a_line():
-    """After a write of one request has failed, and the program got the error, its next write begins a new line."""
+    """If a write of one request fails, the program gets the error. The program's next write begins a new line."""
     file = OpenFile()
     await file.handle.write(b"good\n")
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)

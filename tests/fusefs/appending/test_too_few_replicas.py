@@ -32,7 +32,10 @@ async def test_the_same_bytes_again_are_not_appended_again():
 
 
 async def test_more_bytes_than_failed_are_taken_in_two_steps():
-    """If a repeated write has more bytes, the number of bytes in the log is returned; the program writes the others."""
+    """If a repeated write has additional bytes, write(2) first returns the number of bytes that are in the log.
+
+    The program then writes the additional bytes.
+    """
     file = await failed(b"a\nbeg")
     file.target.too_few = False
     assert 5 == await file.handle.write(b"a\nbegun\n")

@@ -85,7 +85,7 @@ async def test_a_copy_keeps_codecs_and_producers(brokers: MountClient, name: str
 
 @pytest.mark.parametrize("brokers", [*Isolation], indirect=True)
 async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: MountClient):
-    """`log.batch` shows the same records as a broker's consumer with this isolation gets, and no markers."""
+    """`log.batch` shows the records that a broker's consumer with the same isolation gets. It shows no markers."""
     level = brokers.context.settings.isolation
     consumed = VECTORS / "broker-made" / "consumed" / f"transactions-0.{level.value}.jsonl"
     expected = [json.loads(line)["offset"] for line in consumed.read_text().splitlines()]
@@ -96,7 +96,7 @@ async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: 
 
 
 async def test_a_range_shows_the_batches_that_are_wholly_inside(orders: MountClient):
-    """A range shows the batches that lie completely inside it; the first and last offset belong to the range."""
+    """A range shows only batches that lie completely inside the range, which includes its first and last offset."""
     first, second, third = (
         bytes(batch(*b"abc"[:count].split(), *[b"x"] * (count - 1), offset=offset))
         for count, offset in ((2, 0), (3, 2), (2, 5))

@@ -1,4 +1,4 @@
-"""Batches with any header bit flipped, written to `log.batch`: each is accepted, or refused with a reason."""
+"""Batches with a flipped header bit are written to `log.batch`: each is accepted, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STAMPS = {
 }
 HEADER_BYTES = 61
 REFUSED = {errno.EINVAL, errno.EMSGSIZE, errno.EILSEQ, errno.ESTALE}
-"""The errno values for mistakes of a producer: invalid records, size, sequence or epoch."""
+"""The errno values for mistakes of a producer: invalid records, wrong size, wrong sequence number, old epoch."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def test_no_bit_of_a_header_is_a_surprise(client: MountClient, name: str, 
 async def test_a_transactions_batch_with_bits_without_a_meaning_is_refused(client: MountClient) -> None:
     """A transactional batch with undefined attribute bits is refused; a plain batch keeps the bits, as in Kafka.
 
-    A transaction's records are stored as plain batches, for which the meaning of these bits is unknown.
+    A transactional batch is stored as a plain batch, but nobody knows what the undefined bits would mean there.
     """
     await client.mkdir("t")
     for bits in (1 << bit for bit in range(7, 16)):

@@ -37,7 +37,7 @@ async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk:
 
 
 async def test_the_block_size_in_stat_is_a_window(orders: MountClient):
-    """The block size in stat(2) is TEXT_WINDOW_BYTES for logs and ranges, so that one request returns one window."""
+    """st_blksize of logs and ranges is TEXT_WINDOW_BYTES, so that one read request returns one window."""
     await orders.append("orders/0/log", lines(0, 3))
     for name in ("log", "log.json", "1-"):
         assert TEXT_WINDOW_BYTES == (await orders.stat(f"orders/0/{name}")).block_size
@@ -255,7 +255,10 @@ async def test_an_appender_cannot_empty_a_log(orders: MountClient, path: str):
 
 
 async def test_mtime_is_the_newest_records_time(orders: MountClient):
-    """mtime is the newest record's timestamp, so that a remount does not change it and rsync copies nothing twice."""
+    """The mtime of a log is the newest record's timestamp.
+
+    A remount therefore does not change the mtime, and rsync does not copy a log again.
+    """
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
 
     assert 1_700_000_000_123_000_000 == (await orders.stat("orders/0/log")).mtime_ns
@@ -275,7 +278,10 @@ async def test_mtime_is_the_newest_records_time(orders: MountClient):
 async def test_appending_records_older_than_the_retention_is_reported(
     orders: MountClient, settings: str, warned: bool
 ):
-    """Appending records older than retention.ms is reported, unless the log sets the times or deletes none by age."""
+    """Appending records older than retention.ms causes a warning that they will soon be deleted.
+
+    There is no warning if the log sets the timestamps itself, or deletes no records by age.
+    """
     await orders.append("orders/config", f"retention.ms=1000\n{settings}".encode())
     await orders.append("orders/0/log.json", b'{"ts":5,"key":"k","payload":"old"}\n')
     assert warned == ("retention will soon delete them with their segment" in orders.reports)

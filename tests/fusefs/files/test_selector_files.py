@@ -54,7 +54,7 @@ async def test_a_range_is_cut_at_the_ends_of_the_log(timed: MountClient, name: s
 async def test_a_record_is_read_once(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[tuple[int]]
 ):
-    """A record is fetched once for lookup and read. If it is selected by time, the search itself fetches the record."""
+    """Looking up and reading a record fetches it once. A search by time keeps the record that it has fetched."""
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     partition = timed.engine.partition("orders", 0)
     read, reads = partition.read, []
@@ -150,7 +150,7 @@ async def test_a_time_counted_from_now_is_that_of_its_lookup(
 
 
 async def test_a_closed_range_reaches_further_once_the_log_does(timed: MountClient):
-    """If the end of a range was beyond the log, a new lookup includes records that were appended meanwhile."""
+    """If a range ends after the log's end, a new lookup of the name includes records appended since the last lookup."""
     assert b"d\n" == await timed.cat("orders/0/3-4")
     await timed.append("orders/0/log", b"e\nf\n")
 

@@ -37,7 +37,7 @@ async def test_config_lists_overrides_then_defaults_as_comments(orders: MountCli
 
 @pytest.mark.parametrize("flags", [APPEND, REWRITE, os.O_WRONLY], ids=[">>", ">", "vim"])
 async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
-    """A written line changes only its setting, whatever the flags of open(2) are."""
+    """A written line changes only its own setting. The flags of open(2) make no difference."""
     await orders.append("orders/config", b"# a comment\n\nsegment.bytes = 2000000\n", flags)
 
     assert {"retention.ms": "-1", "segment.bytes": "2000000"} == orders.engine.topic("orders").overrides
@@ -55,7 +55,7 @@ async def test_a_written_line_sets_a_setting(orders: MountClient, flags: int):
 async def test_an_open_file_of_a_deleted_topic_changes_no_new_topic_of_the_name(
     tmp_path: Path, file: str, line: bytes
 ):
-    """If its topic was deleted and created again, an open file gives ESTALE; a file that is opened later works."""
+    """After a topic is deleted and created again, files that were opened before give ESTALE. New open files work."""
     disks = EngineConfig(replication_factor=2)
     engine = open_replicas([tmp_path / "a", tmp_path / "b"], config=disks, in_background=False)
     async with mounted(engine, tmp_path) as client:
@@ -236,7 +236,10 @@ async def test_segments_are_the_real_files(orders: MountClient, tmp_path: Path):
 
 
 async def test_a_deleted_segment_is_stale_under_an_open_file(orders: MountClient):
-    """Reading a deleted segment through an open file gives ESTALE; the segment's disk space is free nevertheless."""
+    """Reading a deleted segment through an open file gives ESTALE.
+
+    The open file does not keep the segment's disk space in use.
+    """
     await orders.append("orders/config", b"internal.segment.bytes=150\n")
     for _ in range(3):
         await orders.append("orders/0/log", b"x" * 40 + b"\n")
@@ -303,7 +306,7 @@ async def test_a_setting_forges_no_other(tmp_path: Path):
 async def test_the_size_of_an_open_text_does_not_change(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ):
-    """If two open(2) overlap, both files show the text of the open(2) that ended first."""
+    """If two calls of open(2) overlap, both open files show the text of the call that returns first."""
     texts, begun, go_on = ["second", "the first"], threading.Event(), threading.Event()
 
     def render(_file: StateFile) -> str:

@@ -159,7 +159,7 @@ async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
 
 
 async def test_an_open_topics_log_shows_records_up_to_the_size_in_stat(wide: MountClient):
-    """An open file shows records up to the last size that stat(2) gave; bytes shown before keep their positions."""
+    """An open file shows records up to the size that the last stat(2) gave. The bytes before keep their positions."""
     await spread(wide, 5, 6)
     fh = await wide.open("orders/log")
     await spread(wide, 1, 7)
@@ -269,7 +269,7 @@ async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: M
 
 
 async def test_closing_an_unread_range_of_times_fails(wide: MountClient):
-    """close(2) of a range of times, whose size in stat(2) is 1, gives EIO if records of it were not read."""
+    """stat(2) gives a wrong size for an unread range of times, so close(2) gives EIO if records were not read."""
     await spread(wide, 1, 2, 3)
     for name, error in (("@2-", "EIO"), ("@9-", None)):
         assert 1 == (await wide.stat(f"orders/{name}")).size
@@ -301,7 +301,10 @@ async def test_a_topics_log_is_stale_once_the_topic_is_deleted(wide: MountClient
 
 
 async def test_a_topics_status(wide: MountClient):
-    """A topic's status has sums over all partitions, and a line per partition. In a listing `status` has size 0."""
+    """A topic's status has sums over all partitions, and a line per partition.
+
+    A listing shows size 0 for `status`.
+    """
     await spread(wide, 1000, 2000, 3000, 4000)
 
     lines = (await wide.cat("orders/status")).decode().splitlines()
@@ -326,7 +329,7 @@ async def test_an_empty_topics_status(wide: MountClient):
 
 
 async def test_files_of_a_topic_can_only_be_opened_for_appending(wide: MountClient):
-    """`log` can be opened with O_TRUNC or O_APPEND, `log.kv` and the like only with O_APPEND; truncate(2) fails."""
+    """`log` can be opened with O_TRUNC or O_APPEND. The other forms require O_APPEND. truncate(2) fails."""
     await wide.append("orders/log", b"a\n", os.O_WRONLY | os.O_TRUNC)
     for path, flags in (
         ("orders/log", os.O_WRONLY),
@@ -360,7 +363,7 @@ async def test_internal_topics_are_not_written_by_users(client: MountClient):
 
 
 async def test_records_of_internal_topics_are_not_deleted(engine: Engine, tmp_path: Path):
-    """Deleting records of an internal topic gives EPERM even with --allow-delete, as a broker does."""
+    """Deleting records of an internal topic gives EPERM even with --allow-delete. A broker also refuses this."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         client.engine.create_topic("__consumer_offsets")
         with refused("EPERM"):

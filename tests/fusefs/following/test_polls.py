@@ -45,7 +45,7 @@ async def test_a_poll_without_notification_cancels_no_other_notification():
 
 
 async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
-    """A file that is due to be woken is woken even if it is polled before its turn."""
+    """A file that waits for its wakeup is woken even if a program polls the file before the wakeup."""
     topic, kernel = Topic(), Notification()
     follows = [topic.follow() for _ in range(WAKEUPS_PER_TURN + 1)]
     for follow in follows:

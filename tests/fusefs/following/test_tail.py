@@ -1,4 +1,4 @@
-"""The text that followers share is rendered once and stored within a limit, and each follower gets each line once."""
+"""Followers share text that is rendered once and stored up to a limit. Each follower gets each line once."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_stored_text_of_deleted_records_can_be_read():
 
 @pytest.mark.parametrize("overtaken", [False, True])
 async def test_a_follower_that_got_lost_records_gets_estale(overtaken: bool):
-    """After an unclean election, a follower that got lost records gets ESTALE; other followers get the new records."""
+    """After an unclean election, a follower that has read lost records gets ESTALE; others get the new records."""
     topic = Topic()
     partition = topic.partitions[0]
     fast, slow, behind = (topic.follow(nonblocking=True) for _ in range(3))

@@ -206,7 +206,7 @@ async def test_the_process_that_inherited_the_file_is_examined_instead(bench: Be
 async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
     bench: Bench, nursery: trio.Nursery, searching: None
 ):
-    """A signal to a stuck child that inherited the file ends the child's read, although the opener has no signal."""
+    """A signal to a child that inherited the file ends the child's read, even if its parent has no pending signal."""
     bench.processes[7] = CALM
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)

@@ -40,7 +40,10 @@ async def test_signals_of_another_thread_call_listeners_in_the_loop():
 
 
 async def test_a_signal_during_a_call_of_listeners_calls_them_again():
-    """If a signal arrives while listeners are called, they are called again, because they may have already looked."""
+    """If a signal arrives while listeners are called, all listeners are called again.
+
+    A listener that was called before the signal may have missed the new records.
+    """
     wakeups, heard = Wakeups(Waker()), []
 
     def listen() -> None:

@@ -80,7 +80,10 @@ class World:
         nonblocking: bool = True,
         **positions: int,
     ) -> Stream:
-        """Open the group's file; then assign `numbers` to its member, at the positions `positions` (`p0=5`)."""
+        """Open the group's file; then assign the partitions `numbers` to its member.
+
+        `positions` has the first offset of partitions: `p0=5` sets the position of partition 0 to 5.
+        """
         what = GroupRead(
             path="/@groups/g/orders/log",
             engine=self.engine,

@@ -72,7 +72,7 @@ def test_json_lines_end_at_their_lf():
 
 
 def test_whole_batches_are_returned():
-    """Whole batches are returned, even if the position of the group is after their first records."""
+    """Whole batches are returned, even if the group's position lies inside a batch."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
     partition.add(b"c")
@@ -96,7 +96,10 @@ def test_it_begins_and_ends_within_a_batch():
 
 
 def test_offsets_that_compaction_left_out():
-    """A record's end has the offset after the record. The end of a chunk's last record has the offset after the gap."""
+    """After a record, the next offset is one above the record's offset.
+
+    After the last record of a chunk, the next offset is the one after the gap that compaction left.
+    """
     partition = MemoryPartition()
     kept = [Record(Offset(o), Timestamp(1), b"k", v) for o, v in ((2, b"x"), (5, b"y"))]
     partition.add_compacted(kept, last_offset=8)
@@ -107,7 +110,7 @@ def test_offsets_that_compaction_left_out():
 
 
 def test_markers_are_skipped():
-    """Markers before and after the records are skipped: they have no text, and the next offset is after them."""
+    """Markers before and after the records have no text. The next offset is the one after the last marker."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")
@@ -157,7 +160,10 @@ def test_records_that_are_gone():
 
 
 def test_the_end_of_a_record_that_was_begun():
-    """`at_or_after` returns the end of the record that contains a position, or the position if a record ends there."""
+    """`at_or_after(position)` returns the end of the record that contains the position.
+
+    If a record ends exactly at the position, the position itself is returned.
+    """
     partition = MemoryPartition()
     partition.add(b"abc", b"d")
     for form in (VALUES, JSON):

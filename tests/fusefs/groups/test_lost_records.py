@@ -86,7 +86,10 @@ async def test_a_run_whose_records_were_lost(world: World):
 
 
 async def test_lost_records_that_poll_sees_first(world: World):
-    """If poll(2) notices the loss before a read, only records before the lost ones are committed; none is skipped."""
+    """If poll(2) notices the loss before a read does, only the position before the lost records is committed.
+
+    The reader then gets the new records, and skips none.
+    """
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
     stream = world.open(0)

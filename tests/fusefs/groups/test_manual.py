@@ -16,7 +16,7 @@ async def manual(world: World, *numbers: int) -> Stream:
 
 
 async def test_manual_commits_the_records_read_when_commit_is_written(world: World):
-    """`commit` commits the position up to which the program has read; records that it was sent later do not count."""
+    """`commit` commits the position that the program has reached by reads and seeks when it writes the command."""
     world.add(0, b"a", b"b", b"c")
     stream = await manual(world, 0)
     await stream.read()
@@ -57,7 +57,10 @@ async def test_manual_commits_the_offset_at_which_it_began(world: World):
 
 
 async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
-    """Records of a deleted topic are not committed for a new topic of its name, which is read from its start."""
+    """After a topic was recreated, positions of the deleted topic are not committed for the new topic.
+
+    The new topic is read from its start.
+    """
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     assert b"a\nb\n" == await stream.read()
@@ -83,7 +86,7 @@ async def test_unknown_words_are_refused(world: World):
 
 
 async def test_manual_gives_back_what_it_has_not_committed(world: World):
-    """At the next read a partition is given up without a commit; the next member begins at the last commit."""
+    """At the next read a partition is given up without a commit. Its next member begins at the last commit."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     await stream.read()

@@ -181,7 +181,7 @@ async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
 
 
 async def test_a_partition_whose_records_were_not_read_is_given_up_at_once(world: World):
-    """A partition whose records were not read is given up immediately, even if poll(2) has looked at it."""
+    """A partition from which the program has read no records is given up immediately, even after a poll(2)."""
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")

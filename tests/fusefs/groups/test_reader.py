@@ -401,7 +401,7 @@ async def test_records_that_are_deleted_before_they_are_read(world: World):
 
 
 async def test_a_damaged_batch_is_done_only_when_more_is_asked_for(world: World):
-    """A damaged batch fails one read, and the next read commits the offsets of the batch."""
+    """A damaged batch fails one read. Only the next read commits the position after the damaged batch."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.topic.all[0].damage(0)

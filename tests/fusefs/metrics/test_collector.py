@@ -204,7 +204,7 @@ def test_the_first_scrape_reads_groups_in_the_background(tmp_path: Path):
 
 
 def test_series_are_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    """The groups with the largest lags have series of their own; the other groups share one series with their sum."""
+    """The groups with the largest lags have a series each. One more series has the sum of all other groups' lags."""
     monkeypatch.setattr(engine_metrics, "MAX_LAGS", 2)
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\nc\nd\n")
     for number in range(4):
@@ -268,7 +268,7 @@ def test_requests_of_kafka_clients(engine: Engine):
 
 
 def test_a_remote_engine_is_asked_nothing():
-    """A scrape sends no request to a remote engine: it shows known values and the counts of the cache."""
+    """A scrape sends no request to a remote engine. It reports only the values and cache counts in memory."""
     engine = StallingEngine()
     engine.counts.topic("orders")
     engine.make("orders").all[0].arrive(b"a", b"b")

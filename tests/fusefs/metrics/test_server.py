@@ -78,7 +78,10 @@ def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
 def test_scrapers_that_say_nothing_hold_up_no_more_than_their_places(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ):
-    """While silent scrapers take all places, others get 503; after CLIENT_TIMEOUT_SECONDS a silent one is ended."""
+    """While MAX_CONCURRENT_SCRAPES silent clients are connected, another scraper gets 503.
+
+    A client that sends nothing for CLIENT_TIMEOUT_SECONDS is disconnected.
+    """
     idle = [socket.create_connection(server.address) for _ in range(MAX_CONCURRENT_SCRAPES)]
     wait_until(lambda: asked_status(server) == 503, "silent scrapers take all places")
     monkeypatch.setattr(server_module, "CLIENT_TIMEOUT_SECONDS", 0.0)

@@ -26,7 +26,10 @@ ROOT = Path(__file__).parents[3]
 
 
 def is_mounted(path: Path) -> bool:
-    """Return whether the table of mounts contains `path`; any other system call fails on a dead mount."""
+    """Return whether the table of mounts contains `path`.
+
+    The table is used because a system call on a dead mountpoint would fail.
+    """
     return any(
         line.split(" ")[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines()
     )

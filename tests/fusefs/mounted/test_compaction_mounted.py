@@ -1,4 +1,4 @@
-"""Names, sizes, ranges and open files stay right while a real mount compacts a log."""
+"""While a real mount compacts a log, names, sizes, ranges and open files stay correct."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_the_command_returns_once_the_mount_stands(background: Mount):
 
 
 def test_unmount_waits_until_everything_is_flushed(background: Mount):
-    """`unmount` returns after the daemon has flushed everything, so that the next daemon can start immediately."""
+    """`unmount` returns after the daemon has flushed all data, so that the next daemon can start immediately."""
     background.bash("mkdir a; seq 1000 >> a/0/log")
 
     result = command("unmount", background.path)
@@ -285,7 +285,7 @@ def test_allow_other_lets_other_users_in(open_base: Path):
 
 
 def test_acks_0_answers_at_once_and_loses_nothing_at_the_end(unmounted: Mount):
-    """With acks=0, lines that still wait when the mount ends are appended."""
+    """With acks=0, a write returns before its lines are appended. Lines that wait are appended when the mount ends."""
     mount = unmounted.start(acks="0", linger_ms=50)
     mount.bash("mkdir a; for i in $(seq 300); do echo $i >> a/0/log; done")
     mount.stop()

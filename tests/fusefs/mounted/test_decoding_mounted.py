@@ -1,4 +1,4 @@
-"""Decoded payloads on a real mount, with a registry that does not answer, and while schemas are registered."""
+"""Decoded payloads on a real mount, while a registry does not answer, and while schemas are registered."""
 
 from __future__ import annotations
 

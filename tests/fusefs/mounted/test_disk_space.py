@@ -78,7 +78,7 @@ def mount(unmounted: Mount) -> Mount:
 
 @pytest.fixture
 def topic(mount: Mount) -> Path:
-    """A topic of several segments, whose files are all open; deleted files are removed without delay."""
+    """A topic of several segments. The daemon has all segment files open, and deletes files without delay."""
     topic = mount.path / "t"
     topic.mkdir()
     set_config(topic, f"segment.bytes={SEGMENT_BYTES}", "file.delete.delay.ms=0")

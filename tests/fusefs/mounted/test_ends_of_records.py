@@ -45,7 +45,10 @@ def test_a_record_of_the_far_future_leaves_its_partition_usable(mount: Mount, ti
 
 
 def test_a_read_only_mount_says_which_records_it_does_not_show(unmounted: Mount):
-    """A log with offsets too far apart for one segment is split by a writable mount; a read-only mount reports it."""
+    """A read-only mount reports the records of a log that it cannot show before the log is split.
+
+    Their offsets are too far apart for one segment. A writable mount splits such a log.
+    """
     partition = unmounted.data / "t-0"
     partition.mkdir(parents=True)
     log = partition / segment_file(Offset(0), SegmentFileKind.LOG)

@@ -43,7 +43,7 @@ def reason(mount: Mount, path: str) -> str:
 
 @pytest.mark.parametrize("name", ["white space", "@orders", "ü", "x" * 250])
 def test_einval_for_a_topics_name(shared_mount: Mount, name: str):
-    """An invalid topic name is EINVAL, with a reason in `@status`."""
+    """mkdir(2) of an invalid topic name fails with EINVAL, and `@status` has the reason."""
     with fails(errno.EINVAL):
         (shared_mount.path / name).mkdir()
     assert reason(shared_mount, name)
@@ -151,7 +151,10 @@ def test_eperm_for_internal_topics(mount: Mount):
 
 
 def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
-    """A record above max.message.bytes fails its write, with a newline or not, and nothing of the write is stored."""
+    """If a record is larger than max.message.bytes, its write fails, and no record of the write is stored.
+
+    A newline at the end of the record makes no difference.
+    """
     append(topic / "config", b"max.message.bytes=1000\n")
     with fails(errno.EMSGSIZE):
         append(topic / "0" / "log", b"good\n" + b"x" * 1000 + b"\n")
@@ -195,7 +198,7 @@ def test_estale_for_a_deleted_topic(topic: Path):
 
 
 def test_estale_for_what_retention_removed(unmounted: Mount):
-    """Reading deleted records of an open file gives ESTALE; the other records keep their positions."""
+    """Reading deleted records through an open file gives ESTALE. The other records keep their positions."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 10000 39999 >> a/0/log")
     reader = os.open(mount.path / "a/0/log", os.O_RDONLY)
@@ -211,7 +214,10 @@ def test_estale_for_what_retention_removed(unmounted: Mount):
 
 
 def test_reading_on_works_though_all_that_was_read_is_removed(unmounted: Mount):
-    """`tail -f` of a small log works after its records were deleted, although the kernel reads whole pages."""
+    """A `tail -f` that has read all of a small log continues after these records were deleted.
+
+    The kernel reads whole pages, so the read of new records also asks for deleted bytes.
+    """
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 100 >> a/0/log")
     with (mount.path / "a/0/log").open("rb", buffering=0) as reader:
@@ -315,7 +321,7 @@ def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path)
 
 @pytest.mark.parametrize("what", ["damaged", "marker", "no batch", "torn"])
 def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str):
-    """A write that has an invalid batch stores none of its batches; an incomplete batch fails close(2)."""
+    """If a write contains an invalid batch, none of its batches is stored. An incomplete batch makes close(2) fail."""
     good = produced(b"good")
     bad = {
         "damaged": good[:-2] + b"!" + good[-1:],
@@ -355,7 +361,7 @@ def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
 
 
 def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
-    """If the first records of a batch were deleted, the batch gives ENOENT, but its other records can be read."""
+    """If the first records of a batch were deleted, `N.batch` gives ENOENT. The batch's other records can be read."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 2 >> a/0/log; echo 1 >> a/0/start")
     with fails(errno.ENOENT):

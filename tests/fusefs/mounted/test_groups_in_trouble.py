@@ -1,4 +1,4 @@
-"""Groups of a mount with a full disk, damaged group records, a second daemon, or invalid requests."""
+"""Groups of a mount: the disk is full, group records are damaged, a second daemon runs, or requests are invalid."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def test_on_a_full_disk_new_members_wait_for_room(mount: Mount):
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "a newer version"])
 def test_damaged_records_of_groups_are_reported_and_left(unmounted: Mount, damage: str):
-    """If records of groups are damaged, the groups give EIO with the reason, topics work, and no byte is rewritten."""
+    """If records of groups are damaged, reading a group gives EIO with the reason.
+
+    Topics work, and no file is rewritten.
+    """
     mount = unmounted.start()
     group = made(mount)
     mount.bash("cat @groups/g/orders/drain")

@@ -135,7 +135,7 @@ def test_members_share_partitions_while_they_come_and_go(mount: Mount):
 
 
 def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
-    """A group of one member and a group of three both get each record once; in a group, a key has one reader."""
+    """Two groups, of one member and of three members, each get each record once. A group's key has one reader."""
     (topic / "2").mkdir()
     one, three = (groups(shared_mount, topic, name) for name in ("one", "three"))
     with (topic / "log.kv").open("a") as log:
@@ -232,7 +232,7 @@ def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: s
         else:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        # A running job may still have the file open, and so the member keeps its partition.
+        # If a running job still has the file open, the member keeps its partition.
         wait_until(lambda: is_stable(directory.parent, 0), "the group has no members")
         rest = shared_mount.bash("cat $dir/drain", dir=directory).stdout.split()
         wait_until(

@@ -71,7 +71,10 @@ def peak_bytes(pid: int) -> int:
 
 
 def test_a_decompression_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
-    """Reading a batch that inflates to 300 MiB gives EFBIG, within the memory of one request; others are readable."""
+    """Reading a batch that inflates to 300 MiB gives EFBIG and needs only the memory of one request.
+
+    Other records of the topic can be read.
+    """
     before = peak_bytes(bombs.pid)
     for codec in Codec:
         if codec is Codec.NONE:

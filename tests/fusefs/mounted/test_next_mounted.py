@@ -86,7 +86,7 @@ EARLY = {
 
 @pytest.mark.parametrize("program", EARLY)
 def test_a_program_that_does_not_read_the_end_commits_nothing(topic: Path, shared_mount: Mount, program: str):
-    """A program that does not read to the end commits nothing, so the next run gets the same records."""
+    """A program that ends before the end of the file commits nothing, so the next run gets the same records."""
     expected = fill(topic, 50_000)
     directory = groups(shared_mount, topic)
     shared_mount.bash(f"cd $dir; {EARLY[program]}", dir=directory)
@@ -124,7 +124,7 @@ def test_readers_at_the_same_time_get_other_records(topic: Path, shared_mount: M
 
 
 def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Path, shared_mount: Mount):
-    """A second reader waits for partitions that the first reader has begun, until the first reader gets its end."""
+    """A second reader waits for a partition that the first reader has begun, until the first reader reaches its end."""
     fill(topic, 20, 2)
     directory, outputs = groups(shared_mount, topic), [shared_mount.base / f"{topic.name}-{n}" for n in "12"]
     with running(
@@ -239,7 +239,7 @@ def test_names(topic: Path, shared_mount: Mount):
 
 
 def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount):
-    """With commit=manual, a job commits only by writing `commit` after the end."""
+    """With commit=manual, a job writes `commit` only after its command has succeeded. Other runs commit nothing."""
     fill(topic, 9)
     directory = groups(shared_mount, topic)
     (directory.parent / "config").write_text("commit=manual\n")
@@ -271,7 +271,7 @@ def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount)
 
 @pytest.mark.parametrize("file", ["next-5", "drain"])
 def test_a_run_does_not_wait_for_records_of_a_deleted_topic(unmounted: Mount, file: str):
-    """If the topic is recreated before the first read, the run ends, and the records of the new topic are read."""
+    """If the topic is recreated before the first read of a run, this run ends. The next run gets the new records."""
     mount = unmounted.start(allow_delete=True)
     ran = mount.bash(
         "mkdir orders @groups/$group; seq 3 > orders/0/log; exec 3< @groups/$group/orders/$file; rmdir orders; "

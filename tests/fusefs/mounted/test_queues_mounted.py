@@ -107,7 +107,10 @@ def test_a_loop_of_a_shell(mount: Mount):
 
 
 def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
-    """When its holder dies, a record is released before its lease ends; rm accepts a record, mv releases it."""
+    """If the process that holds a record dies, the record is released before its lease ends.
+
+    `rm` of the record's file accepts the record, and `mv` of the file releases the record.
+    """
     mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
     holder = subprocess.Popen(
         [

@@ -54,7 +54,7 @@ WRITERS = {
     "sed": "sed -n p $BIG >> $LOG",
     "perl": "perl -e 'print <> or die $!; close(STDOUT) or die $!' $BIG >> $LOG",
 }
-"""Programs that append to a file; each checks the results of write(2) and close(2) differently."""
+"""Programs that append to a file. They differ in how they check the results of write(2) and close(2)."""
 
 OVERWRITERS = {
     "cp": "cp $BIG log",
@@ -206,7 +206,7 @@ def test_a_bad_line_after_the_first_mebibyte_fails_the_program(topic: Path, tmp_
 
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "tee -a"])
 def test_a_bad_batch_after_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path, writer: str):
-    """A bad batch after the first MiB fails the program; the batches before it are stored, those after it are not."""
+    """A bad batch after the first MiB of a write fails the program. Only batches before the bad batch are stored."""
     shell("bash", "for i in 1 2 3 4; do head -c 500000 /dev/zero | tr '\\0' x; echo; done > $F; while read -r l; do echo $l >> log; done < $F", topic / "0", F=tmp_path / "lines")  # fmt: skip
     batches = bytearray((topic / "0" / "log.batch").read_bytes())
     batches[1_300_000] ^= 1
@@ -228,7 +228,7 @@ def write_on(descriptor: int) -> None:
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("end", ["close", "umount"])
 def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount, acks: str, end: str):
-    """If a write fails inside a line, close(2) or the mount's end does not store the part before it."""
+    """If a write fails inside a line, the first part of the line is not stored when the file or the mount is closed."""
     mount = unmounted.start(acks=acks)
     mount.bash("mkdir a; echo before >> a/0/log")
     descriptor = os.open(mount.path / "a/0/log", os.O_WRONLY | os.O_APPEND)

@@ -100,7 +100,7 @@ def test_a_queue_continues_when_a_disk_vanishes_and_returns(two: ReplicaDisks) -
 
 
 def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
-    """If a disk was replaced by an empty one, a start without the old disk copies all records to the new disk."""
+    """After a disk was replaced by an empty disk, a start with `--without` copies all records to the empty disk."""
     (two.orders / "0" / "log").write_text("a\nb\n")
     assert 0 == two.mount.stop()
     subprocess.run(["umount", str(two.disks[0])], check=True)

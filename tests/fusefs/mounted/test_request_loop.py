@@ -61,7 +61,7 @@ def listed_at_once(directory: Path) -> list[str]:
 
 
 def test_many_requests_that_are_not_common_are_answered(orders: Path):
-    """If more uncommon requests wait than the socket to libfuse holds, all are answered, and so are common requests."""
+    """All requests are answered, even if more uncommon requests wait than the socket to libfuse holds."""
 
     def ask(number: int) -> int:
         if number % 8 == 0:
@@ -128,7 +128,7 @@ def test_an_aborted_connection_ends_the_daemon(unmounted: Mount):
 
 
 def test_nothing_is_spliced_from_the_pair(unmounted: Mount, tmp_path: Path):
-    """The system calls of the daemon show that libfuse does not use splice(2) for an uncommon request."""
+    """libfuse does not call splice(2) for an uncommon request, as a trace of the daemon's system calls shows."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("needs strace")

@@ -116,7 +116,10 @@ def test_sighup_ends_a_mount_without_settings(start: Start, tmp_path: Path):
 
 
 def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
-    """A mount with settings ends when its terminal closes as well, because Ctrl-C could not end it any more."""
+    """If the terminal of a mount closes, the mount ends even if it has settings to reload.
+
+    Without a terminal, Ctrl-C could no longer end the mount.
+    """
     config = tmp_path / "server.properties"
     config.write_text("num.partitions=2\n")
     command = ["topicfs", "mount", "--foreground", "--config", config, tmp_path / "data", mnt]
@@ -149,7 +152,10 @@ def as_user(uid: int, gid: int, script: str, cwd: Path) -> subprocess.CompletedP
 
 @pytest.mark.root
 def test_files_have_the_owner_and_modes_of_the_options(start: Start, tmp_path: Path, mnt: Path):
-    """With --uid, --gid and --umask, owner and group may append, others may read; no user may write read-only files."""
+    """--uid, --gid and --umask set owner and modes: with umask 002, owner and group may append, others may only read.
+
+    Read-only files are not writable for any user.
+    """
     start("--allow-other", "--uid", "4321", "--gid", "56", "--umask", "002")
     (mnt / "orders").mkdir()
     found = (mnt / "orders/0/log").stat()

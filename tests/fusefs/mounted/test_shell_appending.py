@@ -24,7 +24,7 @@ SNIPPETS = {
     "a child with the descriptor": 'exec 3>>log; printf "a " >&3; (echo b >&3); exec 3>&-',
     "a background child": 'exec 3>>log; printf "a " >&3; (sleep 0.05; echo b >&3) & wait; exec 3>&-',
 }
-"""Scripts that write one line in pieces, and in between close duplicates of the descriptor."""
+"""Scripts that write one line in several writes, and close duplicates of the descriptor between the writes."""
 
 
 @pytest.mark.parametrize("interpreter", ["bash", "dash"])
@@ -253,7 +253,7 @@ def test_a_dead_mountpoint_is_replaced_and_reported(unmounted: Mount):
 
 
 def test_sigterm_unmounts_cleanly(mount: Mount):
-    """SIGTERM unmounts; the exit status is 0, and the directory is marked as cleanly closed."""
+    """After an open with `>`, ftruncate(2) to 0 succeeds only before the first write."""
     mount.bash("mkdir a; echo x >> a/0/log")
 
     assert 0 == mount.stop()

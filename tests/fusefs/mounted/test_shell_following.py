@@ -162,7 +162,7 @@ def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, share
     "script", ["head -n 1; cat", "read -r line; echo $line; cat", "grep -m 1 o; cat", "sed -u q; cat"]
 )
 def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mount, script: str):
-    """If a program seeks back, as `head` and bash's `read` do, the next program gets the remaining data."""
+    """If a program reads too much and seeks back, as `head` and bash's `read` do, the next program gets that data."""
     with running(f"{{ {script}; }} < follow", topic / "0") as process:
         wait_for(shared_mount, process)
         append(topic / "0", "one\ntwo\nthree\n")
@@ -320,7 +320,7 @@ def numbers(path: Path) -> list[int]:
 @pytest.mark.parametrize("option", ["-f", "-F"])
 @pytest.mark.parametrize("removal", [False, True], ids=["roll", "retention"])
 def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path, option: str, removal: bool):
-    """`tail -f` shows each line once across rolls, even while retention deletes lines that it has read."""
+    """`tail -f` shows each line once, even if segments roll and retention deletes lines that tail has read."""
     config = {
         "log_start_offset_interval_ms": 50,
         "retention_check_interval_ms": 50,

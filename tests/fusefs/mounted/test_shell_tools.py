@@ -32,7 +32,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(shared_mount: Mount, source: Path) -> Path:
-    """A topic with the lines of `source`, whose log was read once, so that its size is known over a cluster."""
+    """A topic that has the lines of `source`.
+
+    The log was read once, because the size of a log over a cluster is unknown before.
+    """
     topic = shared_mount.path / "text"
     topic.mkdir()
     assert 0 == shared_mount.bash('cat "$SOURCE" >> text/0/log', SOURCE=source).returncode
@@ -288,7 +291,7 @@ def test_a_closed_range_can_be_mapped_shared(text: Path, source: Path):
 
 @pytest.mark.parametrize("writer", ["echo x > log", "ls -l . > /dev/null; echo x >> log"])
 def test_readers_never_see_the_end_too_early(topic: Path, writer: str):
-    """If other programs open a file with O_TRUNC (`>`) or list it, its readers still read to the end."""
+    """Readers read to the end while another program opens the file with O_TRUNC (`>`) or lists the directory."""
     log = topic / "0" / "log"
     log.write_bytes(b"".join(b"%d\n" % n for n in range(100_000)))
     size = len(log.read_bytes())

@@ -31,9 +31,9 @@ mountpoint.LastWords.__init__ = lambda self, init=mountpoint.LastWords.__init__:
 from topicfs.main import main
 main()
 """
-"""The command, changed so that its mount has a forged `@status`.
+"""A script that runs the command with a forged `@status` in its mount.
 
-Its `pid` is read from the file `claimed`, and its `umount_report` from the file `words`.
+The forged `pid` is read from the file `claimed`, and the forged `umount_report` from the file `words`.
 """
 
 

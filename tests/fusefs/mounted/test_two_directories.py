@@ -89,7 +89,10 @@ def test_df_shows_both_disks(both: Mount) -> None:
         return found.f_blocks * found.f_frsize
 
     def agree() -> bool:
-        """Return whether all sizes agree. On some file systems the total size changes when other programs write."""
+        """Return whether all sizes agree.
+
+        The test repeats this check: on some file systems the total size changes when other programs write.
+        """
         disk, memory = os.statvfs(both.base), os.statvfs(other)
         together = disk_space([both.base / "one", both.base / "two", other])
         beside = size(memory) // disk.f_frsize if other.stat().st_dev != both.base.stat().st_dev else 0

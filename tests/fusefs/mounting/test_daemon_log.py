@@ -45,7 +45,7 @@ def said(tmp_path: Path, form: LogFormat | None, message: str = "7 \x1b[31m reco
 
 
 def test_text_is_one_line_a_message(tmp_path: Path):
-    """A text message is one line with time and level; escape sequences are escaped; a traceback follows below."""
+    """A text message is one line with time, level and escaped control characters. A traceback follows on more lines."""
     first, *traceback = said(tmp_path, None).splitlines()
     assert first.endswith(r" ERROR failed: 7 \x1b[31m records")
     assert "Traceback (most recent call last):" == traceback[0]
@@ -114,7 +114,7 @@ def test_an_entry_of_the_journal_has_fields(journal: socket.socket, root_logger:
     ],
 )
 def test_priorities_are_syslogs(level: int, number: int):
-    """A level between two standard levels has the priority of the lower standard level."""
+    """If a log level is between two standard levels, its syslog priority is that of the lower standard level."""
     assert number == priority(level)
 
 
@@ -126,7 +126,7 @@ def test_a_journal_that_does_not_listen_is_named():
 
 
 def test_a_journal_that_hangs_blocks_nobody(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
-    """If the journal hangs, entries are dropped after one wait; later the journal gets their number."""
+    """If the journal hangs, the handler waits once and then drops entries. Later the journal gets their number."""
     monkeypatch.setattr(daemon_log, "JOURNAL_TIMEOUT_SECONDS", 0.01)
     handler = JournalHandler({}, Path(journal.getsockname()))
     own = logging.getLogger("topicfs.hung")

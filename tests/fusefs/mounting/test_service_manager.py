@@ -82,7 +82,10 @@ def test_the_watchdog_is_asked_for_by_the_environment(
 
 
 def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.socket) -> None:
-    """Inside its block, `send_watchdog` notifies the watchdog in place of the event loop; after the block it stops."""
+    """Inside its block, `send_watchdog` sends the watchdog messages that the event loop sends otherwise.
+
+    After the block, `send_watchdog` sends no more messages.
+    """
     watched = {"NOTIFY_SOCKET": listening.getsockname(), "WATCHDOG_USEC": "20000"}
     with ServiceManager.of_environment(watched).send_watchdog():
         assert [["WATCHDOG=1"]] * 3 == [told(listening) for _ in range(3)]

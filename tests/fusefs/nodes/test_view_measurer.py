@@ -63,7 +63,7 @@ async def test_a_view_that_cannot_be_measured_does_not_block_others():
 
 
 async def test_measure_does_not_wait_for_deleted_records():
-    """If the records were deleted, `measure` returns immediately."""
+    """If records of the view were deleted, `measure` returns immediately, because the view cannot be measured."""
     view = MeasuredView(3, fails=SegmentDeletedError("x"))
     assert not await ViewMeasurer(BlockingCalls()).measure(view, seconds=3600)
     assert 1 == view.calls

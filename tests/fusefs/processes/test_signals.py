@@ -39,7 +39,10 @@ NEWS = b"%016x" % sum(
     ],
 )
 def test_pending_and_not_blocked(thread: bytes, process: bytes, blocked: bytes, pending: int):
-    """A signal is pending if it is in SigPnd or ShdPnd, not in SigBlk, and not a signal that is ignored by default."""
+    """A signal is pending if SigPnd or ShdPnd has it and SigBlk does not have it.
+
+    Signals that a process ignores by default do not count.
+    """
     assert parse_status(STATUS % (thread, process, blocked)) == Look(7, stuck=True, pending=pending)
 
 

@@ -75,7 +75,7 @@ async def test_lines_that_cannot_be_parsed_are_refused_at_once(
 async def test_a_write_waits_while_the_buffer_is_full(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write waits while the buffer is full; if its program is killed then, later writes to the file fail."""
+    """A write waits while the buffer is full. If the program is killed meanwhile, later writes to the file fail."""
     monkeypatch.setattr(linger_buffer, "MAX_GATHERED_BYTES", 1)
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)

@@ -28,7 +28,10 @@ async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIt
 
 
 async def killed_while_writing(client: Program, engine: StallingEngine, ending: set[int]) -> int:
-    """Return a file whose program was killed during its third write; two writes were answered, no append ends."""
+    """Return a file whose program was killed during its third write. The appends of all three writes are stalled.
+
+    The first two writes were answered before.
+    """
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
@@ -46,9 +49,9 @@ async def killed_while_writing(client: Program, engine: StallingEngine, ending: 
 
 
 async def test_writes_are_answered_while_some_are_under_way(client: Program, engine: StallingEngine) -> None:
-    """All but the last of `max_in_flight` writes are answered immediately, and the last one after the first append.
+    """With `max_in_flight` writes, all but the last are answered immediately.
 
-    close(2) waits for all appends.
+    The last write is answered after the first append. close(2) waits for all appends.
     """
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
@@ -68,7 +71,10 @@ async def test_writes_are_answered_while_some_are_under_way(client: Program, eng
 async def test_a_small_write_waits_for_all_before_it(
     client: Program, engine: StallingEngine, last: bytes
 ) -> None:
-    """A small write, which may be a program's last, waits for earlier writes. A write without a newline does not."""
+    """A small write with a newline waits for the appends before it: it may be the program's last write.
+
+    A small write without a newline does not wait.
+    """
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     await client.fs.write(fh, last)

@@ -16,7 +16,7 @@ from topicfs.fusefs.nodes import view_measurer
 
 @pytest.mark.parametrize("name", ["1", "1.json", "0-1", "1-", "-2", "@5", "@5-", "@5-@7", "99"])
 async def test_a_lookup_asks_nothing(client: Program, engine: StallingEngine, name: str):
-    """A lookup sends no request, because the kernel looks up no other name in the directory while it waits."""
+    """A lookup sends no request to the engine. While it waits, the kernel looks up no other name of the directory."""
     await client.lookup(f"orders/0/{name}")
     assert not engine.line.calls
 
@@ -48,7 +48,10 @@ async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monke
 async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    """The kernel may cache a record's attributes as long as the record's name, but no range's, because ranges grow."""
+    """The kernel may cache the attributes of a record for as long as the record's name.
+
+    It may not cache the attributes of a range, because ranges grow.
+    """
     monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     assert 500 < (await client.stat("orders/0/1")).timeout <= 1000
     for name in ("1-", "0-1", "-2"):
@@ -126,7 +129,7 @@ async def test_stat_gives_the_size_read_and_measures_the_rest_in_the_background(
 
 
 async def test_an_empty_log_that_somebody_has_open_grows(client: Program, engine: StallingEngine):
-    """If an empty log is open, as in `tail -f`, its size grows with new records, although nothing was read."""
+    """If an empty log is open, as in `tail -f`, its size grows with new records even before any read."""
     partition = engine.make("empty").all[0]
     fh = await client.open("empty/0/log")
     assert b"" == await client.fs.read(fh, 0, 100)

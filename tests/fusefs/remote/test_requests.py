@@ -207,7 +207,7 @@ async def test_an_error_is_reported_to_the_request_that_asked(client: Program, e
 
 
 async def test_a_request_that_asks_runs_in_a_thread_as_a_whole(client: Program, engine: StallingEngine):
-    """A request that calls the engine runs completely in one thread, and is not restarted for each answer."""
+    """If a request calls the engine, the request runs completely in one thread. An answer does not restart it."""
     partition = engine.partition("orders", 0)
     count = 32
     for number in range(count):
@@ -308,7 +308,7 @@ async def test_changes_end_with_their_program(two, engine: StallingEngine, endin
 
 
 async def test_the_end_of_a_mount_waits_for_no_answer(engine: StallingEngine):
-    """When the mount ends, waiting requests fail with ENOTCONN, and a line whose append has no answer is reported."""
+    """When the mount ends, waiting requests fail with ENOTCONN. Lines whose append has no answer are reported."""
     async with mounted(engine, None) as mount, trio.open_nursery() as nursery:
         client = Program(mount)
         fh = await client.open("orders/0/log", APPEND)

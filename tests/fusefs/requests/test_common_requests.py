@@ -110,7 +110,7 @@ class Handlers:
 
 
 class Mount:
-    """The code that reads requests from a kernel and calls handlers."""
+    """Reads requests from a kernel and calls handlers."""
 
     def __init__(self, kernel: Kernel, device: socket.socket) -> None:
         self.kernel = kernel
@@ -218,7 +218,7 @@ def test_a_lookup_is_answered_with_the_node_and_its_attributes(mount: Mount):
 
 
 def test_attributes_are_those_that_stat_shows(mount: Mount):
-    """GETATTR is answered with the attributes, and with the time for which the kernel may cache them."""
+    """GETATTR is answered with the attributes and with the time that the kernel may cache them."""
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), ATTRIBUTES)
     assert content == struct.pack("=QII", 2, 500_000_000, 0) + FUSE_ATTR
     assert [("getattr", NODE, PID)] == mount.handlers.asked
@@ -266,7 +266,10 @@ READ_REQUEST = struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0)
 
 
 def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
-    """Any other request is forwarded unchanged after earlier requests were answered, before later ones are read."""
+    """Any other request is forwarded unchanged.
+
+    Earlier requests are answered before the request is forwarded. Later requests are read afterwards.
+    """
     mount.handlers.result = b"text"
     mount.kernel.asks(wire.READ, READ_REQUEST)
     number = mount.kernel.asks(READDIR, b"whatever it asks")

@@ -112,7 +112,7 @@ async def test_a_task_reads_while_others_wait(served: Served, monkeypatch: pytes
 
 
 async def test_a_full_pair_delays_requests_and_loses_none(served: Served):
-    """While the library's socket is full, uncommon requests wait, none is lost, and common requests are served."""
+    """While the library's socket is full, uncommon requests wait and none is lost. Common requests are served."""
     count = 3000
 
     async def use() -> None:
@@ -132,7 +132,10 @@ async def test_a_full_pair_delays_requests_and_loses_none(served: Served):
 
 
 async def test_an_answer_always_finds_room(served: Served):
-    """The library's answers are read before the next request is forwarded, so its socket has space for an answer."""
+    """The library's socket always has space for an answer.
+
+    The loop reads the answers of the library before it forwards the next request to the library.
+    """
     body = b"x" * LARGEST_LISTING
 
     async def use() -> None:
@@ -171,7 +174,10 @@ async def test_notifications_always_find_room(served: Served):
 @pytest.mark.parametrize("opcode", [wire.READDIR, wire.READDIRPLUS])
 @pytest.mark.parametrize(("wanted", "given"), [(2**20, LARGEST_LISTING), (4096, 4096)])
 async def test_a_listing_fits_into_the_pair(served: Served, opcode: int, wanted: int, given: int):
-    """If a request asks for a larger listing, the size is reduced to LARGEST_LISTING, which fits into the socket."""
+    """If a request asks for a listing larger than LARGEST_LISTING, the loop reduces the size in the request.
+
+    The answer then fits into the socket.
+    """
 
     async def use() -> None:
         served.kernel.asks(opcode, struct.pack("=QQIIQII", FH, 2**35, wanted, 7, 0, 8, 0))
@@ -198,7 +204,10 @@ INIT_ANSWER = struct.pack("=IIIIHHI", 7, 38, 131072, 0x40_0000, 12, 9, 2**24)
 
 
 async def test_the_library_gets_a_protocol_version_without_splice(served: Served):
-    """libfuse gets protocol version 7.13, because it splices from 7.14 on. Its answer gets the missing fields."""
+    """libfuse gets protocol version 7.13, because it uses splice(2) from version 7.14 on.
+
+    The loop adds the fields of the newer version to libfuse's answer.
+    """
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)

@@ -1,4 +1,4 @@
-"""Notifications that make the kernel drop cached names: a thread sends them, and never after the session's end."""
+"""Notifications that make the kernel drop cached names. A thread sends them until the session ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_attributes_are_forgotten_and_content_is_not():
 
 
 def test_nothing_is_written_to_the_number_of_a_closed_device():
-    """After `end`, nothing is written to the device's descriptor, whose number may belong to another file by then."""
+    """After `end`, nothing is written to the device's descriptor: its number may already belong to another file."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     kernel = KernelNotifications()
@@ -108,7 +108,10 @@ def test_nothing_is_reported_after_the_end(answer):
 
 
 def test_a_thread_that_cannot_begin_is_tried_again(answer, monkeypatch):
-    """If the thread cannot start, the next name starts it, and both names are sent. `end` needs no thread."""
+    """If the thread cannot start, the next call of `forget_name` starts it, and both names are sent.
+
+    `end` works without the thread.
+    """
     forgotten: list[bytes] = []
     both = threading.Event()
     start = threading.Thread.start

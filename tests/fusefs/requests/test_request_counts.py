@@ -40,7 +40,7 @@ def test_kinds_are_counted_separately_and_shown_only_if_they_occurred():
 
 
 def test_a_number_that_no_request_has_is_harmless():
-    """Counting a request whose number is above the table does not change other counts."""
+    """Counting a request whose opcode is beyond the table does not change other counts."""
     counts = RequestCounts()
     counts.note(4_000_000_000, 5)
     assert sum(sum(found.buckets) for found in counts.durations().values()) <= 1

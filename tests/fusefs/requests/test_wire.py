@@ -8,7 +8,7 @@ from pathlib import Path
 from topicfs.fusefs.requests import wire
 
 KERNEL = Path("/usr/include/linux/fuse.h")
-"""This header belongs to libc's headers, which the build of the compiled modules needs anyway."""
+"""The kernel's header, which is installed with the C library's headers. Compiling the modules needs these headers."""
 
 
 def test_the_numbers_are_the_kernels():

@@ -51,7 +51,10 @@ SHOWING_A = ["0/log", "0/log.json", "0/0-", "0/follow", "log", "follow"]
 
 @pytest.mark.parametrize("name", SHOWING_A)
 async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_path: Path):
-    """If the disk does not find a segment's file, a read gives ESTALE, since ENOENT would refer to the file's name."""
+    """If the file of a segment is missing on the disk, a read gives ESTALE.
+
+    ENOENT would mean that the name of the open file does not exist.
+    """
     disk = SimulatedDisk()
     engine = open_engine(Path("/data"), machine=Machine(files=disk))
     async with mounted(engine, tmp_path) as client:
@@ -129,7 +132,10 @@ async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient
 
 
 async def test_a_listing_after_a_deletion_caches_no_attributes(deleting: MountClient):
-    """A listing after a deletion does not let the kernel cache attributes: stat(2) must give the old inode number."""
+    """After a deletion, a listing does not let the kernel cache attributes.
+
+    stat(2) of an old name must still give the old inode number.
+    """
     filesystem = deleting.filesystem
     operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)
     directory = deleting.lookup("orders/0").node_id

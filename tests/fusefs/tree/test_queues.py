@@ -136,7 +136,7 @@ async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):
 
 
 async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
-    """mkdir(2) of an existing queue gives EEXIST without a report, because all workers that start call mkdir(2)."""
+    """mkdir(2) of an existing queue gives EEXIST without a report, because each worker calls mkdir(2) at its start."""
     await orders.mkdir("@queues/q")
     with refused("EEXIST"):
         await orders.mkdir("@queues/q")

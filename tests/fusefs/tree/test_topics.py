@@ -214,7 +214,10 @@ async def test_a_listing_opens_no_partition(tmp_path: Path):
 
 
 async def test_a_mount_ends_in_order_if_positions_cannot_be_stored(orders: MountClient, monkeypatch):
-    """If the positions of views cannot be stored at the mount's end, each partition is tried and has a warning."""
+    """At its end, a mount tries to store the positions of the views of each partition.
+
+    Each failure is reported as a warning, and does not stop the other attempts.
+    """
 
     def fail(views: PartitionViews) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -232,7 +235,7 @@ async def test_a_mount_ends_in_order_if_positions_cannot_be_stored(orders: Mount
 
 
 async def test_a_writer_of_a_topic_that_is_being_deleted_gets_estale(orders: MountClient, monkeypatch):
-    """After the deletion of a topic has begun, its writers get ESTALE, not EIO, which would ask for a repair."""
+    """After the deletion of a topic has begun, its writers get ESTALE. EIO would ask users for a repair."""
     writer = await orders.open("orders/0/log", APPEND)
     ended, goes_on = threading.Event(), threading.Event()
     forget = CheckpointWriter.forget

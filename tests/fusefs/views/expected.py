@@ -1,4 +1,4 @@
-"""The expected content of views: all visible records, each rendered separately, joined."""
+"""The expected content of a view: the rendering of each visible record, joined."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def content(
 
 
 def numbered(batches: int, *, rolled_after: Container[int]) -> MemoryPartition:
-    """Return a partition with `batches` batches of three records; a segment ends after each in `rolled_after`."""
+    """Return a partition with `batches` batches of three records.
+
+    A segment ends after each batch whose number is in `rolled_after`.
+    """
     partition = MemoryPartition()
     for number in range(batches):
         partition.add(*[b"value %d.%d" % (number, part) for part in range(3)])

@@ -78,7 +78,10 @@ def read_all(reader: MergedReader, size: int = 7) -> bytes:
 
 
 def order_of(times: Times) -> list[tuple[int, int]]:
-    """Return (partition, offset) in merged order: the smallest next timestamp first, then the lowest partition."""
+    """Return (partition, offset) of all records in merged order.
+
+    The partition with the smallest next timestamp comes first. If timestamps are equal, the lower number comes first.
+    """
     queues = [[timestamp for batch in batches for timestamp in batch] for batches in times]
     heap = [(queue[0], number, 0) for number, queue in enumerate(queues) if queue]
     heapq.heapify(heap)
@@ -108,9 +111,10 @@ def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: 
 
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_stream_that_continues_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
-    """After an extension, new records follow the earlier ones, even if the new ones are older; positions do not change.
+    """After an extension, new records follow the earlier records, even if their timestamps are older.
 
-    The stream can be read from its start again as long as all extensions are remembered (KEPT_ROUNDS).
+    Positions do not change. The last KEPT_ROUNDS extensions are remembered. If no extension was forgotten, the stream
+    can be read from its start.
     """
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "REREAD_BYTES", 4)
@@ -162,7 +166,10 @@ def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject)
 
 @given(TIMES, st.lists(st.integers(0, 200), max_size=5))
 def test_any_place_can_be_read(times: Times, positions: list[int]):
-    """Any position can be read: a later position by rendering up to it, an earlier one from the start again."""
+    """A stream can be read at any position.
+
+    For a later position, the stream renders up to it. For an earlier position, the stream renders from its start.
+    """
     reader, expected = reader_of(partitions_of(times)), expected_of(times)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -179,7 +186,7 @@ def test_data_of_the_present_round_is_not_dropped(monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.MonkeyPatch):
-    """A line waits while an older line of another partition may not have been rendered yet."""
+    """A line waits if another partition may have an older line that is not rendered yet."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
     times = [[[1, 2, 3, 4, 5]], [[2, 9, 9, 9]], [[1, 8, 8]]]
 
@@ -251,7 +258,7 @@ def test_damage_costs_its_own_records_and_is_reported_once():
 
 
 def test_records_that_were_deleted_are_reported_each_time():
-    """If records of the stream were deleted, every read fails, because lines would be missing unnoticed."""
+    """If records of the stream were deleted, every read fails: otherwise a reader would miss lines unnoticed."""
     partition = MemoryPartition()
     for time in range(4):
         partition.add(b"%d" % time, time=time)

@@ -239,7 +239,7 @@ def test_thousands_of_readers_share_the_threads(pool: Pool) -> None:
 
 @pytest.mark.parametrize("step", [2**17, 2**20])
 def test_chunks_end_a_little_after_the_end_of_a_read(step: int) -> None:
-    """The data decompressed ahead ends shortly after the end of a read, so that little of a window is copied."""
+    """Threads decompress only a little beyond the end of a read, so that little data must be copied."""
     aim = ReadGoal(step, batch_share=0.5, batch_bytes=8192)
     for spilled in (0, 1000, step - 1000, 5 * step + 70_000):
         end = spilled + aim.text_bytes(spilled)

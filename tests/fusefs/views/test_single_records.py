@@ -107,7 +107,10 @@ def test_finding_a_record_reads_its_batch_alone() -> None:
 
 
 def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
-    """The first and last offsets are those of visible records, not of markers or gaps; None if there are none."""
+    """The first and last offsets are the offsets of visible records, not of markers or gaps.
+
+    Without visible records, both are None.
+    """
     partition = MemoryPartition()
     assert earliest_offset(partition) is None
     assert latest_offset(partition) is None

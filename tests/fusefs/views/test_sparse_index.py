@@ -96,7 +96,7 @@ def test_trimming_forgets_what_is_below_and_moves_nothing() -> None:
 
 
 def test_a_segment_taken_out_is_put_back_elsewhere() -> None:
-    """The positions of an excerpt begin at its own segment, and the excerpt can be appended to another index."""
+    """An excerpt counts its positions from the beginning of its segment, and can be appended to another index."""
     index = SparseIndex(Offset(0))
     extend(index, [50_000] * 3)
     index.begin_segment(Offset(32))
@@ -113,7 +113,7 @@ def test_a_segment_taken_out_is_put_back_elsewhere() -> None:
 
 
 def test_a_gap_moves_the_offset_alone() -> None:
-    """A gap moves the offset of the frontier forward, and does not change its position."""
+    """A gap moves the end offset of the index forward, but not the end position."""
     index = SparseIndex(Offset(0))
     extend(index, [10])
     index.skip(Offset(50))

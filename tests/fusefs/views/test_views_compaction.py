@@ -101,7 +101,7 @@ def test_a_reader_reads_on_over_a_cleaning(compacted):
 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "range"])
 def test_a_jump_to_an_old_position_fails(compacted, whole, monkeypatch):
-    """In a view from before a compaction, a jump fails because positions have changed; reading on works."""
+    """In a view from before a compaction, reading on works. A jump fails, because the positions have changed."""
     monkeypatch.setattr("topicfs.fusefs.views.rendering.FIRST_FETCH_BYTES", 200)
     views = PartitionViews(compacted.log)
     view = views.whole(VALUES) if whole else views.range(VALUES, Offset(20), Offset(190))
@@ -117,7 +117,7 @@ def test_a_jump_to_an_old_position_fails(compacted, whole, monkeypatch):
 
 
 def test_a_cleaning_in_the_middle_of_a_jump_is_noticed(compacted, monkeypatch):
-    """A compaction after a position was found and before the read at this position fails the read."""
+    """If a compaction runs between a search for a position and the read at this position, the read fails."""
     view = PartitionViews(compacted.log).whole(VALUES)
     assert view.measure()
     place_at = type(view).place_at

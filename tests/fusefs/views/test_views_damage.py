@@ -101,7 +101,7 @@ def test_a_reader_that_reads_on_fails_once_at_a_damaged_batch(
 
 
 def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
-    """For consecutive damaged batches, even across segments, a reader fails only once."""
+    """If several batches in a row are damaged, even across segments, a reader fails only once."""
     for damaged in (2, 3, 4, 7):
         partition.damage(3 * damaged)
     view = PartitionViews(partition).whole(VALUES)
@@ -180,7 +180,10 @@ def test_a_range_fails_only_by_damage_inside_it(partition: MemoryPartition) -> N
 def test_damage_that_came_after_measuring_shifts_nothing(
     partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a batch is damaged after measuring, positions stay; reads fail up to the next known position."""
+    """If a batch is damaged after measuring, positions do not change.
+
+    Reads fail from the damaged batch up to the next position in the index.
+    """
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 50)
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()

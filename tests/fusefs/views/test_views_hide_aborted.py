@@ -87,7 +87,8 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
 def test_damage_in_a_hidden_batch_has_no_effect_on_a_later_range():
     """Damage in a hidden batch before a range has no effect on the range.
 
-    The measured view of the whole log has no entry between the batch and the range, so the range needs its own entry.
+    The view of the whole log has an index entry only before the damaged batch. The range has its own entry at its
+    start.
     """
     made = Transactions(index_interval_bytes=0)
     made.write(b"hidden", pid=1)

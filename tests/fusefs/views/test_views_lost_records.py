@@ -34,7 +34,10 @@ def lose(partition: MemoryPartition, offset: int, *, overtaken: bool = True) -> 
 @FORMS
 @OVERTAKEN
 def test_a_reader_at_the_end_is_stale(form: Form, overtaken: bool) -> None:
-    """A reader that got lost records fails, whether new records came or not; a new view is right."""
+    """If a reader has read records that are now lost, its next read fails, with or without new records.
+
+    A new view shows the new log.
+    """
     partition = partition_with(b"a", b"b", b"c")
     views = PartitionViews(partition)
     view = views.whole(form)

@@ -33,7 +33,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Both:
-    """A real log and a partition in memory with the same records."""
+    """A real log, and a partition in memory with the same records."""
 
     def __init__(self, count: int = 400) -> None:
         self.on_disk = LogOnDisk(internal_segment_bytes=4000)

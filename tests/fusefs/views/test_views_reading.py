@@ -138,7 +138,7 @@ def test_reading_on_renders_and_fetches_everything_once() -> None:
 
 @pytest.mark.parametrize("step", [4096, 100_000, 131_072, 2**20])
 def test_a_sequential_reader_gets_windows_of_whole_reads(step: int) -> None:
-    """For a sequential reader each read is in one window, whatever its size, so that no bytes must be joined."""
+    """A sequential reader gets each read from a single window, for any read size, so that no data must be joined."""
     partition = lines(60_000, batch=160)
     view = PartitionViews(partition).whole(VALUES)
     reader, expected, position = ViewReader(view), content(partition), 0
