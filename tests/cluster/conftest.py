@@ -57,7 +57,10 @@ def broker(
 
 @pytest.fixture(scope="session")
 def three_brokers(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[int, Broker]]:
-    """A cluster of three brokers by node id; all run before and after each test, and the first is the controller."""
+    """A cluster of three brokers, by node id; the first broker is the controller.
+
+    All brokers run before and after each test.
+    """
     with running_cluster(tmp_path_factory.mktemp("kafka") / "three", java) as brokers:
         yield brokers
 

@@ -48,7 +48,10 @@ def client(three_brokers: Mapping[int, Broker]) -> Iterator[Client]:
 def test_the_partition_is_offline_and_not_absent(
     client: Client, three_brokers: Mapping[int, Broker], tmp_path: Path
 ) -> None:
-    """Reads of the whole topic and rmdir fail, and keys keep their partitions; in the end no record is missing."""
+    """While a partition has no leader, reads of the whole topic and rmdir fail, and keys keep their partitions.
+
+    After the leader is back, no record is missing.
+    """
     keyed = {
         number: [key for key in KEYS if number == partition_of_key(key.encode(), 3)] for number in range(3)
     }

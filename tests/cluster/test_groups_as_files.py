@@ -158,7 +158,10 @@ def test_files_and_commands_show_and_set_positions(
 def test_aborted_records_that_a_group_passed_are_no_lag(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """After aborted records the files and commands show no lag, and the position that Kafka's consumer commits."""
+    """If a log ends with aborted records, files and commands show lag 0.
+
+    The position is the one that Kafka's consumer commits.
+    """
     producer = client.producer(**{"transactional.id": topic})
     producer.init_transactions()
     with client.transaction(producer, commit=False):
@@ -230,7 +233,7 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
 def test_runs_skip_aborted_records(
     address: ClusterAddress, client: Client, topic: str, tmp_path: Path
 ) -> None:
-    """`next-2` skips records of aborted transactions, and after the last record nothing is left to read."""
+    """`next-2` skips records of aborted transactions. A run after the last committed record returns nothing."""
     producer = client.producer(transactional_id=topic)
     producer.init_transactions(TIMEOUT_SECONDS)
     for number in range(8):

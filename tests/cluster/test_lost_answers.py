@@ -89,7 +89,10 @@ def test_each_record_is_in_the_log_once_whatever_is_lost(opened, relay, client):
 
 
 def test_no_batch_carries_an_invalid_producer_id(opened, relay, client):
-    """A loading coordinator may assign producer id -1, which no batch may carry: retries would not be recognized."""
+    """A coordinator that is loading may assign producer id -1. No batch is sent with this id.
+
+    A broker would not recognize a repeated batch without a valid producer id.
+    """
     loading = lambda said: {**said, "errorCode": 14, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     silent = lambda said: {**said, "producerId": -1, "producerEpoch": -1}  # noqa: E731
     with opened() as engine:
@@ -200,7 +203,7 @@ def test_after_a_malformed_answer_the_result_is_unknown(opened, relay, client):
 
 
 def test_batches_can_be_copied_between_partitions(opened, client):
-    """Copied batches get the target partition's producer, so none is refused or taken for a repetition."""
+    """A copied batch gets the producer of the target partition. The leader then neither refuses nor drops the batch."""
     with opened() as engine:
         source, copy = known(engine, client, "copied-here", partitions=2)
         for value in (b"a", b"b"):

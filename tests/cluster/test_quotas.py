@@ -100,7 +100,10 @@ def test_an_append_over_the_quota_succeeds_and_the_next_waits(engine, client, re
 
 
 def test_queued_appends_wait_for_the_quota(engine, client, relay):
-    """Queued appends wait for the quota however long that takes; none fails as if the leader were unreachable."""
+    """Queued appends wait for the quota without a time limit.
+
+    The time limit for an unreachable leader does not apply to this wait.
+    """
     partition = opened(engine, client, "take-turns")
     partition.append(batch(b"0"), durable=True)
     relay.do(PRODUCE, lambda said: {**said, "throttleTimeMs": 2000})

@@ -1,4 +1,4 @@
-"""The kernel sends fetch answers from a segment's file; they are right even if the file changes meanwhile."""
+"""The kernel sends fetch answers from a segment's file. Answers are right even if the file changes during the send."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_more_than_a_read_answer_may_have(served: Served) -> None:
 
 
 def test_many_partitions_are_bounded_together(start: Any) -> None:
-    """The partitions of an answer share the limit max_fetch_bytes, which only the first batch may exceed."""
+    """All partitions of an answer share the limit max_fetch_bytes. Only the first batch may exceed the limit."""
     served = start(limits=ListenerLimits(max_fetch_bytes=300_000))
     served.engine.create_topic("t", partitions=4)
     for number in range(4):
@@ -158,7 +158,7 @@ def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
 
 
 def test_more_partitions_than_files_may_be_open(start: Any) -> None:
-    """A fetch may name more partitions than the process may have open files, as an answer keeps only a few open."""
+    """A fetch may name more partitions than the process may have open files: an answer keeps only a few files open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(one) for one in os.listdir("/proc/self/fd"))  # Tests before this one left some open.
     # The engine itself needs some descriptors.

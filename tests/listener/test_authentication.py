@@ -1,4 +1,4 @@
-"""SASL by frames: which requests are answered before authentication, and how logins fail."""
+"""SASL tests that send single frames: requests that are answered before authentication, and logins that fail."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_authenticated_client_is_served(guarded: Served, mechanism: str, vers
 
 
 def test_unauthenticated_clients_are_counted_together(guarded: Served) -> None:
-    """The name that a client gives itself is shown only once the client is authenticated."""
+    """The client id of a client is shown only after the client has authenticated."""
     client, stranger = guarded.client(), guarded.client()
     stranger.ask(API_VERSIONS, SOFTWARE)
     client.ask(API_VERSIONS, SOFTWARE)
@@ -115,7 +115,10 @@ def test_requests_before_authentication(guarded: Served) -> None:
 
 
 def test_requests_between_handshake_and_authentication(guarded: Served) -> None:
-    """After SaslHandshake other requests get ILLEGAL_SASL_STATE if their answer has a code, and end the connection."""
+    """After SaslHandshake, any other request ends the connection.
+
+    If its answer has an error code, the request is first answered with ILLEGAL_SASL_STATE.
+    """
     for api, _ in REQUESTS.values():
         if api.key == SASL_AUTHENTICATE.key:
             continue
@@ -144,7 +147,7 @@ def test_api_versions_once(guarded: Served) -> None:
 
 
 def test_an_unknown_mechanism(guarded: Served) -> None:
-    """An unknown mechanism gets the names of the known ones, and the connection ends."""
+    """A request for an unknown mechanism gets the names of the known mechanisms. Then the connection ends."""
     client = guarded.client()
     answer = handshake(client, "GSSAPI")
     assert (33, list(PASSWORD_MECHANISMS)) == (answer["errorCode"], answer["mechanisms"])
@@ -200,7 +203,7 @@ def test_messages_of_plain(guarded: Served, message: bytes, said: str) -> None:
     ],
 )  # fmt: skip
 def test_first_messages_of_scram(guarded: Served, message: bytes) -> None:
-    """A malformed first message of SCRAM, and one that asks for channel binding, is refused."""
+    """A malformed first message of SCRAM is refused. A first message that asks for channel binding is refused, too."""
     client = guarded.client()
     handshake(client, "SCRAM-SHA-256")
     answer = authenticate(client, message)
@@ -223,7 +226,7 @@ LAST_MESSAGES: tuple[Callable[[str, str], bytes], ...] = (
     lambda nonce, right: f"c=biws,r={nonce},p={right},p={right}".encode(),
     lambda nonce, right: f"c=biws,r={nonce},x=y,p={right}".encode(),
 )
-"""Functions that make a last message from the server's nonce and the proof that belongs to the correct message."""
+"""Functions that make a last message from the server's nonce and the proof of the correct message."""
 
 
 @pytest.mark.parametrize("make", LAST_MESSAGES)

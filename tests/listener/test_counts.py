@@ -33,7 +33,7 @@ def test_requests_are_counted_by_kind_and_by_client(served: Served) -> None:
 
 
 def test_the_number_of_clients_is_bounded() -> None:
-    """Clients above the limit are counted together, even while their connections change names and end."""
+    """Clients above the limit are counted together, even if connections change their client ids or end."""
     counts = ListenerCounts()
     names = [ClientName(f"c{number}", "") for number in range(MAX_CLIENTS + 5)]
     before = None

@@ -23,7 +23,10 @@ def send_produce(client: RawClient, records: bytes) -> None:
 
 
 def hold_appends(served: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Return two events: the first is set when an append to `t` begins, which then waits for the second."""
+    """Return two events. The first event is set when an append to `t` begins.
+
+    The append then waits until the test sets the second event.
+    """
     begun, let_go = threading.Event(), threading.Event()
     log = served.engine.partition("t", 0)
     append = log.append

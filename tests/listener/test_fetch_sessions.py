@@ -27,7 +27,10 @@ def numbers(answer: Any) -> list[int]:
 
 
 def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused request leaves the epoch, the partitions and the session that would have been replaced as they were."""
+    """A refused request changes neither the session's epoch nor its partitions.
+
+    If the request would have replaced the session, the session stays.
+    """
     monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)
     client = served.client()

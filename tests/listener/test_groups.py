@@ -257,7 +257,7 @@ def test_a_member_that_no_record_can_hold_is_refused(
 
 
 def test_a_position_of_a_group_that_no_record_can_hold_is_refused(served: Served) -> None:
-    """A commit for a group whose name fits in no record is refused, and a deletion does not find such a group."""
+    """A commit is refused if the group's name is too long for a record. A deletion does not find such a group."""
     fill(served, "t", 1)
     assert Code.INVALID_GROUP_ID == committed(served, LONG, 9)
     assert Code.GROUP_ID_NOT_FOUND == deleted(served, LONG)
@@ -337,7 +337,10 @@ def beating(served: Served) -> dict[str, Any]:
 def test_groups_of_a_read_only_directory_are_shown_and_not_changed(
     start: Callable[..., Served], tmp_path: Any
 ) -> None:
-    """Requests that would change a group are refused for good, because a client told to retry would never end."""
+    """In a read-only directory, a request that would change a group gets an error that is not retriable.
+
+    With a retriable error, the client would retry forever.
+    """
     with closing(start()) as before:
         fill(before, "t", 1)
         before.engine.groups.set_positions("g", {TopicPartition("t", 0): Position(4)})

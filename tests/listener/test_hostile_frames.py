@@ -69,7 +69,7 @@ def test_frames_that_are_no_requests(served: Served, content: bytes) -> None:
 
 
 def test_more_structures_than_a_request_may_have(served: Served) -> None:
-    """A request with too many structures is refused: each has 3 bytes in the frame but hundreds in memory."""
+    """A request with too many structures is refused: a structure has 3 bytes in the frame but hundreds in memory."""
     count = 1 << 20
     client = served.client()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -45,7 +45,10 @@ class Watched:
 def test_a_waiting_fetch_reads_each_byte_once(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int, times: int
 ) -> None:
-    """While a fetch waits, each byte is read once; with replicas it is read twice, for the count and the answer."""
+    """While a fetch waits, each byte is read once.
+
+    With replicas each byte is read twice: to count the available bytes, and to build the answer.
+    """
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
     client = served.client()

@@ -285,7 +285,10 @@ def test_idempotent_producers(both: Any) -> None:
 
 @pytest.mark.parametrize("version", range(4, 13))
 def test_fetching_in_every_version(both: Any, version: int) -> None:
-    """Fetch answers agree at existing offsets, at the end, beyond it and below 0, and for what does not exist."""
+    """Fetch answers agree at existing offsets, at the end, after the end and below 0.
+
+    The answers for a missing topic and for a wrong leader epoch agree, too.
+    """
     name = f"fetched-{version}"
     create(both, name)
     for value in (b"a", b"b" * 50, b"c"):

@@ -99,7 +99,10 @@ def guarded(start: Callable[..., Served], tmp_path: Path) -> Served:
 
 
 def told(address: str, conversation: tuple[Step, ...]) -> list[Any]:
-    """Return a server's answers until the connection ends; of refusals other than of SASL, only the error code."""
+    """Return a server's answers until the connection ends.
+
+    If a request other than SaslHandshake and SaslAuthenticate is refused, return only its error code.
+    """
     client = RawClient(address)
     found: list[Any] = []
     try:

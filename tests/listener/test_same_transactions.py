@@ -31,7 +31,10 @@ from topicfs.protocol.transaction_messages import (
 pytestmark = pytest.mark.java
 
 AGAIN = {14, 15, 16, 19, 51}
-"""Codes with which a broker asks clients to retry: it loads, cannot verify a batch now, or ends a transaction."""
+"""Codes with which a broker asks clients to retry.
+
+The broker is loading, cannot verify a batch yet, or is still ending a transaction.
+"""
 
 
 class Pair:

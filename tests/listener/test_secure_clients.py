@@ -129,7 +129,10 @@ def test_a_wrong_password_and_an_unknown_user(
 def test_certificates_that_clients_refuse(
     start: Any, certificates: Certificates, users: Path, kind: str
 ) -> None:
-    """Clients refuse an expired certificate and one of an unknown authority; other connections are not affected."""
+    """Clients refuse an expired certificate and a certificate of an unknown authority.
+
+    Other connections are not affected.
+    """
     expired = kind == "expired"
     served = start(security=SecurityFiles(certificate=certificates.pair(kind, expired=expired), users=users))
     settings = login(certificates) | ({} if expired else {"ssl.ca.location": str(certificates.stranger)})
@@ -164,7 +167,7 @@ def test_a_client_with_tls_where_there_is_none(served: Served, certificates: Cer
 
 
 def test_certificates_of_clients(start: Any, certificates: Certificates) -> None:
-    """If a listener has an authority for clients, each client needs an unexpired certificate of this authority."""
+    """If a listener has an authority for client certificates, each client needs an unexpired certificate of it."""
     authority = certificates.authority
     served = start(
         security=SecurityFiles(certificate=certificates.pair("listener"), client_authority=authority)
@@ -215,7 +218,10 @@ def test_console_tools(
 
 @pytest.fixture
 def prepared(tmp_path: Path, certificates: Certificates) -> list[str]:
-    """The options of a secured listener; the user alice in its file was made by `listener-user`."""
+    """The options of a secured listener, whose file of users has a line for alice.
+
+    The command `listener-user` has written this line.
+    """
     [key, certificate] = certificates.pair("listener").read_text().split("-----BEGIN CERTIFICATE-----")
     (tmp_path / "key.pem").write_text(key)
     (tmp_path / "certificate.pem").write_text("-----BEGIN CERTIFICATE-----" + certificate)

@@ -32,7 +32,7 @@ def begin_tls(client: RawClient, context: ssl.SSLContext) -> bytes:
 
 @pytest.mark.parametrize("sent", ["nothing", "half", "all"])
 def test_a_slow_handshake(start: Callable[..., Served], certificates: Certificates, sent: str) -> None:
-    """Clients that stop in the TLS handshake keep neither others nor new clients from being served."""
+    """Clients that stop during the TLS handshake do not delay connected clients or new clients."""
     limits = ListenerLimits(authentication_seconds=3600.0)
     served = start(security=SecurityFiles(certificate=certificates.pair("listener")), limits=limits)
     context = ssl.create_default_context(cafile=certificates.authority)
@@ -67,7 +67,7 @@ def test_a_handshake_that_takes_too_long(start: Callable[..., Served], certifica
 
 
 def test_a_slow_authentication(start: Callable[..., Served], tmp_path: Path) -> None:
-    """A client must be authenticated in time, whatever it sends before; afterwards it may be idle for longer."""
+    """A client must authenticate within a time limit, whatever it sends. An authenticated client may be idle longer."""
     path = tmp_path / "users"
     path.touch(mode=0o600)
     path.write_text(entry("alice", "alice-secret"))

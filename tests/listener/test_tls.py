@@ -124,7 +124,10 @@ def test_a_connection_that_ends_before_its_handshake(
 
 
 def test_renewed_files(start: Callable[..., Served], certificates: Certificates, tmp_path: Path) -> None:
-    """After a reload new connections get the new certificate and users; an unusable file leaves the old ones."""
+    """After a reload, new connections get the new certificate and the new users.
+
+    If one of the files is unusable, the old ones stay in use.
+    """
     certificate, users = tmp_path / "certificate", tmp_path / "users"
     certificate.write_bytes(certificates.pair("first").read_bytes())
     users.touch(mode=0o600)

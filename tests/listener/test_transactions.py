@@ -202,7 +202,7 @@ class Daemon:
 
 
 def test_kill_9_while_transactions_end(tmp_path: Path) -> None:
-    """Whenever the daemon is killed, each transaction of a producer that goes on is in both topics exactly once."""
+    """A producer continues after each kill of the daemon. Each of its transactions is in both topics exactly once."""
     daemon = Daemon(tmp_path)
     one = producer(daemon)
     killed = [threading.Event() for _ in range(3)]

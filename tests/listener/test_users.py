@@ -97,7 +97,10 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 
 
 def test_unknown_users_look_like_known_ones(tmp_path: Path) -> None:
-    """An unknown user has a salt and iterations that stay the same, even if the file is read again with more users."""
+    """An unknown user always gets the same salt and iterations.
+
+    They stay the same when the file is read again with more users.
+    """
     users = read_users(written(tmp_path, ALICE))
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         known, unknown = users.credential("alice", mechanism), users.credential("carol", mechanism)

@@ -105,7 +105,7 @@ def test_an_invalid_topic_is_refused(engine, client, name, given, error, text):
 
 
 def test_creating_a_topic_that_is_not_known_yet_fails(engine, client):
-    """Creating a topic fails if the cluster has it, even if the engine does not know it yet."""
+    """If a topic exists in the cluster, creating the topic fails even before the engine knows it."""
     client.create_topic("just-made")
     with pytest.raises(errors.TopicExistsError):
         engine.create_topic("just-made")
@@ -141,7 +141,10 @@ def test_a_topic_is_deleted(engine, client):
 
 
 def test_only_empty_topics_are_deleted_if_requested(engine, client):
-    """The leaders say whether a topic is empty: records of other clients keep the topic until they are deleted."""
+    """With `with_records=False` a topic is deleted only if it is empty. The engine asks the partition leaders for this.
+
+    Records that other clients have produced keep the topic until the records are deleted.
+    """
     topic = engine.create_topic("emptied", partitions=2)
     for round_number in range(5):
         client.produce("emptied", [Outgoing(b"a")], partition=1)
@@ -203,7 +206,7 @@ def test_records_of_a_compacted_topic_are_not_deleted(engine):
 
 
 def test_lost_answers_change_nothing_twice(address, client, relay):
-    """If the answer to creating, growing or deleting a topic is lost, the change is still reported as done."""
+    """If the answer to a create, add or delete request is lost, the change is still reported as done."""
     with through(relay, address) as engine:
         for lost in Lost:
             name = f"lost-{lost.name.lower()}"
@@ -252,7 +255,10 @@ def test_a_read_only_engine_changes_nothing(address, client):
 
 
 def test_a_refusal_names_the_missing_right(broker, client, tmp_path):
-    """A refused append or change of a topic with ACLs names the missing right; topics without ACLs may be changed."""
+    """If an ACL denies an append or a change of a topic, the error names the missing right.
+
+    A user may change topics that have no ACLs.
+    """
     settings = rights_of_alice(
         client, tmp_path, "for-readers", AclOperation.READ, AclOperation.DESCRIBE_CONFIGS
     )

@@ -104,7 +104,7 @@ def test_new_brokers_are_noticed_even_if_the_topics_are_unchanged(address, serve
 
 
 def test_every_throttle_time_counts(address, served):
-    """Each throttle time counts, even if the topics of an answer equal those of the last answer byte for byte."""
+    """The throttle time of each answer counts, even if the topics in the answer are the same as before."""
     relay = Relay(served)
     relay.do(METADATA, dict, dict, lambda said: {**said, "throttleTimeMs": 600_000})
     with closing(Brokers(address, relay.connect)) as brokers:
@@ -129,7 +129,7 @@ def test_connections_are_used_again(address):
 
 
 def test_a_broken_connection_is_replaced(address):
-    """After a connection breaks, idle connections of the same age are replaced, too."""
+    """After a connection breaks, idle connections that were opened at the same time are replaced, too."""
     brokers = Brokers(address)
     brokers.metadata()
     with brokers.connection(1) as first, brokers.connection(1) as second:
@@ -176,7 +176,10 @@ def test_a_broker_over_the_quota_gets_no_request_before_its_time(served):
 
 
 def test_a_longer_pause_than_a_caller_waits_is_an_error(served):
-    """A pause longer than the caller's limit is an error, and nothing is sent; a later, shorter pause is ignored."""
+    """If a pause is longer than the caller waits, the call fails and nothing is sent.
+
+    A later, shorter pause does not shorten the first one.
+    """
     broker = Throttling(served, 600_000, 1)
     with closing(Brokers(ClusterAddress((broker.server,)))) as brokers:
         with brokers._lent(broker.server, 1) as first, brokers._lent(broker.server, 1) as second:
@@ -259,7 +262,10 @@ def test_one_reachable_broker_is_enough(address):
 
 
 def test_a_silent_server_does_not_delay_requests(address, served):
-    """The next server is tried before the silent server's time limit ends; later the silent server is tried last."""
+    """If a server does not answer, the next server is tried before the time limit of the first one ends.
+
+    Later requests try the silent server last.
+    """
     came, given_up = [], threading.Event()
 
     def say_nothing(connection):
@@ -276,7 +282,7 @@ def test_a_silent_server_does_not_delay_requests(address, served):
 
 
 def test_a_connection_that_opens_late_is_kept(address):
-    """A connection that opens only after the next server was asked is kept for later requests to its own server."""
+    """A connection may open only after the next server was asked. It is then kept for requests to its own server."""
     slow, begun, lets = address.servers[0]._replace(host="localhost"), threading.Event(), threading.Event()
 
     def connect(server, **how):
@@ -293,7 +299,10 @@ def test_a_connection_that_opens_late_is_kept(address):
 
 
 def test_old_brokers_get_no_requests_by_topic_id(served):
-    """Brokers of Kafka 2.8.0 get no requests by topic id; if all are that old, a missing topic counts as deleted."""
+    """Brokers of Kafka 2.8.0 get no requests by topic id.
+
+    If all brokers are that old, a topic that is missing from the metadata counts as deleted.
+    """
     asked = []
     refusal = {"topics": [{"errorCode": 29, "topicId": decode_id(DENIED)}]}
 
@@ -311,7 +320,10 @@ def test_old_brokers_get_no_requests_by_topic_id(served):
 
 @pytest.mark.parametrize(("throttled", "error"), [(True, ThrottledError), (False, UnreachableError)])
 def test_a_topic_is_unknown_while_only_old_brokers_answer(served, throttled, error):
-    """While only an old broker answers, which cannot look up ids, a missing topic is unknown rather than deleted."""
+    """While only an old broker answers, a missing topic is unknown, not deleted.
+
+    An old broker cannot look up topic ids.
+    """
     old = served(agreeing(lambda *_: None, [(METADATA.key, 0, 11)]))
     with nobody_listens() as away, closing(Brokers(ClusterAddress((old,)))) as brokers:
         brokers._known = {1: old, 2: away}

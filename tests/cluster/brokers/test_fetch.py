@@ -102,7 +102,7 @@ def test_isolation_and_aborted_transactions(brokers, client):
 
 @pytest.mark.java
 def test_an_unknown_id_is_an_error_of_its_partition_alone(brokers, client):
-    """An unknown topic id is an error of that topic's partition; the request's other partitions are read."""
+    """If a fetch contains an unknown topic id, only this topic's partition has an error. The others are read."""
     topic_id = client.create_topic("known")
     client.produce("known", [Outgoing(b"a")])
     known, unknown = TopicPartition("known", 0), TopicPartition("unknown", 0)
@@ -128,7 +128,7 @@ def test_a_diverged_log_is_detected(brokers, client):
 
 @pytest.mark.java
 def test_bounds_are_those_of_the_epoch_that_was_asked_for(brokers, client):
-    """Bounds are requested with a leader epoch; a broker that leads in another epoch answers with an error."""
+    """A request for bounds contains a leader epoch. If the broker leads in another epoch, it answers with an error."""
     client.create_topic("epoch")
     partition = TopicPartition("epoch", 0)
     assert {0: errors.NONE, 1: errors.UNKNOWN_LEADER_EPOCH} == {
@@ -164,7 +164,7 @@ def test_bounds_by_name_and_by_time(brokers, client):
 
 @pytest.mark.java
 def test_settings_that_are_not_defaults(brokers, client):
-    """Only settings that differ from the defaults are reported, of topics and brokers; an unknown topic fails."""
+    """Only settings of topics and brokers that differ from the defaults are reported. An unknown topic is an error."""
     client.create_topic("settled", settings={"retention.ms": "77"})
     found = topic_settings(brokers, ["settled", "nowhere"])
     assert {"retention.ms": "77", "segment.index.bytes": "65536"}.items() <= found["settled"].items()
@@ -179,7 +179,10 @@ def records(answer):
 @pytest.mark.java
 @pytest.mark.parametrize("connection", [Connection, OldConnection], ids=["by id", "by name"])
 def test_a_session_names_only_what_changed(address, client, connection):
-    """A session first names all partitions, then only added, removed or resumed ones; after a failure, all again."""
+    """The first fetch of a session names all partitions. Later fetches name only added, removed or resumed partitions.
+
+    After a failure, a fetch names all partitions again.
+    """
     name = f"session-{connection.__name__}"
     topic_id = client.create_topic(name, partitions=3)
     with closing(Brokers(address, connection)) as brokers:

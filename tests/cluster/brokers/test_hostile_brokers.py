@@ -71,7 +71,7 @@ def test_the_engine_warns_about_illegal_names(served: Start) -> None:
 
 
 def test_metadata_take_memory_in_proportion(served: Start) -> None:
-    """Only the partition leaders of a Metadata answer stay in memory; the parsed answer as a whole is never kept."""
+    """After a Metadata answer was processed, only the partition leaders stay in memory, not the parsed answer."""
     topics = [described(f"topic-{number}", *range(1000)) for number in range(10)]
     address = answering(served, topics)
     size = len(METADATA.response.write({"topics": topics}, 13))

@@ -145,7 +145,7 @@ def test_closing_ends_the_search_for_a_leader(leaders, topic):
 
 
 def test_a_leader_over_the_quota_is_waited_for(leaders, topic, monkeypatch):
-    """The wait for a throttling leader has no time limit: a quota slows a client down, but the leader does answer."""
+    """If a leader throttles a client, the client waits without a time limit: a leader over its quota still answers."""
     monkeypatch.setattr(leaders, "timeout_seconds", 0.5)
     name, topic_id = topic
     attempts = Attempts(*[ThrottledError("the quota is used up")] * 4, 0)

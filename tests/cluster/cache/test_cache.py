@@ -45,7 +45,10 @@ def test_files_are_trusted_after_a_clean_close(kept: Path) -> None:
 
 
 def test_files_of_a_crash_are_never_trusted(kept: Path) -> None:
-    """Files of a crashed process stay untrusted after the next clean close: aborted transactions may be missing."""
+    """After a crash, the files of the crashed process are never trusted, even after the next clean close.
+
+    The files may lack aborted transactions.
+    """
     (kept / CLEAN).unlink()
     opened(kept).close()
     cache = opened(kept)
@@ -55,7 +58,10 @@ def test_files_of_a_crash_are_never_trusted(kept: Path) -> None:
 
 
 def test_trusted_files_are_synced_before_the_clean_mark(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing syncs the list of aborted transactions before the clean mark; opening first deletes the mark on disk."""
+    """Closing syncs the list of aborted transactions before it writes the clean mark.
+
+    Opening first deletes the clean mark on disk.
+    """
     synced = []
 
     def fsync(descriptor: int) -> None:

@@ -165,7 +165,10 @@ def test_aborted_transactions_stay_hidden(opened, client):
 
 
 def test_transactions_are_fetched_again_after_a_crash(opened, client, tmp_path):
-    """After a crash, transactional batches are fetched again: the list of aborted transactions may not be on disk."""
+    """After a crash, transactional batches are fetched again.
+
+    The list of aborted transactions may not have reached the disk before the crash.
+    """
     client.create_topic("crashed")
     producer = client.producer(transactional_id="crashed")
     producer.init_transactions(30)
@@ -201,7 +204,7 @@ def test_the_bound_is_kept(opened, client, tmp_path):
 
 
 def test_deleted_records_are_not_read(opened, client, tmp_path):
-    """Reads below the log start are out of range; those records' files are deleted when something new is stored."""
+    """Reads below the log start are out of range. The next write to the cache deletes the files of these records."""
     several(client, "shortened", count=200, size=30_000)
     with opened(max_bytes=16 * MIB) as engine:
         through(found(engine, "shortened"))
@@ -286,7 +289,7 @@ def test_damaged_files_are_fetched_again(opened, client, tmp_path):
 
 
 def test_a_cache_belongs_to_one_process(opened, address, tmp_path):
-    """A second process with the same cache gets a one-line error, as does a cache directory with foreign files."""
+    """A second process that opens a cache gets a one-line error. A cache directory with other files is also refused."""
     with opened():
         with pytest.raises(CacheError, match=r"--cache") as refused:
             Cache(tmp_path / "cache", MIB, WarningBook(lambda: Timestamp(0)))
@@ -300,7 +303,10 @@ def test_a_cache_belongs_to_one_process(opened, address, tmp_path):
 
 @pytest.mark.parametrize("meanwhile", ["open", "closed"])
 def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_path, meanwhile):
-    """After an unclean election the cache is cut to the new leader's bounds, and stays cut when it is opened again."""
+    """After an unclean election the cache is truncated to the new leader's bounds.
+
+    The truncated records stay absent when the cache is opened again.
+    """
     client, name = client_of_three, f"lost-kept-{meanwhile}"
     second, third = three_brokers[2], three_brokers[3]
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}

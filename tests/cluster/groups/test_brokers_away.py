@@ -37,7 +37,10 @@ def holds(engine: ClusterEngine) -> bool:
 async def test_a_reader_that_waits_continues_when_brokers_are_back(
     broker: Broker, address: ClusterAddress, client: Client, name: str
 ) -> None:
-    """A waiting reader gets new records when the brokers are back; a group member keeps its position and commits it."""
+    """A waiting reader gets new records when the brokers are back.
+
+    A group member keeps its position while the brokers are away, and commits it afterwards.
+    """
     topic = f"{TOPIC}-{name.replace('/', '-')}"
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"a")])
@@ -79,7 +82,10 @@ async def test_a_reader_that_waits_continues_when_brokers_are_back(
 async def test_a_run_ends_at_its_time_while_no_broker_answers(
     broker: Broker, address: ClusterAddress, client: Client, given: bytes
 ) -> None:
-    """Without a leader `next-5s` still ends in time, with EIO if records that it returned cannot be committed."""
+    """While no leader answers, `next-5s` still ends after its time.
+
+    If records that it returned cannot be committed, it ends with EIO.
+    """
     topic = f"{TOPIC}-next-{len(given)}"
     client.create_topic(topic)
     client.produce(topic, [Outgoing(b"a")])

@@ -396,7 +396,10 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
 
 
 def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topic: str, relay: Relay) -> None:
-    """A change that waits for a leaving member does not overwrite settings that another thread changes meanwhile."""
+    """While one change of settings waits for a leaving member, another thread changes other settings.
+
+    Both changes take effect.
+    """
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
     with ThreadPoolExecutor() as threads:
@@ -416,7 +419,7 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
 def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
     through: ClusterEngine, topic: str, relay: Relay, call: str
 ) -> None:
-    """If a group's only joining member is killed, the empty group still rebalances, and a change waits for the end."""
+    """If all members of a group have left during a rebalance, a change waits for the end of the rebalance."""
     wait_until(lambda: 0 in through.groups.partitions_of(topic), "the topic is known")
     through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(1)})
     before = relay.requests["DescribeGroups"]
@@ -433,7 +436,7 @@ def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
 def test_a_leaving_member_follows_a_moved_coordinator(
     through: ClusterEngine, topic: str, relay: Relay
 ) -> None:
-    """A broker that no longer coordinates the group cannot answer for the member, so the new coordinator is asked."""
+    """If the group's coordinator moves while a member leaves, the member asks the new coordinator."""
     wait_until(lambda: topic in through.topics(), "the topic is known")
     member = joined(through, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
@@ -445,7 +448,10 @@ def test_a_leaving_member_follows_a_moved_coordinator(
 def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
     through: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A silent coordinator delays callers for a limited time only, and the error does not blame an open file."""
+    """If the coordinator does not answer a leaving member, other callers wait only for a limited time.
+
+    The error names the coordinator as the cause, not an open file.
+    """
     monkeypatch.setattr(through.leaders, "timeout_seconds", 0.01)
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)

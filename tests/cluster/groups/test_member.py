@@ -191,7 +191,10 @@ def test_a_removed_member_holds_nothing_and_rejoins(begin: Begin) -> None:
 
 
 def test_a_partition_is_not_held_while_a_transaction_may_move_its_position(begin: Begin) -> None:
-    """An undecided transaction delays only its partition, which the member gets later, at the decided position."""
+    """If a transaction has not decided a partition's position yet, the member gets this partition later.
+
+    The member then begins at the decided position. Other partitions do not wait.
+    """
     world = begin()
     world.coordinator.unstable.add(1)
     world.start()
@@ -286,7 +289,10 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
 
 
 def test_positions_of_a_deleted_topic_are_not_committed_to_a_new_one(begin: Begin) -> None:
-    """A commit fails if its topic is recreated before it is sent, or if the coordinator does not know the topic."""
+    """A commit fails if its topic was recreated before the request is sent.
+
+    A commit also fails if the coordinator answers that the topic is unknown.
+    """
     world = begin().started()
     go_on = world.hold_up()
     world.catalog.id = "another"
@@ -303,7 +309,7 @@ def test_positions_of_a_deleted_topic_are_not_committed_to_a_new_one(begin: Begi
 
 
 def test_a_partition_is_given_up_once_the_coordinator_is_back(begin: Begin) -> None:
-    """While the coordinator is away, a member keeps a revoked partition, because it must commit before giving it up."""
+    """While the coordinator is away, a member keeps a revoked partition, because it must first commit its progress."""
     world = begin().started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
@@ -321,7 +327,10 @@ def test_a_partition_is_given_up_once_the_coordinator_is_back(begin: Begin) -> N
 
 
 def test_a_hung_reader_loses_what_others_wait_for(begin: Begin) -> None:
-    """After max.poll.interval.ms a hung reader loses the partitions that others wait for, and keeps the rest."""
+    """After max.poll.interval.ms, a hung reader loses the partitions that are assigned to other members.
+
+    The reader keeps its other partitions.
+    """
     world = begin(**{"max.poll.interval.ms": "20"}).started()
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)

@@ -53,7 +53,10 @@ def asked(broker: Answering, groups: Sequence[str]) -> tuple[dict[str, object], 
 
 
 def test_a_group_that_moved_is_asked_for_alone() -> None:
-    """Only groups answered with NOT_COORDINATOR or loading are requested again; forbidden and missing ones are not."""
+    """Only groups that have moved to another coordinator, or are still loading, are requested again.
+
+    Groups that are missing or that the user may not read are not requested again.
+    """
     codes = {"moved": 16, "loading": 14, "secret": 30, "gone": 69}
     broker = Answering({"at-7": 7}, codes)
     found, unanswered = asked(broker, ["at-7", "nowhere", *codes])

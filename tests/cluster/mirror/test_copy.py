@@ -76,7 +76,7 @@ def test_a_damaged_batch_is_not_kept():
 
 @pytest.mark.parametrize("epoch", [-2, 10, 2**31 - 1])
 def test_an_impossible_leader_epoch_is_damage(epoch):
-    """An impossible leader epoch is damage: no checksum covers epochs, and a wrong one would break comparisons."""
+    """An impossible leader epoch counts as damage. No checksum covers epochs, and later comparisons rely on them."""
     made = Copy(1)
     batch = sized_batch(150, offset=1, epoch=1)
     batch[12:16] = epoch.to_bytes(4, "big", signed=True)
@@ -113,7 +113,10 @@ def test_a_new_leader_whose_log_ends_where_ours_does_cuts_nothing():
 
 
 def test_a_log_that_diverges_without_an_election_is_an_error():
-    """A log that diverges within the copy's own leader epoch was written by others: an error, without truncation."""
+    """If the copy diverges from the source within one leader epoch, another program has written to the copy.
+
+    This is an error, and the copy is not truncated.
+    """
     made = Copy(1, 1, 3)
     with pytest.raises(WrittenByOthersError, match="something other than the mirror wrote there"):
         made.take(answer(diverging=EpochEnd(3, Offset(2))), epoch=3)
@@ -136,7 +139,10 @@ def test_temporary_errors_are_not_reported_immediately():
 
 
 def test_a_gap_before_the_sources_end_is_no_reason_to_wait():
-    """A mirror does not wait for records in a gap before the source's end, as compaction may have removed them."""
+    """A mirror does not wait for the records of a gap before the source's end.
+
+    Compaction may have removed these records.
+    """
     made = Copy(1)
     made.take(answer(high_watermark=3))
     assert not made.copy.complete

@@ -118,7 +118,7 @@ def test_records_deleted_before_they_were_copied_are_reported(copy, client):
 
 
 def test_a_start_within_a_batch(copy, client, broker):
-    """If the source's log start is inside a batch, the copy keeps the whole batch and has the same log start."""
+    """If the source's log start is inside a batch, the copy keeps the whole batch. Both have the same log start."""
     client.create_topic("within")
     client.produce("within", lines("a", "b", "c", "d"))
     client.delete_records("within", 2)

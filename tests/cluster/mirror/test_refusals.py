@@ -61,7 +61,10 @@ def test_a_directory_that_others_wrote_to(copy, filled):
 
 
 def test_a_foreign_record_beyond_the_sources_end_is_detected(copy, filled):
-    """After a kill, a foreign record in the copy is detected: in the same leader epoch the source ends before it."""
+    """After a kill, a foreign record beyond the source's end is detected.
+
+    In the leader epoch of the record, the source ends before the record.
+    """
     copy.forget_the_end()
     written_to(copy.directory, filled)
     with pytest.raises(
@@ -168,7 +171,10 @@ def quota(java, broker, client, address):
 
 @pytest.mark.usefixtures("quota")
 def test_a_quota_that_lets_nothing_through(copy, client):
-    """A broker may stay silent for minutes about a client over its quota; the error gives cause and remedy."""
+    """A broker may delay its answers for minutes if a client is over its quota.
+
+    The mirror then reports the quota as the cause, with a remedy.
+    """
     client.create_topic("too-quick")
     client.produce("too-quick", [Outgoing(bytes(10_000))] * 50)
     problem = "broker 1: the quota of this client is used up; ask for a larger consumer_byte_rate"

@@ -272,7 +272,7 @@ def test_sending_to_a_broker_that_does_not_read_ends(served, connect):
 
 
 def test_a_number_too_large_for_a_request_is_blamed_on_an_answer(served, connect):
-    """A number too large for a request is blamed on an earlier answer, and the connection stays usable for others."""
+    """If a number is too large for a request, the error blames an earlier answer. The connection stays usable."""
     connection = connect(served(agreeing(lambda *_: None)))
     asked = {
         "topics": [],
@@ -325,7 +325,10 @@ def test_a_demanded_pause_extends_the_time_limit(served, connect):
 
 
 def test_every_answer_of_a_round_trip_can_demand_a_pause(served, connect):
-    """Each answer of a round trip can demand a pause; if the pause is too long, later answers are not awaited."""
+    """Each of several pipelined answers can demand a pause.
+
+    If the pause is too long, the client reads no later answer.
+    """
     waiting = []
 
     def then(connection, key, version, correlation, _rest):

@@ -114,7 +114,10 @@ def test_a_peer_that_authenticates_nobody(served: Start, peer: str) -> None:
 
 
 def test_a_very_short_session_is_renewed_for_each_request(served: Start) -> None:
-    """A very short session is renewed once before each request, but not during its own renewal."""
+    """If a session is very short, the client renews the session once before each request.
+
+    The requests of the renewal itself cause no further renewal.
+    """
     words: list[int] = []
 
     def then(connection: socket.socket, key: int, version: int, correlation: int, _: bytes) -> None:

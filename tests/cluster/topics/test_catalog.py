@@ -27,7 +27,7 @@ class NoCluster:
     def __init__(self) -> None:
         self.brokers = self
         self.hidden: dict[str, int] = {}
-        """Error code by id of topics that metadata omit. All other topics that metadata omit were deleted."""
+        """Error codes of topics that are missing in the metadata, by topic id. All other missing topics were deleted."""
         self.away = False
 
     def answers_by_id(self, topics: Mapping[str, str], *, seconds: float) -> dict[str, int]:
@@ -82,7 +82,10 @@ def test_a_topic_is_missing_for_a_while_before_it_is_gone(looks: Looks):
 
 
 def test_a_topic_that_reappears_has_new_partition_objects(looks: Looks):
-    """A topic that reappears after its deletion has new partition objects: users of the old ones saw the deletion."""
+    """A topic that reappears after its deletion has new partition objects.
+
+    Users of the old partition objects have already noticed the deletion.
+    """
     looks.see(orders="a")
     before = looks.catalog.topics["orders"]
     looks.see()
@@ -94,7 +97,10 @@ def test_a_topic_that_reappears_has_new_partition_objects(looks: Looks):
 
 
 def test_a_topic_that_was_deleted_here_stays_away(looks: Looks):
-    """A topic deleted here is gone at once, whatever lagging brokers say; with another id its name is a new topic."""
+    """If a topic was deleted through this engine, it is gone at once, even if lagging brokers still report it.
+
+    A topic of the same name with another id is a new topic.
+    """
     looks.see(orders="a")
     assert {} == looks.see(deleted="a", orders="a")
     looks.now += 2 * LAG_SECONDS
@@ -126,7 +132,7 @@ def test_a_topic_that_may_not_be_described_is_not_deleted(looks: Looks):
 
 
 def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(looks: Looks):
-    """Open partitions continue if the user gets the right back before the omitted topic is looked up by id."""
+    """If a user loses and regains the right to describe a topic, its open partitions continue."""
     looks.see(orders="a")
     partition = looks.catalog.topics["orders"].known[0]
     for code in (TOPIC_AUTHORIZATION_FAILED, NONE):
@@ -140,7 +146,10 @@ def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(looks: Looks):
 
 
 def test_a_missing_topic_stays_while_nobody_can_be_asked_by_id(looks: Looks):
-    """While no broker can look up ids, other topics are updated, a missing one stays, a denied one stays denied."""
+    """While no broker can look up topic ids, other topics are updated.
+
+    A missing topic stays listed, and a topic without the right to describe it still fails.
+    """
     looks.see(orders="a", hidden="b")
     partition = looks.catalog.topics["hidden"].known[0]
     looks.cluster.hidden = {"b": TOPIC_AUTHORIZATION_FAILED}

@@ -77,7 +77,10 @@ def test_a_timeout_keeps_known_bounds(partition: ClusterPartition) -> None:
 
 
 def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: ClusterPartition) -> None:
-    """A new leader's bounds replace the old ones, listeners are called, and the old leader's answers are ignored."""
+    """If a new leader lacks records that were shown, its bounds replace the old bounds, and listeners are called.
+
+    Later answers of the old leader are ignored.
+    """
     called = threading.Event()
     partition.listen(called.set)
     partition.learn(bounds(7))
@@ -94,7 +97,7 @@ def test_a_new_leader_without_records_that_were_shown_cuts_the_log(partition: Cl
 
 
 def test_a_new_leader_with_all_that_was_shown_cuts_nothing(partition: ClusterPartition) -> None:
-    """An end offset from an append's answer, which has no epoch, is no reason to cut the log under a new leader."""
+    """The end offset in an append's answer has no leader epoch, so a lower end of a new leader does not cut the log."""
     partition.learn(bounds(5))
     partition.learn(bounds(8), proven=False)
     partition.follow_leader(0, Offset(5), bounds(9)._replace(leader_epoch=1))

@@ -158,7 +158,7 @@ def test_batches_of_each_codec_are_taken_as_they_are(engine, client, codec):
     ],
 )
 def test_batches_made_here_are_compressed(address, client, monkeypatch, of_topic, chosen, expected):
-    """New batches get the chosen codec or the topic's codec, and copied batches keep theirs, when they are sent.
+    """A new batch is sent with the chosen codec or the topic's codec. A copied batch is sent with its own codec.
 
     The broker stores both with the codec of the topic's setting.
     """

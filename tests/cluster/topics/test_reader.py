@@ -120,7 +120,10 @@ def compacted(client):
 
 
 def read_while_unchanged(partition, client, max_bytes):
-    """Return a consumer's records and those read from offset 0; reads both again if the broker compacts meanwhile."""
+    """Return a consumer's records, and the records that the partition returns from offset 0.
+
+    If the broker compacts the log between the two reads, both are repeated.
+    """
     while True:
         expected = client.records("gaps")
         partition._reader.forget()
@@ -278,7 +281,10 @@ def transactional(offset, value, *, control=False):
 
 
 def test_an_aborted_transaction_that_has_ended_hides_nothing_after_it():
-    """A part of a window that starts after an abort marker shows the producer's later, committed records."""
+    """A part of a window that begins after an abort marker does not name the transaction that the marker ended.
+
+    The producer's later, committed records are therefore shown.
+    """
     data = transactional(0, b"a") + transactional(1, b"\0" * 6, control=True) + transactional(2, b"b")
     aborted = (AbortedTransaction(ProducerId(7), Offset(0)),)
     window = FetchedBatches(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)

@@ -150,7 +150,10 @@ def test_appends_begun_after_a_refused_one_are_dropped(engine, client):
 
 
 def test_nothing_is_appended_after_a_producers_first_batch_that_is_refused(engine, client):
-    """If a new producer's first batch is refused, later ones are dropped: a leader takes any first sequence number."""
+    """If a new producer's first batch is refused, all later batches that were begun are dropped.
+
+    A leader would accept them, because it accepts any first sequence number of an unknown producer.
+    """
     partition = opened(engine, client, "ahead-first-refused", max_message_bytes="1000")
     appends = []
     for value in (b"x" * 2000, b"b", b"c"):
@@ -192,7 +195,7 @@ def test_after_an_unknown_result_no_append_is_stored_twice(address, client):
 
 
 def test_a_batch_that_was_never_sent_is_reported_as_not_stored(address, client):
-    """If the session has expired and the broker is unreachable, the error says that the append was not stored."""
+    """If a batch could not be sent before its session ended, the error says that the append was not stored."""
     over = threading.Event()
 
     class Session(Connection):

@@ -23,7 +23,10 @@ def engine(address):
 
 @pytest.fixture
 def silent(monkeypatch):
-    """Leave the next requests for a topic's settings unanswered: a given number of requests, or all for None."""
+    """Return a function that leaves requests for a topic's settings unanswered.
+
+    Its parameter is the number of requests; None means all.
+    """
     describe = topic_module.describe_topic
 
     def silence(times=None):
@@ -55,7 +58,7 @@ def test_appends_use_the_last_known_settings(engine, silent, monkeypatch):
 
 
 def test_settings_that_nobody_knows_yet_are_waited_for(engine, client, silent):
-    """An append waits for settings that were never known, as for a leader, because a restarting broker answers soon."""
+    """If a topic's settings were never known, an append waits for them as long as for a leader."""
     client.create_topic("first-settings", settings={"max.message.bytes": "1234"})
     found(engine, "first-settings")
     silent(2)

@@ -112,7 +112,10 @@ def test_keys_are_hashed_over_all_partitions_even_if_leaders_are_silent(silent, 
     "path", ["log", "@2023-", f"{SILENT}/log", f"{SILENT}/-1", f"{SILENT}/0", f"{SILENT}/start"]
 )
 async def test_reading_a_silent_partition_fails(program, engine, path):
-    """Reading the topic fails with EIO: without the partition's records a stream would look whole."""
+    """If one partition does not answer, reading the topic fails with EIO.
+
+    Without the error, a reader would not notice the missing records.
+    """
     with impatient(engine, 0.2), pytest.raises(FileError) as refused:
         await program.cat(f"{TOPIC}/{path}")
     assert errno.EIO == refused.value.number

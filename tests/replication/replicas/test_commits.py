@@ -73,7 +73,10 @@ def test_a_directory_that_was_away_gets_the_record_when_it_is_back(away: int) ->
 
 @pytest.mark.parametrize("away", [1, 2])
 def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
-    """A start replaces the older file, so a repeated micro-batch appends nothing even if the newer file is lost."""
+    """A start replaces the older file of commits by the newer one.
+
+    A repeated micro-batch therefore appends nothing, even if the disk with the newer file is lost afterwards.
+    """
     two, other = served(), 3 - away
     submit(two, 0, through=other)
     break_disk(two.disk(away))
@@ -90,7 +93,7 @@ def test_a_start_goes_by_the_newest_record_of_commits(away: int) -> None:
 
 @pytest.mark.parametrize("damaged", [1, 2])
 def test_a_damaged_copy_is_written_again_at_the_next_start(damaged: int) -> None:
-    """A damaged copy is replaced by an intact one of a directory that served to the end, and no directory fails."""
+    """A start replaces a damaged copy by a copy of a directory that served to the end. No directory fails."""
     two = served()
     submit(two, 0, through=1)
     two.engine.close()

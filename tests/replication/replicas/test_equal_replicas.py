@@ -127,7 +127,10 @@ def test_data_is_written_again_after_a_failed_flush():
 
 
 def test_a_follower_that_was_recovered_within_a_segment_indexes_it_as_its_leader():
-    """Segments closed by the leader are equal, although recovery adds a last time index entry and appends do not."""
+    """Segments closed by the leader are equal, even if the follower was recovered inside a segment.
+
+    Recovery adds a last entry to the time index, and appends do not.
+    """
     two = Replicated(internal_segment_bytes=2_000, index_interval_bytes=200)
     two.engine.create_topic("orders")
     for number in range(6):
@@ -215,7 +218,10 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
 
 
 def test_a_replica_that_is_elected_unclean_gets_nothing_more_from_the_one_that_led(monkeypatch):
-    """If a catching-up replica is elected uncleanly, its last copying step ends first, and no other step follows."""
+    """If a replica that catches up is elected uncleanly, the copying step that runs is finished first.
+
+    No further step copies records of the former leader.
+    """
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\n")

@@ -151,7 +151,10 @@ def test_a_moved_copy_of_a_log_with_a_gap_keeps_the_records_after_it():
 
 
 def test_a_replica_that_lost_its_end_is_no_source_for_one_that_goes_further():
-    """If a power loss cut the end of one replica and the other lost its damaged start, each keeps its own records."""
+    """If one replica lost its end and the other one lost its start, each keeps the records that it has.
+
+    A power loss cut the end of the first replica.
+    """
     made = Replicated(internal_segment_bytes=1000, index_interval_bytes=200)
     made.engine.create_topic("orders")
     for line in LINES[:15]:
@@ -188,7 +191,10 @@ def test_missing_offsets_are_named_while_the_log_is_offline():
 
 
 def test_a_deleted_segment_after_the_log_start_explains_no_loss():
-    """A deleted segment above the log start explains no missing offsets: it was truncated, or its leader lacked it."""
+    """A deleted segment above the log start does not explain missing offsets.
+
+    Such a segment was truncated, or its leader lacked it.
+    """
     made = filled()
     for _ in range(3):
         remove(made, 1, 0)

@@ -68,7 +68,10 @@ def values(two: Replicated) -> list[bytes | None]:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_hole_in_a_replica_of_a_compacted_topic_is_filled(number: int):
-    """Compaction leaves holes as well, so the other replica's records show a loss. The replica without a hole leads."""
+    """In a compacted topic, a hole counts as a loss only if the other replica has records there.
+
+    The replica without a hole leads.
+    """
     two = keyed()
     lose(two, number)
     two.kill()

@@ -78,7 +78,10 @@ def test_an_older_copy_that_ends_before_the_loss_keeps_its_records():
 
 
 def test_a_first_segment_that_only_one_directory_had_is_named():
-    """A missing first segment is named at each start and after a kill, as leader epochs show where the log began."""
+    """If the first segment of a log is missing, each start reports the missing offsets, also after a kill.
+
+    The leader epochs show where the log began.
+    """
     made = filled()
     remove(made, 1, 0)
     made.open(DISKS[0], left_out=(DISKS[1],))
@@ -92,7 +95,10 @@ def test_a_first_segment_that_only_one_directory_had_is_named():
 
 @pytest.mark.parametrize("seconds", [0, 120], ids=["retired", "removed"])
 def test_segments_that_retention_removed_are_not_missing(seconds):
-    """Removed segments do not count as missing after a kill: leader epochs are rewritten before files are deleted."""
+    """Segments that retention removed do not count as missing after a kill.
+
+    The leader epochs are rewritten before the files are deleted.
+    """
     made = filled(retention_bytes=3000)
     made.open()
     made.engine.maintenance(made.clock())
@@ -190,7 +196,7 @@ def test_a_replica_of_a_failed_disk_says_why():
 
 
 def test_a_returning_copy_fills_all_other_replicas():
-    """If one of three replicas was filled from another that lost records, the third one gives the records to both."""
+    """If two of three replicas lost the same records, the returning third replica is copied to both."""
     made = filled(3)
     whole = made.files(3)
     made.open(*DISKS[:2], left_out=DISKS[2:])

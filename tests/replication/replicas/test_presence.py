@@ -247,7 +247,10 @@ def test_a_new_disk_has_no_leader_epochs_either(two):
 
 
 def test_a_damaged_batch_makes_no_leader_epochs(two):
-    """A batch whose epoch, which no checksum covers, contradicts the file and all other batches is itself damaged."""
+    """If a batch's leader epoch contradicts the epoch file and all other batches, the batch itself is damaged.
+
+    No checksum covers the leader epoch of a batch.
+    """
     put(two, 1, LEADER_EPOCHS, b"0\n1\n0 0\n")
     flip(two, 1, 15, mask=4)
     two.open()

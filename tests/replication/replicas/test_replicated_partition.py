@@ -113,7 +113,10 @@ def test_a_leader_that_fails_hands_over():
 
 
 def test_after_two_failures_only_the_third_replica_may_lead():
-    """If a second replica fails while it records the first one's failure, only the third, with the append, may lead."""
+    """If the last in-sync replica fails while the others are out of service, only this replica may lead later.
+
+    It is the only replica that has the append.
+    """
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders", overrides={"min.insync.replicas": "1"})
     for number in (1, 3):
@@ -326,7 +329,7 @@ def test_replicas_are_added_and_removed_while_it_serves():
 
 
 def test_a_replica_that_is_to_go_and_fails_before_is_left_once(monkeypatch):
-    """A failed replica stays a follower until roles change. Meanwhile its failure is reported only once."""
+    """If a replica that is to be removed fails, it stays a follower until roles change, and is reported once."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     controller, told = three.engine.controller, []

@@ -116,7 +116,7 @@ def test_an_error_nobody_expected_in_a_follower_leaves_no_hole(monkeypatch, foll
 
 
 def test_a_follower_that_indexes_elsewhere_is_handed_the_batch():
-    """If a follower's index entries are at other offsets, an entry may be due in the follower and not in its leader."""
+    """If an index entry is due in the follower but not in the leader, the follower gets the batch separately."""
     two = replicated()
     two.engine.controller.logs(ORDERS)[2].chain.active.bytes_until_due = 0
     assert 1 == two.append("b\n")
@@ -138,7 +138,10 @@ def test_a_follower_that_is_in_another_segment_rolls_first():
 
 
 def test_a_follower_without_room_is_left_behind():
-    """A follower on a nearly full disk is out of sync: the last space is reserved for operations that free space."""
+    """If a follower's disk is nearly full, the follower leaves the replicas in sync.
+
+    The last space of a disk is reserved for operations that free space.
+    """
     two = replicated()
     two.engine.controller.logs(ORDERS)[2].parts.append_gate.closed = True
     two.append("b\n")

@@ -161,7 +161,7 @@ def test_a_topic_created_again_is_scrubbed_from_its_front(engine, tmp_path):
 
 
 def test_the_duty_continues_any_scrub_and_a_full_scrub_only_a_full_one(engine, tmp_path):
-    """The duty continues any scrub. A full scrub continues only a full one, because others skipped partitions."""
+    """The duty continues any scrub. A full scrub continues only a full scrub: the duty's scrubs skip partitions."""
     whole = sum(one.partitions()[0].status().log_bytes for one in engine.topics().values())
     for given, only_open, reads_all in ((True, True, False), (False, True, False), (False, False, True)):
         begun = ScrubPosition(began=1, partition="beta-0", offset=8, whole=given, damaged=2)

@@ -34,7 +34,7 @@ A, B, C = Path("/a"), Path("/b"), Path("/c")
 
 
 def two_with(text: str) -> Replicated:
-    """Make two directories with a topic, and close them cleanly."""
+    """Return two directories that have a topic and were closed cleanly."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append(text)
@@ -126,7 +126,10 @@ def test_a_directory_that_was_away_is_brought_up_to_date() -> None:
 
 
 def test_a_directory_is_not_written_to_without_the_others() -> None:
-    """A directory without the rest of its set can be read but not written, as its records would mix with the set's."""
+    """A directory without the other directories of its set can be read, but not written.
+
+    New records would mix with the records of the set.
+    """
     two = two_with("a\n")
     before = two.disks.tree()
     with pytest.raises(
@@ -150,7 +153,10 @@ def test_reading_needs_no_consent() -> None:
 
 @pytest.mark.parametrize("there", [*combinations((A, B, C), 2), *combinations((A, B, C), 1)])
 def test_more_than_half_of_three_serve_without_consent(there: tuple[Path, ...]) -> None:
-    """Two of three serve without consent, as any two include the newest state. A single directory needs consent."""
+    """Two of three directories serve without consent: at least one of any two has the newest state.
+
+    A single directory needs consent.
+    """
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     three.append("a\n")
@@ -189,7 +195,7 @@ def test_a_fork_of_two_against_one_is_refused() -> None:
 
 
 def test_a_directory_that_returns_having_forked_stays_away() -> None:
-    """A directory that was written elsewhere meanwhile stays out of service. The others keep acknowledged records."""
+    """A directory that was written independently of the others stays out of service. They keep acknowledged records."""
     two = two_with("a\n")
     elsewhere = two.disks.tree()
     two.open(B, left_out=(A,))
@@ -243,9 +249,10 @@ def killed(
 def test_a_kill_between_the_copies_of_a_write_forks_nothing(
     alone: Path, returned: Path | None, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run counts once all its directories have recorded it. If either goes on alone, the other is an older copy.
+    """A run counts only after all its directories have recorded it.
 
-    The process is killed in two successive starts, after both directories or only one of them served.
+    If one directory then serves alone, the other is an older copy. The process is killed in two successive starts,
+    after both directories or only one of them served.
     """
     two = two_with("a\n")
     lines = ["a"]
@@ -387,7 +394,7 @@ def test_directories_of_version_1_that_went_on_apart_are_a_fork() -> None:
 
 
 def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
-    """An empty disk in a directory's place needs consent by its path, as the lost disk may have newer records."""
+    """If an empty disk is in a directory's place, the start needs consent for its path: the lost disk may have more."""
     two = two_with("a\n")
     two.disks.disks[B] = SimulatedDisk()
     two.disks.sync_directory(Path("/"))
@@ -398,7 +405,10 @@ def test_an_empty_disk_in_the_place_of_one_needs_consent() -> None:
 
 
 def test_an_empty_disk_that_a_start_began_to_fill_is_not_the_lost_one() -> None:
-    """An empty disk that a killed start began to initialize needs consent as a lost one; the older copy stays."""
+    """If a killed start has begun to initialize an empty disk, the disk still needs consent, like a lost disk.
+
+    The older copy does not change.
+    """
     two = two_with("a\n")
     two.open(B, left_out=(A,))
     two.append("b\n")
@@ -441,9 +451,9 @@ def test_a_directory_without_its_state_file_counts_as_unreadable() -> None:
 
 
 def test_a_directory_without_its_state_file_is_read_but_not_written() -> None:
-    """A directory without its state file can be read alone, as meta.properties names the set. Writing needs consent.
+    """A directory without its state file can be read alone, because meta.properties names the set.
 
-    After such a write the set is forked.
+    A write needs consent, and forks the set.
     """
     two = two_with("a\n")
     set_id = read_replica_file(two.disks, B).set_id  # type: ignore[union-attr]

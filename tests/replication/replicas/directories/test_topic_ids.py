@@ -73,7 +73,10 @@ def test_another_topics_id_is_reported_and_left(two):
 
 
 def test_a_topic_recreated_meanwhile_takes_nothing_of_the_old_one(two):
-    """A directory that lost the id while out of service gets the old topic's id, and its replica is then deleted."""
+    """If a topic is recreated while a directory is out of service, the directory's replica of the old topic is deleted.
+
+    A lost topic id is first restored as the id of the old topic.
+    """
     break_disk(two.disk(2))
     two.append("two\n")
     two.engine.delete_topic("orders")

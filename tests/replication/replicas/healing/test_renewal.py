@@ -1,4 +1,4 @@
-"""Tests of replicas that compaction made different: a damaged one is replaced by a full copy of a sound one."""
+"""Tests of replicas that compaction made different: a damaged replica is replaced by a copy of a sound replica."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_damaged_replica_without_a_sound_source_stays(both):
 
 
 def test_a_replica_that_is_offline_is_no_source(both):
-    """An offline replica is no source for a copy: a scrub cannot check all of it (here: a damaged leader epoch)."""
+    """An offline replica, here with a damaged leader epoch, is no source for a copy: a scrub cannot check all of it."""
     damage(both, 2)
     log = both.engine.controller.logs(ORDERS)[1]
     segment = log.chain.segments[log.chain.floor(20)]
@@ -170,7 +170,10 @@ def test_a_replica_that_is_offline_is_no_source(both):
 
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
 def test_a_topic_that_is_deleted_while_another_replica_is_read_gets_no_other_leader(both, monkeypatch, anew):
-    """The leader changes neither for the deleted topic nor for a new topic of the same name."""
+    """If a topic is deleted while a scrub reads another replica, the leader of the topic does not change.
+
+    The leader of a new topic of the same name does not change either.
+    """
     damage(both, 1)
     renewals = both.engine._healer.renewals
     is_sound = renewals._is_sound
@@ -327,7 +330,10 @@ def test_a_reader_that_finds_damage_starts_the_copying(both):
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
 @pytest.mark.parametrize("end", list(End), ids=str)
 def test_an_interrupted_copying_loses_no_record(end: End, leads: bool):
-    """After a kill or power loss before any disk change, acknowledged records are read. A scrub heals the rest."""
+    """After a kill or a power loss before any of the disk's changes, all acknowledged records can be read.
+
+    A later scrub heals the damaged replica.
+    """
     step = 0
     while True:
         two = filled(PoweredReplicas(2, seed=step, **settings()), 25)

@@ -44,7 +44,10 @@ def names(runs: Runs) -> str:
     ],
 )
 def test_a_newer_history_includes_older_ones(newer: tuple[str, ...], older: tuple[str, ...], expected: bool):
-    """A newer history includes an older one even without its oldest runs, provided that both share a run."""
+    """A newer history includes an older history if both share a run.
+
+    The oldest runs may be missing in the newer history.
+    """
     assert expected == includes(history(*newer), history(*older))
 
 

@@ -95,7 +95,10 @@ def test_somebody_is_always_in_sync():
 
 
 def test_the_high_watermark_is_the_least_end_and_never_falls():
-    """The high watermark stops while too few replicas are in sync, but never waits for more than the assigned ones."""
+    """The high watermark does not move while too few replicas are in sync.
+
+    If fewer replicas are assigned than min.insync.replicas, the assigned ones are enough.
+    """
     two = [Offset(7), Offset(5)]
     assert 5 == high_watermark(Offset(3), two, min_in_sync=1, assigned=2)
     assert 6 == high_watermark(Offset(6), two, min_in_sync=1, assigned=2)
