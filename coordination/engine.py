@@ -34,7 +34,7 @@ class Replication(Protocol):
         """
 
     def catch_up(self) -> None:
-        """Let the replicas that have fallen behind catch up now. A replica that fails is retried later."""
+        """Copy the missing records to replicas that lag behind. A replica that fails is retried later."""
 
     def elect_preferred(self, topic: str | None = None) -> int:
         """Elect the preferred replicas that are in sync; return how many partitions changed their leader."""
@@ -62,7 +62,10 @@ class Engine(LogEngine, Protocol):
 
     @property
     def scrub(self) -> str | None:
-        """A line with the bytes scrubbed and healed since the open; None if nothing was scrubbed. Never waits."""
+        """A line with the number of bytes that were scrubbed and healed since the engine was opened.
+
+        None if nothing was scrubbed. Never waits.
+        """
 
     @property
     def groups(self) -> Groups:
@@ -74,4 +77,7 @@ class Engine(LogEngine, Protocol):
 
     @property
     def replication(self) -> Replication | None:
-        """Changes of replicas. None if each partition has one copy, or if brokers manage the replicas. Never waits."""
+        """The object that changes replicas. None if each partition has one copy, or if brokers manage the replicas.
+
+        Never waits.
+        """

@@ -60,7 +60,9 @@ class Position(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
     """The leader epoch of the last record that was read; -1 if unknown."""
     topic_id: str = ""
-    """The id of the topic that was read; the commit fails if the topic now has another id. Empty: not checked."""
+    """The id of the topic that was read. If the topic has another id now, the commit fails. Empty: the id is not
+    checked.
+    """
 
 
 def check_positions(group: str, positions: Mapping[TopicPartition, Position]) -> None:
@@ -280,4 +282,7 @@ class Groups(Protocol):
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` after groups are created, deleted, or change state, generation or members. Never waits."""
+        """Call `listener` after a group is created or deleted, or changes. Never waits.
+
+        A change concerns the group's state, generation or members.
+        """

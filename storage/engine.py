@@ -161,7 +161,10 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """Return the first visible record from `timestamp` on. May wait. Raises SearchTooLongError past `max_bytes`."""
+        """Return the first visible record from `timestamp` on; None if there is none. May wait.
+
+        Raises SearchTooLongError if the search would read more than `max_bytes`.
+        """
 
     def record_at(
         self,
@@ -295,7 +298,10 @@ class LogEngine(Protocol):
         """Create the missing partitions up to `total`; change nothing if the topic has as many or more."""
 
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
-        """Delete a topic, if empty or `with_records`. Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError."""
+        """Delete a topic. If `with_records` is False, refuse to delete a topic that has records.
+
+        Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError.
+        """
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set overrides (None: remove), all or none. Raises InvalidConfigError, UnknownTopicError, ReadOnlyError."""

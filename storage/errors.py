@@ -41,7 +41,7 @@ class TopicExistsError(StorageError):
 
 
 class TopicNotEmptyError(StorageError):
-    """A topic should be deleted only if it is empty, but has `records`."""
+    """A topic was to be deleted only if it was empty, but it has `records` records."""
 
     def __init__(self, topic: str, records: int) -> None:
         super().__init__(f"{topic}: holds {records} records")
@@ -121,7 +121,7 @@ class PolicyViolationError(StorageError):
 
 
 class GroupError(StorageError):
-    """Base of the errors of groups. Raised itself, with the reason, if a group's coordinator does not serve."""
+    """Base of the errors of groups. Raised itself if a group's coordinator does not serve; its text has the reason."""
 
 
 class UnknownGroupError(GroupError):

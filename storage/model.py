@@ -105,7 +105,10 @@ class PartitionOffsets(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The first and last offset (both inclusive) that an append wrote; repeats count only if nothing was written."""
+    """The first and last offset, both inclusive, of what an append wrote.
+
+    If all of its batches were repeats, the offsets are those of the batches in the log.
+    """
 
     base_offset: Offset
     last_offset: Offset

@@ -37,7 +37,7 @@ DEFAULT_PARTITIONS = 50
 
 
 def java_string_hash(text: str) -> int:
-    """Return Java's String.hashCode: 31 h + unit for each UTF-16 unit, as a signed 32-bit number."""
+    """Return Java's String.hashCode: h = 31 h + unit for each UTF-16 unit, as a signed 32-bit number."""
     units = text.encode("utf-16-be")
     h = 0
     for at in range(0, len(units), 2):

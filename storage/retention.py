@@ -130,7 +130,10 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:
-    """Remove due segments; return the decision. A follower keeps one until its leader rolls. Blocks. Raises OSError."""
+    """Remove due segments; return the decision. Blocks. Raises OSError.
+
+    If all segments of a follower are due, it removes none of them before its leader has rolled.
+    """
     decision = _decide(log, now)
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:

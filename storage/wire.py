@@ -37,8 +37,8 @@ NEWEST = 32767
 MAX_STRUCTURES = 1 << 20
 """Largest number of structures in a message's arrays: each takes some hundred bytes, but only three on the wire."""
 PLAIN_ITEMS_PER_STRUCTURE = 8
-"""How many numbers and texts a message's arrays may have for each structure that they may have: an empty text has one
-byte on the wire, but eight in memory, and a number up to 36.
+"""The limit for numbers and texts in a message's arrays, as a multiple of the limit for structures. An empty text
+takes one byte on the wire, but eight in memory; a number takes up to 36.
 """
 
 _NUMBERS = {
@@ -110,8 +110,8 @@ class Schema:
         """Return the fields after the version. Raises CorruptBatchError if the bytes are not such a message.
 
         `lenient` accepts, like Kafka's tools, remaining bytes and text that is not UTF-8. `items` maps names of
-        arrays to functions that replace each item as it is read, to save memory. `max_structures` limits the number
-        of structures in all arrays together, and eight times as many numbers and texts.
+        arrays to functions that replace each item as it is read, to save memory. All arrays together may have
+        `max_structures` structures, and eight times as many numbers and texts.
         """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
         reader.items, reader.max_structures = items or {}, max_structures

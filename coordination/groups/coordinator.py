@@ -329,7 +329,7 @@ class GroupCoordinator:
             for member_id in (*group.members, *group.pending):
                 self.phases.remove(group, member_id)
             if group.state is PREPARING:
-                group.previous_state = STABLE  # Not EMPTY: end the join phase without waiting for members.
+                group.previous_state = STABLE  # With EMPTY, the phase would wait for members.
                 write = self.phases.end_join_phase(group)
             else:
                 write = self.phases.rebalance(group, reason)

@@ -22,7 +22,9 @@ from topicfs.storage.model import Offset
 VERSION_WITH_MEMBER_ID = 4
 """From this version of the request on, a new member first gets an id, and rejoins with it."""
 VERSION_WITH_SKIPPED_ASSIGNMENT = 9
-"""From this version on, a returning static leader gets the list of all members, and a flag to skip the assignment."""
+"""From this version of the request on, the answer to a returning static leader lists all members, and tells the
+leader to skip the assignment.
+"""
 
 
 class Joins:
@@ -220,8 +222,8 @@ class Joins:
             skips = group.leader == new_id
             member.answer_join(replace(answer, member_id=new_id, skip_assignment=skips))
         else:
-            # Clients of older versions do not know skip_assignment. Seeing the old leader's id makes them
-            # skip the assignment as well.
+            # Older clients do not know skip_assignment. They skip the assignment as well, because the answer
+            # names the member's old id as the leader.
             member.answer_join(replace(answer, member_id=new_id, leader=old_leader or "", members=()))
 
 

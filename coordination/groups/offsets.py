@@ -63,7 +63,10 @@ class OffsetStore:
     # Queries.
 
     def committed(self, group: str) -> Mapping[TopicPartition, StoredOffset]:
-        """Return a group's positions, leaving out positions in a deleted topic whose name is in use again."""
+        """Return a group's positions.
+
+        Positions in a deleted topic are left out if a new topic has the same name.
+        """
         return self._of_present_topics(self._committed.get(group, {}))
 
     def _of_present_topics(self, own: Own) -> Own:
@@ -95,7 +98,7 @@ class OffsetStore:
                 yield producer_id, partition, stored
 
     def fetch(self, group: str, partition: TopicPartition, *, require_stable: bool) -> StoredOffset | None:
-        """Return a group's position. None if it has no position, or only a position in a deleted topic of that name.
+        """Return a group's position. None if the group has no position in the partition's present topic.
 
         If `require_stable` is set and an open transaction may still change the position, raises RequestError
         (UNSTABLE_OFFSET_COMMIT).
@@ -247,7 +250,7 @@ class OffsetStore:
         return {group: sorted(places) for group, places in found.items()}
 
     def expired(self, group: Group, now: Timestamp) -> tuple[list[TopicPartition], bool]:
-        """Return the partitions whose positions have expired, and whether the group has no other positions."""
+        """Return the partitions whose positions have expired, and whether these are all positions of the group."""
         own = self._committed.get(group.name, {})
         pending = {partition for _, partition, _ in self.pending(group.name)}
         if not own:
@@ -324,5 +327,8 @@ def check_commit(group: Group | None, request: OffsetCommitRequest, *, transacti
 
 
 def _same_topic(known: uuid.UUID, now: uuid.UUID | None) -> bool:
-    """Return whether `known` and `now` are the same topic. Records of old brokers and of transactions lack an id."""
+    """Return whether two topic ids may belong to the same topic.
+
+    Records of old brokers and of transactions lack an id. A missing id therefore counts as equal to any id.
+    """
     return now is None or NO_TOPIC_ID in (known, now) or known == now

@@ -23,7 +23,9 @@ from topicfs.storage.model import Offset, Timestamp
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for the answer to its first join. Until that answer it cannot send heartbeats."""
 RETRY_MS = 1000
-"""The shortest join phase after a phase in which nobody joined, because clients may ask for a timeout of 0 or less."""
+"""Minimum length of a join phase that begins after a phase in which nobody joined. The clients' own timeout may be 0
+or less.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ class RebalancePhases:
         return None
 
     def _wait_for_members(self, group: Group, delay: int, remaining: int) -> None:
-        """Wait the initial delay, so that members that start one after another are handled in a single rebalance."""
+        """Wait the initial delay. Members that start one after another are then handled in a single rebalance."""
 
         def over() -> Write | None:
             if group.state is not PREPARING:

@@ -89,7 +89,9 @@ class JoinRequest:
     protocol_type: str = "consumer"
     protocols: tuple[Protocol, ...] = ()
     version: int = 9
-    """Version of Kafka's request: since 4 a new member first gets an id, since 9 assigning may be skipped."""
+    """Version of Kafka's request. From version 4 on a new member first gets an id; from 9 on the assignment may be
+    skipped.
+    """
     reason: str = ""
     heartbeats: bool = True
     """False if this process knows when the member ends, so that the member needs no session timer."""

@@ -30,7 +30,7 @@ class SubscribedMember:
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Sort key of members: static ones by instance id, then dynamic ones by member id."""
+        """Sort key of members: static members by instance id, then dynamic members by member id."""
         return self.instance_id is None, self.instance_id or self.member_id
 
 
@@ -99,7 +99,11 @@ def _all_partitions(
 def _valid_claims(
     members: Sequence[SubscribedMember], everything: Sequence[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """Return members' owned partitions. The newest generation's claim wins; two claims of one generation cancel out."""
+    """Return the partitions that each member owns.
+
+    If several members claim a partition, the claim of the newest generation wins. If that generation has several
+    claims, no member owns the partition.
+    """
     exist = set(everything)
     claims: dict[TopicPartition, list[SubscribedMember]] = {}
     for member in members:
@@ -181,7 +185,10 @@ def _move_one(
     assignment: Assignment,
     previous: Mapping[TopicPartition, str],
 ) -> bool:
-    """Move one partition to a member with at least two fewer, preferring its previous owner; return False if none."""
+    """Move one partition to a member that has at least two partitions fewer; return False if there is no such member.
+
+    If possible, the partition moves back to the member that had it before.
+    """
     holder = {p: member_id for member_id, assigned in assignment.items() for p in assigned}
     for partition in partitions:
         source = holder[partition]

@@ -82,7 +82,11 @@ class CommittedOffset(NamedTuple):
 
 
 def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
-    """Return the record's key and value: version 4, or 1, the last with an expiry time, if the position has one."""
+    """Return the record's key and value.
+
+    The value has version 4. A position with an expiry time gets version 1, because later versions cannot store the
+    time.
+    """
     version = NEWEST_OFFSET_COMMIT_VERSION if position.expire_timestamp < 0 else 1
     value: dict[str, Any] = {
         "offset": position.offset,

@@ -85,7 +85,9 @@ class ShareState(NamedTuple):
     start_offset: int
     create_timestamp: int
     write_timestamp: int
-    """Later than `create_timestamp` only in a snapshot that replaces an old, unchanged one."""
+    """When the snapshot was written. A later time than `create_timestamp` shows that this snapshot replaced an old
+    snapshot of the same state.
+    """
     batches: tuple[StateBatch, ...] = ()
     complete_count: int = NO_COUNT
     """Number of finished records at or after the start offset."""

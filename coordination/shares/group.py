@@ -381,7 +381,10 @@ class QueueGroup:
         return sorted(shown)
 
     def _is_rejected(self, topic: Topic, key: RejectedKey) -> bool:
-        """Return whether a noted record was really rejected: a crash may have come before its state was stored."""
+        """Return whether the stored state agrees that a record of the journal was rejected.
+
+        A crash may have come after the record was written to the journal and before the state was stored.
+        """
         partition = topic.partitions().get(key.partition)
         machine = self._queues.machine(topic, key.partition)
         if partition is None or machine is None or key.offset < partition.log_start_offset:

@@ -11,8 +11,8 @@ broker ignores the file: it stores settings of groups elsewhere, and has no dead
 here before its state is stored, so that no rejected record is missing here; its stored state decides whether it *is*
 rejected. Beyond MAX_REJECTED records the oldest are dropped. The file is rewritten when most of its lines are
 outdated. Each of several directories has a copy. Each change is written to all directories that are online, with a
-higher revision. The lower revision of a copy in a directory that was offline shows that the copy is outdated, and it
-is replaced later.
+higher revision. A copy in a directory that was offline therefore has a lower revision, which shows that it is
+outdated. It is replaced later.
 """
 
 from __future__ import annotations

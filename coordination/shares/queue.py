@@ -59,7 +59,7 @@ class RecordReader:
         self._kept: OrderedDict[Offset, tuple[FetchedBatch, Columns | None]] = OrderedDict()
 
     def fetch(self, offset: Offset, isolation: Isolation, *, most: int) -> Sequence[FetchedBatch]:
-        """Return the batches from the one that contains `offset`; empty at the end of the visible log.
+        """Return batches, the first of which contains `offset`; empty at the end of the visible log.
 
         Raises OffsetOutOfRangeError, CorruptionError, PartitionOfflineError, OSError.
         """

@@ -155,7 +155,10 @@ class TransactionCoordinator:
 
     @contextmanager
     def _serving(self, name: str) -> Iterator[TransactionShard | None]:
-        """Context manager: hold the lock of a transactional id's shard. None if the topic does not exist."""
+        """Hold the lock of a transactional id's shard in the block.
+
+        Yield the shard; None if the topic does not exist.
+        """
         if not name:
             raise RequestError(Code.INVALID_REQUEST)
         if not self._has_looked:
@@ -275,8 +278,9 @@ class TransactionCoordinator:
     def _end_in(self, place: TopicPartition, run: ProducerRun, marker: EndTransactionMarker) -> None:
         """Write a marker as the directory's only coordinator. Raises StorageError, OSError.
 
-        A partition may know a later coordinator epoch, from a broker or an administrator: the marker then gets it. If
-        the producer has a later epoch there, its transaction was ended already.
+        If a broker or an administrator wrote a later coordinator epoch to the partition, the marker is written with
+        that epoch. If the partition knows a later epoch of the producer, the transaction has ended there, and no
+        marker is written.
         """
         try:
             self.write_marker(place, run, marker)

@@ -1,4 +1,7 @@
-"""Finds transactions that are open in partitions, and among them those that hang: no transactional id will end them."""
+"""Finds open transactions in partitions.
+
+A transaction hangs if no transactional id's state has it, because then no coordinator will end it.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ EXHAUSTED_EPOCH = MAX_PRODUCER_EPOCH - 1
 NO_TIMEOUT_MS = 2**31 - 1
 """The timeout of a transaction that another system ends (two-phase commit)."""
 BUMPS_EPOCH = 2
-"""From this transaction version on, each transaction's end begins an epoch, and an append adds its partition."""
+"""From this transaction version on, the end of a transaction begins a new producer epoch, and an append adds its
+partition to the transaction.
+"""
 
 
 class Status(IntEnum):
@@ -124,7 +126,7 @@ def initialized(
 
 
 def _may_initialize(known: Transaction, expected: ProducerRun) -> bool:
-    """Return whether the producer has the present id, or the previous id, which ran out of epochs."""
+    """Return whether the producer has the present id, or had the previous id until its epochs were used up."""
     return expected.producer_id == known.producer_id or (
         expected.producer_id == known.previous_producer_id and expected.epoch >= EXHAUSTED_EPOCH
     )
@@ -140,7 +142,10 @@ def with_partitions(
     now: Timestamp,
     version: int,
 ) -> Transaction | None:
-    """Return the state with `partitions` added, in a new transaction if none is open; None if it has them already."""
+    """Return the state with `partitions` added; None if the open transaction already has them.
+
+    If no transaction is open, a new transaction begins.
+    """
     known = _open_to(known, run)
     if known.status is Status.ONGOING and known.partitions.issuperset(partitions):
         return None
@@ -163,7 +168,7 @@ def check_partitions(
 
 
 def _open_to(known: Transaction | None, run: ProducerRun) -> Transaction:
-    """Return `known`. Raises RequestError unless it is this producer's, with no transaction that is being ended."""
+    """Return `known`. Raises RequestError if it is another producer's state, or if its transaction is being ended."""
     if known is None or known.producer_id != run.producer_id:
         raise RequestError(Code.INVALID_PRODUCER_ID_MAPPING)
     if known.epoch != run.epoch:

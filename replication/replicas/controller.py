@@ -149,7 +149,10 @@ class ReplicaController:
     def check_removal(
         self, partition: ReplicatedPartition, leaving: Iterable[ReplicaId], copy: Log | None = None
     ) -> None:
-        """Raise RecordsLostError if only `leaving` replicas have some records. `copy` is the new log of one of them."""
+        """Raise RecordsLostError if some records exist only in `leaving` replicas.
+
+        `copy` is the new log of a leaving replica that moves, and counts as staying.
+        """
         with partition.lock:
             logs, in_sync = self.logs(partition.name), partition.state.in_sync
             going = [number for number in leaving if self._replica_dirs.get(number) is not None]
@@ -223,7 +226,10 @@ class ReplicaController:
                     self._repair_after_gaps(one)
 
     def _repair_after_gaps(self, partition: ReplicatedPartition) -> None:
-        """Store recovery points after gaps from lost files, and let the replica with the lowest log start lead."""
+        """Repair the state after files were lost.
+
+        Store the recovery point of each log with gaps, and let the replica with the lowest log start lead.
+        """
         logs = self.logs(partition.name)
         for number in self.find_absences(partition):
             with suppress(OSError):  # A failing disk is noticed at the next append.
@@ -233,7 +239,10 @@ class ReplicaController:
             self.lead(partition, first.number)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
-        """Truncate logs in sync at a hole whose records another log in sync has: later records were never flushed."""
+        """Truncate a log in sync at a hole, if another log in sync has the records of the hole.
+
+        The records after the hole were never flushed.
+        """
         logs = self.logs(partition.name)
         in_sync = [logs[number] for number in partition.state.in_sync if number in logs]
         cuts: dict[Log, Offset] = {}
@@ -249,7 +258,10 @@ class ReplicaController:
                 log.holes = ()
 
     def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:
-        """Return the state before an election, and the ends of the complete logs; without a complete log, of all."""
+        """Return the state before an election, and the end of each log that may be elected.
+
+        A log is left out if it lacks records and can be copied from another log.
+        """
         state, logs = partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
         # A log with damaged epochs may lack records as well.
@@ -384,7 +396,7 @@ class ReplicaController:
                 changes[partition.name] = changed
                 if (
                     partition.leader is not None
-                ):  # While no directory is left, each maintenance comes here again: log only the first time.
+                ):  # If no directory is left, each maintenance repeats this call: log the change only the first time.
                     self._log_change(partition, changed)
         self._agree_and_take_roles(partitions, changes, but=gone)
 

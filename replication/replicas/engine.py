@@ -55,7 +55,7 @@ class ReplicatedEngine:
         clock: Clock,
         in_background: bool = True,
     ) -> None:
-        """Make the engine. With `in_background`, threads let lagging replicas catch up; else only `catch_up` does."""
+        """Make the engine. With `in_background`, threads copy to lagging replicas; otherwise only `catch_up` does."""
         self._replica_dirs, self.counts = replica_dirs, replica_dirs.counts
         self._agreement, self.read_only = agreement, agreement.read_only
         self._settings = settings
@@ -405,7 +405,7 @@ class ReplicatedEngine:
             replica_dir.fail(f"failed: {reason_of(error)}")  # It is retried like any failed directory.
 
     def catch_up(self) -> None:
-        """Let lagging replicas catch up now (blocking); failures are retried later."""
+        """Copy the missing records to lagging replicas now (blocking). After a failure, a replica is retried later."""
         for replica_dir in self._replica_dirs.serving:
             self._catching_up[replica_dir.number].run_once()
         self._moves.run_once()

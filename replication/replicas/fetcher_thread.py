@@ -83,7 +83,7 @@ class CopyingThread(ABC):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Suspend copying while the block runs. Waits for the present step. One call at a time."""
+        """Suspend copying inside the block, after waiting for the present step. Only one block runs at a time."""
         self._holders += 1
         try:
             with self._copying:
@@ -148,7 +148,10 @@ class CopyingThread(ABC):
             self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
-        """Copy a log again if fetching cannot repair it; return True then. Blocks. Raises StorageError, OSError."""
+        """If fetching cannot repair a log, copy the whole log again and return True.
+
+        Blocks. Raises StorageError, OSError.
+        """
         return False
 
     def _report(self, partition: ReplicatedPartition, reason: str) -> None:

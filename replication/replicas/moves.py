@@ -166,7 +166,10 @@ class ReplicaMoves:
             )
 
     def pause_cleaning(self) -> None:
-        """Pause cleaning of partitions that move or are renewed, in all directories; resume cleaning of all others."""
+        """Pause the cleaning of partitions that move or are renewed, in all directories.
+
+        The cleaning of all other partitions is resumed.
+        """
         moving = [*self.renewed, *(one.name for one in self._partitions() if one.state.moving is not None)]
         for replica_dir in self._replica_dirs.serving:
             with suppress(StorageError):

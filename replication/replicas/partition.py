@@ -286,13 +286,17 @@ class ReplicatedPartition(ServedPartition):
                 if self._complete(leader, before, batches if as_given else None):
                     return appended
             if asked.guard is not None:
-                # The guard belongs to the old leader's log. The client asks again, and its coordinator too.
+                # The guard is valid only in the old leader's log. When the client sends the batch again, the
+                # coordinator is asked again.
                 raise errors.NotLeaderError(f"{self.name}: has a new leader; send the batch again")
             _unstamp(batches)
             asked = asked._replace(encoded_here=False)
 
     def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
-        """Replicate records appended at `before`. Return False if no replica in sync has them: append them again."""
+        """Replicate the records that were appended at the offset `before`.
+
+        Return False if no replica in sync has them: the caller must then append them again.
+        """
         return self._replicate(leader, before, batches) or self._leading().log.log_end_offset > before
 
     def _append_to(self, log: Log, batches: bytearray, asked: _Asked) -> Appended:
@@ -326,7 +330,10 @@ class ReplicatedPartition(ServedPartition):
         return leader
 
     def _replicate(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
-        """Let followers fetch from `start_offset`; `batches` has these bytes if known. False if the leader failed."""
+        """Copy the records from `start_offset` on to the followers. Return False if the leader failed.
+
+        If `batches` is given, it has the bytes of these records.
+        """
         log = leader.log
         if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
             self._append_to_followers(batches, start_offset, log)

@@ -1,4 +1,7 @@
-"""Lock-free reads of a partition with replicas: from the leader's log; if its disk fails, the next leader's."""
+"""Lock-free reads of a partition with replicas.
+
+The leader's log is read. If its disk fails, another replica leads, and its log is read instead.
+"""
 
 from __future__ import annotations
 

@@ -36,14 +36,20 @@ class _Answer(NamedTuple):
         return self.verdict.cause is None and self.verdict.sound > 0
 
     def proves(self, offset: Offset) -> bool:
-        """Return whether the valid batches alone prove that they are the batches from `offset` on."""
+        """Return whether the valid batches alone prove that they are the log's batches from `offset` on.
+
+        Such an answer need not be compared with other replicas.
+        """
         verdict = self.verdict
         if not verdict.sound or verdict.batches[0].base_offset > offset or not verdict.gapless:
             return False
         return verdict.sound > 1 or self._is_followed()
 
     def _is_followed(self) -> bool:
-        """Return whether another batch begins at the answer's end offset. A batch without a neighbor proves no offset."""
+        """Return whether another batch begins at the answer's end offset.
+
+        A batch that no other batch follows proves no offset, because checksums do not cover base offsets.
+        """
         copy = copy_at("", self.log, self.fetched.segment_base_offset)
         position = self.fetched.position + self.verdict.stop
         return copy is not None and offset_at(copy, position) == self.verdict.end_offset
@@ -131,7 +137,10 @@ class _Answers:
         return None
 
     def _nearest(self) -> list[_Answer]:
-        """Return the answers that begin lowest; all answers of a compacted log, because each may lack other offsets."""
+        """Return the answers that begin at the lowest offset.
+
+        If the log is compacted, return all answers, because each log may lack different offsets.
+        """
         answers = [*([self.own] if self.own is not None else []), *self._others]
         if is_compacted(self._leader):
             return answers
@@ -195,8 +204,8 @@ def _judged(leader: Log, log: Log, fetched: Fetched, offset: Offset) -> _Answer:
 def _with_aborted(logs: Sequence[Log], answer: _Answer, asked: Asked) -> Fetched:
     """Return an answer's batches with the aborted transactions that any replica knows.
 
-    After compaction only the transactions in the answer's own log count, because with those of other logs a later
-    transaction could seem aborted.
+    After compaction, only the transactions in the answer's own log are returned. Entries from another log could make
+    a later transaction of the same producer seem aborted.
     """
     fetched = answer.whole_part()
     if asked.isolation is not Isolation.READ_COMMITTED:

@@ -107,7 +107,7 @@ def _number(
         if known is None and not replica_dir.directory_id and not replica_dir.is_blank():
             known = by_path.get(
                 str(replica_dir.path)
-            )  # Only the id is missing: it is the known directory of this path.
+            )  # Only the id is missing: the path tells which directory this is.
             if known is not None and replica_dir.failure == NOT_OPENED:
                 _try(replica_dir, partial(check_identity, replica_dir))
         at_path = content.directories.get(by_path.get(str(replica_dir.path), ReplicaId(0)))
@@ -197,7 +197,10 @@ def _check_enough(
 
 
 def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaFile:
-    """Return the state with new disks replacing lost ones, for partitions that another directory has in sync."""
+    """Return the state in which new disks have replaced lost disks.
+
+    A partition whose only replicas in sync are on lost disks does not change.
+    """
     if not replaced:
         return content
     topics = {}

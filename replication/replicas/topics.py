@@ -222,7 +222,10 @@ class TopicTable:
         }
 
     def _placed(self, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> ReplicatedTopicEntry:
-        """Return the entry with new partitions in the directories with the fewest. Raises InvalidConfigError."""
+        """Return the entry with new partitions. Their replicas are placed in the directories that have the fewest.
+
+        Raises InvalidConfigError.
+        """
         serving = [replica_dir.number for replica_dir in self._replica_dirs.serving]
         if not 1 <= entry.replicas <= len(serving):
             raise InvalidConfigError(

@@ -1,7 +1,7 @@
 """The copies of a segment in the logs of several replicas: reads them, and repairs a damaged copy.
 
-Bytes that are invalid while the log's lock is held are damaged, because truncation, compaction and removal also need
-the lock.
+Truncation, compaction and removal change bytes only while they hold the log's lock. If bytes are invalid while the
+scrub holds this lock, the bytes are damaged.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def offset_at(copy: Copy, position: int) -> int | None:
 
 
 def changed_files(copy: Copy) -> list[Finding]:
-    """Find files of a segment that another program removed, truncated or extended while open. Raises OSError."""
+    """Find files of a segment that another program removed, truncated or extended while the log was open.
+
+    Raises OSError.
+    """
     segment, parts = copy.segment, copy.log.parts
     slots = segment.offset_index.slots, segment.time_index.slots
     found = []

@@ -59,7 +59,10 @@ class PartitionScrub:
         """Damage that may still be repaired by copying a replica, by data directory."""
 
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
-        """Scrub by chunks, yielding the segment's base offset; then copy still damaged replicas. Raises OSError."""
+        """Scrub all segments, and yield the segment's base offset after each step.
+
+        In the end, copy the replicas that are still damaged. Raises OSError.
+        """
         try:
             yield from self._each_segment(start_offset)
             self.finish()
@@ -69,7 +72,7 @@ class PartitionScrub:
     def _each_segment(self, start_offset: int) -> Iterator[Offset]:
         for one in self._partition.replicas():
             if one.log.offline_reason is not None:
-                continue  # Its topic may have been deleted; then missing files are not damage.
+                continue  # The log may be offline because its topic was deleted; missing files are then not damage.
             for found in scrub_epochs(one.log, heals=self._partition.heals):
                 self._report(found, batch=False)
             for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):

@@ -171,7 +171,7 @@ class Scrubber:
                 self._warn(f"scrub: {reason_of(error)}")
 
     def stop(self) -> None:
-        """Stop a scrub after its present step, and let no other start (blocking)."""
+        """Stop a scrub after its present step, and let no other scrub start (blocking)."""
         with self._starting:
             self._stopping.set()
         for thread in (self._thread, self._asked_for):
@@ -232,7 +232,7 @@ class Scrubber:
         )
 
     def restart(self) -> None:
-        """Let the next scrub start from the beginning, even if the last one was interrupted (blocking)."""
+        """Let the next scrub start from the beginning, even if the last scrub was interrupted (blocking)."""
         now = self._clock()
         self._save(ScrubPosition(now, ended=now))
 
@@ -377,7 +377,10 @@ def _unread(topic: Topic, number: int) -> list[Finding]:
 
 
 def become_idle() -> None:
-    """Give this thread idle I/O priority with util-linux's ionice, as Python has no call. CPU priority is unchanged."""
+    """Give this thread idle I/O priority with util-linux's ionice, because Python has no function for it.
+
+    The thread's CPU priority does not change.
+    """
     program = shutil.which("ionice")
     if program is None:
         return

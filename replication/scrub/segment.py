@@ -226,7 +226,10 @@ class SegmentScrub:
             self._scrubbing.report(found, batch=True)
 
     def _same_layout(self, copy: Copy, source: Copy, position: int) -> bool:
-        """Return whether a copy agrees with the source soon after `position`: then their layouts are the same."""
+        """Return whether two copies have the same layout.
+
+        They have it if they have the same batch header at the start of a batch soon after `position`.
+        """
         at = position
         for _ in range(_BATCHES_AHEAD):
             if at >= min(copy.end, source.end):
@@ -238,7 +241,7 @@ class SegmentScrub:
                 return True
             at += max(int.from_bytes(theirs[8:12], "big", signed=True), 1) + 12
         if at == min(copy.end, source.end) and copy.active:
-            return True  # Only the longer copy has the latest appends.
+            return True  # The shorter copy lacks only the latest appends.
         # After compaction, the end proves nothing: different copies may have the same size.
         return at == copy.end == source.end and not self._scrubbing.rewritten
 
@@ -263,7 +266,10 @@ class SegmentScrub:
         return False
 
     def _next_positions(self, position: int, going: list[Copy]) -> Iterator[int]:
-        """Yield where the next batch may begin: after the damaged batch by its length field, then by the indexes."""
+        """Yield positions where the next batch may begin.
+
+        The first ones follow from the damaged batch's length field, the others come from the indexes.
+        """
         for copy in going:
             head = copy.read(position, 12)
             if head is not None and len(head) == 12:

@@ -83,7 +83,10 @@ def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
 
 
 def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
-    """Copy missing entries of transaction indexes from another index. If each index lacks some, no index is trusted."""
+    """Copy missing entries of transaction indexes from the index that has all of them.
+
+    If no index has all entries, repair none.
+    """
     end = min(map(end_of, copies))
     found = {copy: _aborted(copy, end) for copy in copies}
     best = max(copies, key=lambda copy: len(found[copy]))

@@ -54,7 +54,10 @@ class Verdict(NamedTuple):
 
 
 def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) -> Verdict:
-    """Return how far `data` fits `bounds`; contradictory offsets are invalid. `whole`: a torn last batch is damage."""
+    """Return how far `data` fits `bounds`. Batches with contradictory offsets are invalid.
+
+    `whole`: `data` must end with a whole batch, so a torn last batch is damage.
+    """
     batches = scan(data, check_crc=check_crc)
     count = len(batches)
     sound = batches.count_ascending(bounds.start_offset, bounds.end_offset - 1)

@@ -41,7 +41,10 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         directories: Callable[[], Sequence[Path]],
         failed: Callable[[Path, OSError], None] = lambda _directory, _error: None,
     ) -> None:
-        """Read nothing yet. `failed` is called for each directory whose copy cannot be written, if another's can."""
+        """Make the object without reading a file.
+
+        If a copy cannot be written, but a copy in another directory can, `failed` is called for its directory.
+        """
         self._files = files
         self.directories = directories
         self.failed = failed

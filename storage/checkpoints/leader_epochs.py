@@ -41,7 +41,11 @@ Entries = tuple[EpochEntry, ...]
 
 
 def assign(entries: Entries, entry: EpochEntry) -> Entries:
-    """Return `entries` with `entry` in place of later ones; unchanged if its epoch is the latest. Raises ValueError."""
+    """Return `entries` with `entry` at the end. Raises ValueError for negative numbers.
+
+    Entries whose epoch or start offset is not below that of `entry` are dropped. If `entry` only repeats the latest
+    epoch, `entries` does not change.
+    """
     if entry.epoch < 0 or entry.start_offset < 0:
         raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: must not be negative")
     if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:
@@ -60,7 +64,10 @@ def truncate_from_end(entries: Entries, end_offset: Offset) -> Entries:
 
 
 def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
-    """Let the epoch that contains `start_offset`, a log's new start, begin there; drop earlier epochs."""
+    """Drop the epochs that end at or before `start_offset`, a log's new start.
+
+    The epoch that contains this offset begins there.
+    """
     passed = bisect_right(entries, start_offset, key=attrgetter("start_offset"))
     if not passed:
         return entries

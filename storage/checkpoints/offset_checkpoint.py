@@ -50,7 +50,9 @@ def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition
 
 
 Lines = Mapping[str, Offset | None]
-"""A partition's offset in each checkpoint file (None: no line). Change lines only while nothing serves it."""
+"""A partition's offset in each checkpoint file; None if the file has no line for the partition. Change lines only
+while no engine serves the partition.
+"""
 
 FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 

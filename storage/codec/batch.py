@@ -26,7 +26,7 @@ else:
 
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
 _OFFSET_END = cython.declare(cython.longlong, MAX_OFFSET + 1)
-"""From this base offset on, a batch's last offset, or the one after it, might overflow int64."""
+"""From this base offset on, the last offset or the end offset of a batch might overflow int64."""
 
 _SIDE_BY_SIDE = cython.declare(cython.longlong, has_short_crc32c() * 64 * 1024 if cython.compiled else 0)
 """Size up to which three checksums are computed in parallel; for larger batches the library is as fast."""
@@ -70,7 +70,7 @@ def find_end(data: Buffer) -> tuple[int, Offset]:
 
 
 def find_offset(data: Buffer, offset: cython.longlong, room: cython.Py_ssize_t) -> int:
-    """Return the position of the first batch that does not end below `offset`; only headers are read.
+    """Return the position of the first batch whose last offset is at or above `offset`; only headers are read.
 
     The batches are adjacent and take `room` bytes. `data` may have only the first of these bytes, so the returned
     position may be beyond `data`. The search stops at a batch that is torn or damaged, or whose header is cut off,
@@ -134,7 +134,7 @@ def assign_one(
     latest_timestamp: cython.longlong,
     counts: TopicCounts,
 ) -> tuple[int, int] | None:
-    """Do what `assign_plain` does for one batch in a third of the time; count a small append in `counts`."""
+    """Do what `assign_plain` does, for a single batch and in a third of the time. Count a small append in `counts`."""
     octets: cython.p_uchar = memory.writable(batch)
     end: cython.Py_ssize_t = len(batch)
     if end > max_batch_bytes or _plain_size(octets, 0, end, latest_timestamp) != end:
@@ -291,7 +291,7 @@ def sound_rows(
 ) -> cython.Py_ssize_t:
     """Check the next one to three batches of [at, end), write their rows to `row`, and return where they end.
 
-    The integer after the space for three rows is set to the number of integers written. Return 0 if a batch is torn
+    After the space for three rows, `row` gets the number of integers that were written. Return 0 if a batch is torn
     or damaged; checksums are verified. For callers that scan many batches and keep none of them.
     """
     octets: cython.p_uchar = memory.octets_of(view)

@@ -197,7 +197,7 @@ def encode_span(
 
 
 def encode_batches(columns: Columns) -> bytearray:
-    """Return the batches of `columns` encoded again, each with the records that it has in `columns`, at their offsets.
+    """Encode the batches of `columns` again, with the records and offsets that they have in `columns`.
 
     All batches are uncompressed v2 without flags for transactions or compaction, and have records. Only size, record
     count and timestamps are computed again.

@@ -69,7 +69,10 @@ class Columns:
 
     @property
     def batches(self) -> Batches:
-        """The batches, including those without records; `BatchHeader.record_end`: index after a batch's last record."""
+        """The batches, including batches without records.
+
+        A header's `record_end` is the index after the batch's last record.
+        """
         return self._batches
 
     @property
@@ -205,7 +208,10 @@ class Columns:
         return 8 * fields.COLUMN_COUNT * self._count + held
 
     def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
-        """Return the end of the records from `first` on, at least one, whose content fits into `max_bytes`."""
+        """Return the exclusive end of the records, from `first` on, whose content fits into `max_bytes`.
+
+        At least one record is included, even if it is larger.
+        """
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         taken: cython.longlong = 0

@@ -64,8 +64,9 @@ class Codec(IntEnum):
 class BatchHeader(NamedTuple):
     """The header of one batch, and the batch's position.
 
-    It also describes batches of the old formats; fields that they lack are -1. The base offset and the record count of
-    a compressed entry are unknown until it is inflated: until then they are the last offset and -1.
+    It also describes batches of the old formats; fields that they lack are -1. Before a compressed batch of an old
+    format is inflated, its first offset and its record count are unknown. Until then `base_offset` is the last
+    offset, and `record_count` is -1.
     """
 
     position: Position

@@ -280,7 +280,7 @@ def _groups(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 @cython.inline
 @cython.exceptval(check=False)
 def _wrapping_sum(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Return the sum modulo 2^64, as Java adds, because bytes on disk may have any two numbers."""
+    """Return the sum modulo 2^64, as Java adds. Damaged bytes may hold numbers whose sum overflows."""
     if cython.compiled:
         return cython.cast(
             cython.longlong, cython.cast(cython.ulonglong, left) + cython.cast(cython.ulonglong, right)

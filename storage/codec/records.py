@@ -79,8 +79,9 @@ def encode(
     """Return one batch of `records` at their own offsets.
 
     `base_offset`, `last_offset` and `max_timestamp` default to those of the records; compaction passes others. If
-    there are no records, the base timestamp is -1. Raises ValueError unless the offsets ascend within bounds less
-    than 2^31 apart, RecordTooLargeError from 2 GiB on.
+    there are no records, the base timestamp is -1. Raises ValueError if the offsets do not ascend from the base
+    offset to the last offset, or if these are 2^31 or more apart. Raises RecordTooLargeError if the batch has 2 GiB
+    or more.
     """
     first = records[0].offset if base_offset is None and records else base_offset
     last = records[len(records) - 1].offset if last_offset is None and records else last_offset
@@ -140,7 +141,10 @@ _ATTRIBUTES = struct.Struct(">H")
 def compress_batches(
     batches: bytearray, codec: Codec, *, level: int | None, max_batch_bytes: int
 ) -> bytearray | None:
-    """Return the batches compressed, checksums unchecked; None if one is not uncompressed v2, or becomes too large."""
+    """Return the batches compressed, without verifying their checksums.
+
+    None if a batch is not an uncompressed v2 batch with records, or is larger than `max_batch_bytes`.
+    """
     found = scan(batches)
     if found.stop < len(batches):
         return None

@@ -88,10 +88,11 @@ def copy_inflated(
 ) -> tuple[int, int, int]:
     """Copy the values of batches of `rows`, from number `first` on, as `copy_values` does.
 
-    The batches may be compressed; their checksums were verified before. The call ends after a batch with which the
-    text reaches `size` bytes or the inflated bytes reach CALL_BYTES, and after a batch that only `codecs` could
-    inflate. It ends before a batch that is not plain and valid, or that inflates to more than `max_content_bytes`.
-    Return the number of batches copied, the position in `text` where their values end, and their inflated size.
+    The batches may be compressed; their checksums were verified before. The call ends after the batch with which the
+    text reaches `size` bytes, or the inflated bytes reach CALL_BYTES. It also ends after a batch that only `codecs`
+    could inflate. It ends before a batch that is not plain and valid, or that inflates to more than
+    `max_content_bytes`. Return the number of batches copied, the position in `text` where their values end, and their
+    inflated size.
     """
     view: memoryview = memory.flat_view(data)
     source: cython.p_uchar = memory.octets_of(view)
@@ -343,7 +344,7 @@ def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ss
         at: cython.Py_ssize_t = fields.ROW_SIZE * number
         count: cython.longlong = row[at + fields.RECORD_COUNT]
         room: cython.longlong = row[at + fields.SIZE_BYTES] - fields.HEADER_SIZE
-        # Besides its value, a record has at least seven bytes, in whose place the text has one LF.
+        # A record takes at least seven bytes besides its value. In the text only one LF takes their place.
         if (
             row[at + fields.MAGIC] != fields.CURRENT_MAGIC
             or row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0

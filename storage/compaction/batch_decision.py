@@ -46,7 +46,11 @@ class BatchDecision:
 
 
 def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
-    """Return the decision on a batch. `discardable`: its transaction is aborted or, for a marker, has no data left."""
+    """Return the decision on a batch.
+
+    `discardable` means that the batch's transaction was aborted. For a marker, it means that the transaction has no
+    data left.
+    """
     horizon = batch.delete_horizon_ms
     if batch.is_control:
         discard = discardable and horizon is not None and horizon <= params.now
@@ -70,7 +74,7 @@ def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: Retentio
 def new_horizon(
     batch: BatchHeader, *, has_tombstones: bool, decision: BatchDecision, params: RetentionParams
 ) -> Timestamp | None:
-    """Return the delete horizon that this pass sets in the batch; None if it sets none or the batch has one."""
+    """Return the delete horizon that this pass sets in the batch; None if the batch already has one or needs none."""
     if batch.magic < 2 or batch.delete_horizon_ms is not None:
         return None
     if has_tombstones or decision.starts_horizon:
@@ -88,7 +92,10 @@ def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool
 
 
 class PassTransactions:
-    """Tracks which data of a pass is aborted, and which markers can go because the pass saw none of their data."""
+    """Tracks which data of a pass was aborted, and which markers may be removed.
+
+    A marker may be removed if the pass saw no data of its transaction.
+    """
 
     def __init__(self, aborted: Iterable[AbortedSpan] = ()) -> None:
         self._upcoming = sorted(aborted, key=lambda span: span.first_offset, reverse=True)

@@ -142,7 +142,10 @@ class OffsetMap:
             prefetch_word(self._words, 3 * (digests[word + 2 * _AHEAD] % self._slots))
 
     def put_records(self, columns: Columns, first: int, last: int, *, start_offset: int) -> int:
-        """Store the offsets of keyed records from `start_offset` on; return the first record without room, or `last`."""
+        """Store the offsets of the keyed records that have offsets from `start_offset` on.
+
+        Return the index of the first record for which there is no room, or `last`.
+        """
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)
         stride: cython.Py_ssize_t = len(columns)

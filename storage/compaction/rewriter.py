@@ -75,9 +75,10 @@ class Rewriter:
     def _rewritten(
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
-        """Rewrite the batches from `first` on that are filtered record by record; if there are none, only `first`.
+        """Rewrite the batches, from `first` on, that are filtered record by record.
 
-        Return the number of the next batch, and the bytes that stay.
+        If `first` is not such a batch, rewrite it alone. Return the number of the next batch, and the bytes that
+        stay.
         """
         stop = survivors.end_of_filtered(columns, marks, first)
         if stop == first:
@@ -139,7 +140,10 @@ class _Batch:
 def build_map(
     newest: OffsetMap, data: memoryview, transactions: PassTransactions, *, start_offset: Offset
 ) -> tuple[Offset, bool]:
-    """Put keys in the map; return up to where it is complete, and whether it is full. Raises CorruptBatchError."""
+    """Put keys into the map; return the offset below which the map has all keys, and whether it is full.
+
+    Raises CorruptBatchError.
+    """
     end_offset = start_offset
     for columns in decode_each(data, control=True):
         batches = columns.batches

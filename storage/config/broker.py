@@ -22,7 +22,9 @@ from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
-"""Overrides of topics made here. Without them the next retention pass would delete restored records, which are old."""
+"""Overrides that new topics get. Restored records are old, so without these overrides the next retention pass would
+delete them.
+"""
 
 
 class EngineConfig(NamedTuple):
@@ -34,7 +36,9 @@ class EngineConfig(NamedTuple):
     """Overrides that every topic created here gets, unless the creation names its own."""
 
     follows: bool = False
-    """True if another engine leads these logs: this engine only repeats its appends, compactions and removals."""
+    """True if another engine leads these logs. This engine then only repeats what the other engine appends, compacts
+    and removes.
+    """
 
     # fmt: off
     node_id: Annotated[int, row("The node named in a new data directory's meta.properties.",

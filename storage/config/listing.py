@@ -37,7 +37,10 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a topic's settings, unknown ones last; `given`: settings of a file. Settings for tests are listed if set."""
+    """List a topic's settings; unknown settings come last.
+
+    `given` has the settings of the file. Settings for tests are listed only if the topic sets them.
+    """
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue
@@ -65,7 +68,7 @@ def unknown_setting(
 
 
 def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) -> list[ShownSetting]:
-    """Replace the source "default" by the file where the file sets the setting; `given` is `FromProperties.given`."""
+    """Replace the source of each default that the file sets by the file. `given` is `FromProperties.given`."""
     return [
         one._replace(source=ConfigSource.FILE, file_name=given[one.name])
         if one.source is ConfigSource.DEFAULT and one.name in given
@@ -81,7 +84,10 @@ def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterat
 def matching(
     settings: Iterable[ShownSetting], patterns: Iterable[str], *, only_set: bool
 ) -> list[ShownSetting]:
-    """Keep settings whose names match one of `patterns`, if any, such as `retention.*`; `only_set` drops defaults."""
+    """Return the settings whose names match one of `patterns`, such as `retention.*`; without patterns, all settings.
+
+    With `only_set`, leave out settings whose value is the default.
+    """
     wanted = tuple(patterns)
     return [
         one

@@ -53,13 +53,13 @@ class SettingChange(NamedTuple):
 
 
 def reloaded_config(running: EngineConfig, wanted: EngineConfig) -> EngineConfig:
-    """Return the settings in force after a reload; those that are read only at the start stay as in `running`."""
+    """Return the settings in force after a reload. Settings that change only at a start stay as in `running`."""
     kept = {name: getattr(running, name) for name in _FROM_THE_NEXT_START}
     return wanted._replace(follows=running.follows, **kept)
 
 
 def differences(running: EngineConfig, wanted: EngineConfig) -> Iterator[SettingChange]:
-    """Yield the settings that differ; a topic setting has its name in a server.properties."""
+    """Yield the settings that differ. A topic setting is named by its name in a server.properties."""
     for one in SETTINGS.values():
         name = one.row.synonyms[0].name if one.row.synonyms else one.name
         yield from _difference(one, name, running.topic_defaults, wanted.topic_defaults)

@@ -72,7 +72,10 @@ def read_table(defaults: object) -> dict[str, Setting]:
 def read_overrides(
     table: Mapping[str, Setting], overrides: Mapping[str, str], *, what: str
 ) -> dict[str, Any]:
-    """Return `overrides` by field. Raises InvalidConfigError for a bad value or an unknown name of a `what`."""
+    """Return the values of `overrides` by field. Raises InvalidConfigError for a bad value or an unknown name.
+
+    The error calls an unknown setting a `what`.
+    """
     values = {}
     for name, text in overrides.items():
         if name not in table:

@@ -70,7 +70,10 @@ class EngineCounts:
         """Number of reads for which the engine asked a broker."""
 
     def topic(self, name: str) -> TopicCounts:
-        """Return the counters of a topic; above MAX_COUNTED_TOPICS topics, the counters that further topics share."""
+        """Return the counters of a topic.
+
+        If MAX_COUNTED_TOPICS other topics have counters already, return the counters that all further topics share.
+        """
         with self._lock:
             found = self._topics.get(name)
             if found is None and len(self._topics) < self._max_topics:

@@ -77,7 +77,11 @@ class CheckpointWriter:
         self._write(names.RECOVERY_POINTS, partitions, lambda log: log.offsets().recovery_point)
 
     def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write the high watermarks, then the log starts that segment names do not show and high watermarks confirm."""
+        """Write the high watermarks, and then the log starts.
+
+        A log start is written only if it is above the base offset of the first segment, which the file's name shows.
+        The high watermarks come first, because they confirm the log starts.
+        """
         logs = list(partitions)
         self.write_high_watermarks(logs)
         self._write(names.LOG_START_OFFSETS, logs, _start_inside)

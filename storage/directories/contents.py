@@ -24,7 +24,10 @@ class Contents(NamedTuple):
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort the subdirectories by kind. Raises NotALogDirectoryError for a foreign one, or if all files are foreign."""
+    """Sort the subdirectories by kind.
+
+    Raises NotALogDirectoryError if a subdirectory is not Kafka's, or if there are only files that are not Kafka's.
+    """
     partitions = set()
     marked: dict[names.DirectoryMark, tuple[str, ...]] = {}
     beside = set()
@@ -82,7 +85,10 @@ def _is_ours(name: str) -> bool:
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
-    """Return each live partition's directory. Raises OSError, NotALogDirectoryError; StorageError if one is in two."""
+    """Return each live partition's directory.
+
+    Raises OSError, NotALogDirectoryError, and StorageError if a partition is in two directories.
+    """
     found: dict[TopicPartition, Path] = {}
     for directory in directories:
         for partition in read_contents(files.list_directory(directory), directory).partitions:

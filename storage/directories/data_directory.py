@@ -57,7 +57,10 @@ class DataDirectory(NamedTuple):
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
-        """Make a directory, with `empty_log` also an empty log's files; `end_partition` flushes it. Raises OSError."""
+        """Make a partition's directory, and prepare its topic ID; `empty_log` also makes the files of an empty log.
+
+        Call `end_partition` afterwards. Raises OSError.
+        """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
@@ -68,7 +71,10 @@ class DataDirectory(NamedTuple):
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Write a topic ID; then call `sync_all` unless `flush`, and `sync`, which flushes the name. Raises OSError."""
+        """Write the topic ID of a partition; `flush` flushes this file. Raises OSError.
+
+        Then call `sync_all` if `flush` is False, and `sync`, which flushes the name of the partition's directory.
+        """
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
             place_topic_id(self.files, path, flush=flush)

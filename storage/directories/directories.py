@@ -190,7 +190,9 @@ class DeletedDirectories:
         self._warn = warn
         self._due: dict[str, _Deleted] = {}
         self._removed: list[Callable[[], None]] = []
-        """Functions that close files in directories that the last pass removed; a reader may have just opened one."""
+        """Functions that close the files of directories that the last pass removed. They are called again, because a
+        reader may have opened a file just before the removal.
+        """
         self._lock = Lock()
 
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:

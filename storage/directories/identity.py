@@ -15,7 +15,8 @@ from topicfs.storage.errors import StorageError
 def write_missing_meta_properties(directories: Directories) -> None:
     """Write the IDs of new directories, and add the directory ID that an old directory lacks.
 
-    Raises StorageError unless all are of one cluster and node with different directory IDs; CorruptionError, OSError.
+    Raises StorageError unless all directories belong to the same cluster and node, and have different directory IDs.
+    Raises CorruptionError, OSError.
     """
     found: dict[OpenDirectory, MetaProperties] = {}
     new: list[OpenDirectory] = []

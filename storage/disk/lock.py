@@ -30,7 +30,9 @@ class _Identity(NamedTuple):
 
 
 _held: dict[_Identity, int] = {}
-"""The lock files held, each with its process's ID: a forked child inherits this dictionary, but not the locks."""
+"""The lock files that are held, each with the ID of the process that locked it. A forked child inherits this
+dictionary, but not the locks.
+"""
 _held_guard = Lock()
 
 
@@ -107,7 +109,7 @@ class DirectoryLock:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
             raise DirectoryLockedError(self.directory, _holder(descriptor)) from None
-        # In a single step, so that the first byte is never unlocked.
+        # Change the lock to a shared lock in a single step, so that the first byte is never unlocked.
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
 
 

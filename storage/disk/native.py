@@ -1,6 +1,7 @@
 """The real disk, through system calls. A pool closes the descriptors of files that were not used lately.
 
-A system call holds a reference to its descriptor, which the last reference closes. Reads and writes take no lock.
+A system call holds a reference to its descriptor. When the last reference is dropped, the descriptor is closed. Reads
+and writes take no lock.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ _MAX_SMALL_FILE_BYTES = 512 << 20
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _SHARE_OF_LIMIT = 4
-"""The pool holds 1/4 as many files as the process may have descriptors. With two per file, half is left."""
+"""The pool holds at most 1/4 as many files as the process may have descriptors. A file may need two descriptors, so
+half of the descriptors are left for other uses.
+"""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) if the names are on different disks, or the file system has no hard links."""
 _PAGE_BYTES = 4096
 _TAIL_BYTES = 8
 """A file that ends in this many zeros was preallocated, and its owner will trim it."""
 _MAX_COPIED_BYTES = 64 << 20
-"""Largest file that is copied, not mapped, because its owner may trim it. By default an index has at most 10 MiB."""
+"""A file that its owner may trim is copied, and not mapped, if it has at most this size. By default an index has at
+most 10 MiB.
+"""
 
 
 @contextmanager
@@ -66,7 +71,7 @@ class _Descriptor:
     def __init__(self, number: int, *, shared: bool) -> None:
         self.number = number
         self.shared = shared
-        """True if the file has other hard links, whose content must not change with it."""
+        """True if the file has other hard links. A change must not change the content under those names."""
 
     def __del__(self) -> None:
         os.close(self.number)
@@ -291,7 +296,7 @@ def _sync_path(path: Path) -> None:
 
 
 def _mapped(number: int, size: int) -> memoryview:
-    """Map a file for reading, privately where shared mappings fail, as in a mount. Raises ValueError, OSError."""
+    """Map a file for reading. If shared mappings fail, as in a mount, map it privately. Raises ValueError, OSError."""
     try:
         return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
     except OSError as error:

@@ -26,6 +26,6 @@ def roll_parameters(log: Log, now: Timestamp) -> RollParameters:
 
 def flush_if_due(log: Log, now: Timestamp) -> None:
     """Flush the log if flush.ms requires it. A failed flush also takes the log offline."""
-    # Flush if the clock was set back.
+    # If the last flush is in the future, the clock was set back: flush now.
     if log.parts.unflushed_records and not 0 <= now - log.parts.progress.last_flush_ms < log.config.flush_ms:
         log.appender.flush()

@@ -143,7 +143,10 @@ class LogCleaner:
         self._attempt_checkpoints()
 
     def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
-        """Clean a log in one pass. After a failure, later passes over it do not get the reserve's space. Blocks."""
+        """Clean a log in one pass. Blocks.
+
+        If the pass fails, later passes over this log may not use the reserve's space.
+        """
 
         def run() -> Cleaned:
             return clean(
@@ -165,7 +168,10 @@ class LogCleaner:
         return log.parts.partition in self._paused
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
-        """Return whether `act` succeeded. The same error is reported only once, and errors of a deleted log never."""
+        """Run `act`, and return whether it succeeded.
+
+        The same error is reported only once. Errors of a deleted log are not reported.
+        """
         try:
             act()
         except CorruptionError as error:

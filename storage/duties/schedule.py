@@ -17,7 +17,9 @@ STAGED_WRITES_PERIOD_MS = 500
 """Period of the check for submitted writes of other processes, if no bell rings (`storage.staging.bell`)."""
 
 SCRUB_PERIOD_MS, SCRUB_DELAY_MS = 60_000, 600_000
-"""Time between two checks for a due scrub, and from the opening to the first, because a start has other work."""
+"""Time between two checks for a due scrub, and between the opening and the first check. The first check is late
+because a start has other work.
+"""
 
 UNOPENED_PERIOD_MS = 500
 """Time between two checks of unopened partitions; each check covers some of them."""

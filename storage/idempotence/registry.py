@@ -6,10 +6,10 @@
 
 INPUT names a file and a target, `FILE > TOPIC/…@TOPIC_ID`: a topic that is created again is another target. Each
 input has its own producer ID. Everything before the byte `position` of the file is in the log and on disk; `records`
-is the number of records in it. A partition may have further records: `ahead` is their number. They are below
-`end_offset`, at which the run's next sequence number was `sequence`. Sequence numbers show what was appended after
-the file was last written (`storage.producers.progress`). If copies of an entry differ, the copy with the most runs
-counts. A broker ignores the file.
+is the number of records in it. A partition may have further records: `ahead` is their number. When the file was
+written, `end_offset` was the log end, and `sequence` the run's next sequence number. Sequence numbers show what was
+appended after the file was last written (`storage.producers.progress`). If copies of an entry differ, the copy with
+the most runs counts. A broker ignores the file.
 """
 
 from __future__ import annotations
@@ -128,7 +128,10 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress with later appends; a new partition begins at its end. Blocks. Raises ProgressLostError."""
+    """Return a partition's progress, including appends after the registry was last written. Blocks.
+
+    A partition that the registry does not have begins at its log end. Raises ProgressLostError.
+    """
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))
     if end_offset < known.end_offset:

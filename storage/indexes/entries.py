@@ -164,7 +164,10 @@ class TimeEntries:
 
 
 def check_transactions(files: FileSystem, path: Path, base_offset: Offset) -> Iterator[Finding]:
-    """Check a `.txnindex` file: its entries ascend by markers that the segment has. Raises FileNotFoundError."""
+    """Check that the entries of a `.txnindex` file ascend by marker, from the segment's base offset on.
+
+    Raises FileNotFoundError.
+    """
     try:
         spans = transaction_index.decode(files.read_bytes(path), path)
     except CorruptionError as error:

@@ -139,8 +139,9 @@ def may_end(ends: FileEnds, first_batch: Callable[[], TimeEntry], *, has_later: 
     """Return whether an inactive segment may have this index, judged by its size and its first and last slots.
 
     `first_batch` reads the largest timestamp and the last offset, relative to the base offset, of the segment's first
-    batch; `has_later` looks for a later timestamp in the other batches. An index is empty only if no batch has a
-    timestamp. A slot of zeros is an entry only if the first batch makes this entry and no other batch makes any.
+    batch. `has_later` looks for a later timestamp in the other batches. An index may be empty only if no batch has a
+    timestamp. A slot of zeros may also be an entry. It counts as an entry only if the first batch has the timestamp
+    and offset of this entry, and no other batch has a later timestamp.
     """
     if not ends.size:
         return first_batch().timestamp < 0 and not has_later()

@@ -17,7 +17,7 @@ from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.segment import Segment
 
 FlushTarget: TypeAlias = Callable[[], tuple[Chain, Offset]]
-"""Returns the segments to flush, and the end offset that is reached then."""
+"""Returns the segments to flush, and the end offset below which everything is on disk after the flush."""
 
 Flush: TypeAlias = Callable[[], None]
 """Flushes what is not on disk yet, and handles errors. Blocks."""

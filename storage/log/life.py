@@ -57,7 +57,7 @@ def _row(*after: Life | None) -> Mapping[Life, Life | None]:
 
 TRANSITIONS: Mapping[Event, Mapping[Life, Life | None]] = MappingProxyType(
     {
-        # Columns: SERVING, OFFLINE, DELETING, CLOSED, DELETED, SUPERSEDED.
+        # Next state from SERVING, OFFLINE, DELETING, CLOSED, DELETED and SUPERSEDED, in this order.
         Event.FAIL: _row(
             Life.OFFLINE, Life.OFFLINE, Life.DELETING, Life.CLOSED, Life.DELETED, Life.SUPERSEDED
         ),

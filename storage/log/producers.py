@@ -77,9 +77,11 @@ class LogProducers:
         self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
         self._snapshots = set(snapshots)
         self._newest = max(self._snapshots, default=Offset(0))
-        """Offset of the newest snapshot, or else the log start; no snapshot is written at or below it."""
+        """Offset of the newest snapshot; if there is no snapshot, the log start. No snapshot is written at or below
+        this offset.
+        """
         self._saved = Offset(-1)
-        """Offset of the last snapshot written of the state in memory; -1 if there is none."""
+        """Offset of the last snapshot that was written from the state in memory; -1 if there is none."""
         self._unsynced: tuple[Offset, ...] = ()
 
     # Appending.
@@ -94,7 +96,10 @@ class LogProducers:
         end_offset: Offset,
         append_time: Timestamp | None,
     ) -> Pending:
-        """Check batches that begin at `end_offset`, with `append_time` if set; a client's repeats get no offset."""
+        """Check batches that a leader will append at `end_offset`, with `append_time` as their time if it is set.
+
+        A client's repeats of batches in the log get no new offset.
+        """
         check = _Check(self, origin, guard)
         offset: int = end_offset
         for batch in incoming:
@@ -153,7 +158,10 @@ class LogProducers:
         self._newest = self._saved = offset
 
     def load(self, log_start_offset: Offset) -> Offset:
-        """Load the newest valid snapshot without expired producers; return its offset, or the log start if none."""
+        """Load the newest valid snapshot, leaving out expired producers; return the snapshot's offset.
+
+        If there is no valid snapshot, return the log start.
+        """
         newest = max(self._snapshots, default=Offset(0))
         if newest <= self._saved == self.state.end_offset:
             # The state in memory has more than the snapshot: several recent batches per producer instead of
@@ -180,11 +188,14 @@ class LogProducers:
         self._newest = Offset(0)
 
     def start_moved(self, log_start_offset: Offset) -> None:
-        """Note that the log start has moved up. If there is no snapshot, the new start needs none."""
+        """Note that the log start has moved up. If there is no snapshot, none is needed at the new start."""
         self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:
-        """Delete the snapshots that are not at a segment's base offset; keep the newest if it is above all of them."""
+        """Delete the snapshots that are not at the base offset of a segment.
+
+        The newest snapshot is kept, too, if it is above all base offsets.
+        """
         bases = set(segment_base_offsets)
         strays = sorted(self._snapshots - bases)
         if strays and strays[-1] > max(bases, default=Offset(-1)):

@@ -89,7 +89,10 @@ class Removal:
         return True
 
     def remove_due(self, directory: Path, now: Timestamp, delay_ms: int) -> list[str]:
-        """Unlink and close due files; return their names. After a clock change a file is due within `delay_ms`."""
+        """Unlink and close due files; return their names.
+
+        No file waits longer than `delay_ms` from now, even if the clock was set back.
+        """
         self._close_unlinked()
         latest = Timestamp(now + delay_ms)
         self._retired = [each._replace(due=min(each.due, latest)) for each in self._retired]

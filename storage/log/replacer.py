@@ -263,7 +263,10 @@ class LogReplacer:
         parts.state = parts.with_first_unstable(state.without_aborts_from(state.end_offset))
 
     def _retire_for_good(self, segments: Sequence[Segment]) -> None:
-        """Retire segments whose offsets will be used again: newest first, on disk, so that a crash leaves no gap."""
+        """Retire segments whose offsets will be used again. On return, the new file names are on disk.
+
+        The newest segment is retired first, so that a crash leaves no gap.
+        """
         if segments:
             self._retire(segments[::-1])
             self._parts.files.sync_directory(self._parts.directory)

@@ -51,7 +51,7 @@ def is_compacted(log: Log) -> bool:
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
     """Return the segments that lack offsets, or have bytes after their batches. Raises CorruptionError, OSError.
 
-    A compacted log has no torn segments. If offsets are missing before the first segment, that counts as one.
+    A compacted log has no torn segments. Offsets that are missing before the first segment count as a torn segment.
     """
     if is_compacted(log):
         return ()
@@ -83,7 +83,7 @@ def _ends_at(segment: Segment, stop: Offset) -> bool:
 
 
 def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
-    """Return where the leading batches that ascend below `stop` end: the offset after them, and the position."""
+    """Return the end of the leading batches whose offsets ascend below `stop`: an offset and a position."""
     end, position = segment.base_offset, 0
     for window in windows(segment.log, 0, segment.size, window_bytes=SCAN_WINDOW_BYTES):
         good = window.batches.count_ascending(end, stop - 1)
@@ -111,7 +111,10 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """Copy `other`'s epochs below the start of `log` to `log`, if both logs have the same start. Raises OSError."""
+    """If two logs have the same log start, copy `other`'s epochs below the true start of `log` to `log`.
+
+    Raises OSError.
+    """
     parts, known = log.parts, other.epochs.entries
     with parts.lock:
         start = true_start(log)

@@ -18,7 +18,10 @@ Places: TypeAlias = dict[int, tuple[Offset, int]]
 
 
 class Bound(NamedTuple):
-    """An exclusive end for readers: `offset`, and the `position` in `segment` at which it begins."""
+    """An exclusive end for readers: an `offset`, and the place where the offset begins.
+
+    The place is a `position` in the file of `segment`.
+    """
 
     offset: Offset
     segment: Segment

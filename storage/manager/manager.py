@@ -202,7 +202,10 @@ class LogManager:
         return self.partition(topic, number)
 
     def _failed_directories(self, partition: Partition) -> tuple[OpenDirectory, ...]:
-        """Return the directories that must serve before the partition can: failed ones that have it, or may have it."""
+        """Return the failed directories that must serve before the partition can serve.
+
+        These are the failed directories that have the partition, or may have it.
+        """
         directory = self._directories.by_partition.get(name_of(partition))
         if directory is None:
             return self._directories.failed

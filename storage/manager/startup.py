@@ -35,7 +35,9 @@ class Machine(NamedTuple):
     """The machine on which an engine runs; for a part that is None, this machine's own is used."""
 
     files: FileSystem | None = None
-    """The disk. Only the machine's own disk has locks; any other disk must match `read_only`."""
+    """The disk. Only the machine's own disk has locks. Any other disk must be read-only exactly if `read_only` is
+    set.
+    """
     clock: Clock | None = None
     flushers: Callable[[], Flusher] | None = None
     """Makes the flusher of a directory. None: a thread flushes closed segments, except on other disks."""
@@ -258,6 +260,9 @@ def _continues_without(directories: Directories, directory: OpenDirectory, error
 
 
 def _forget_missing(directories: Directories, directory: OpenDirectory) -> None:
-    """Drop the lines of partitions that are not here: later partitions of these names must not count as flushed."""
+    """Drop the checkpoint lines of partitions that are not in the directory.
+
+    Otherwise later partitions of the same names would count as flushed.
+    """
     here: set[TopicPartition] = {one for one, where in directories.by_partition.items() if where is directory}
     directory.writer.forget(directory.writer.partitions() - here)

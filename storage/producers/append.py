@@ -52,11 +52,12 @@ MAX_VERIFICATIONS = 10_000
 
 
 class Verifications:
-    """Verifications, by coordinators, that a producer's transaction includes this partition. Guarded by the log's lock.
+    """Verifications: a coordinator confirms that a producer's transaction includes this partition.
 
-    Without them, a batch that was delayed on its way could open a transaction that never ends. The caller gets a
-    guard, asks the coordinator, and appends with the guard. A marker or an append in between makes the guard invalid.
-    Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
+    Guarded by the log's lock. Without verification, a batch that was delayed on its way could open a transaction that
+    never ends. The caller gets a guard, asks the coordinator, and appends with the guard. If the log gets a marker or
+    a transactional batch of the producer before that append, the guard becomes invalid. Rules:
+    kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
     """
 
     def __init__(self) -> None:
@@ -126,7 +127,10 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerAppend:
-    """The batches of a producer in an append, checked against the producer's `entry` before it."""
+    """The batches of one producer in one append.
+
+    They are checked in order. The first one is checked against the producer's state before the append.
+    """
 
     def __init__(
         self,
@@ -149,8 +153,9 @@ class ProducerAppend:
     def add_data(self, batch: DataBatch, *, verified: bool = True) -> None:
         """Check and apply a data batch; `verified`: the coordinator knows the transaction that the batch would open.
 
-        Raises ProducerFencedError for an old epoch, OutOfOrderSequenceError, and InvalidTransactionStateError for
-        other data inside a transaction or data that would open an unverified transaction.
+        Raises ProducerFencedError for an old epoch, and OutOfOrderSequenceError. Raises InvalidTransactionStateError
+        if the batch is not transactional although a transaction is open, or if it would open an unverified
+        transaction.
         """
         self._check_epoch(batch.epoch)
         if batch.transactional and not verified and not self._is_in_transaction(batch.epoch):

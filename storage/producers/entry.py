@@ -97,5 +97,8 @@ class ProducerEntry(NamedTuple):
         )
 
     def expired(self, now: Timestamp, expiration_ms: int) -> bool:
-        """Return whether the producer has no transaction or recent batch (kafka-storage.md#producer-expiry)."""
+        """Return whether the producer has neither an open transaction nor a recent batch.
+
+        Rules: kafka-storage.md#producer-expiry.
+        """
         return self.transaction_first_offset is None and now - self.last_timestamp >= expiration_ms

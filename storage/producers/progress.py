@@ -1,7 +1,8 @@
-"""How much of a producer's run is in a log, even after compaction, retention and a restart.
+"""Finds how much of a producer's run is in a log, even after compaction, retention and a restart.
 
-The log's producer state knows each producer's last batch, whose header compaction keeps. If the producer has expired,
-the log is searched instead. The last batch found is the producer's last batch if nothing after it was removed.
+The log's producer state has each producer's last batch, and compaction keeps the header of this batch. If the
+producer has expired, the log is searched instead. The last batch that the search finds is the producer's last batch,
+provided that nothing after it was removed.
 """
 
 from __future__ import annotations

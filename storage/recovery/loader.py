@@ -78,7 +78,7 @@ def _partition_of(directory: Path) -> TopicPartition:
 
 
 def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
-    """Return the greatest base offset not above `offset`, or else the first one. None without segments."""
+    """Return the greatest base offset not above `offset`; if all are above it, the lowest. None without segments."""
     base_offsets = sorted(logs)
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
 
@@ -187,7 +187,10 @@ class LogLoader:
     # Leftovers of earlier work.
 
     def _complete_interrupted_work(self) -> dict[Offset, str]:
-        """Complete or undo interrupted work; return `.log` files (read-only: or `.swap` files) by base offset."""
+        """Complete or undo interrupted work; return the names of the segments' `.log` files by base offset.
+
+        On a read-only disk nothing is renamed, so some of the names end in `.swap`.
+        """
         names = [
             entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
         ]
@@ -209,7 +212,10 @@ class LogLoader:
         }
 
     def _follow_deleted(self, files: Iterable[SegmentFileName], start: Offset) -> None:
-        """Move the leader epochs' start past first segments that were deleted (not lost) just before the last stop."""
+        """Move the start of the leader epochs past first segments that are gone.
+
+        Only segments that were deleted just before the last stop count, not segments that were lost.
+        """
         earliest = self._epochs.earliest
         deleted = [
             file
@@ -225,7 +231,10 @@ class LogLoader:
             self._epochs.flush()
 
     def _replaced_by(self, swaps: list[str], names: list[str]) -> list[str]:
-        """Return the files that complete new segments replace: those in [lowest base offset, highest end offset)."""
+        """Return the files that new segments replace.
+
+        These files are in the range from the lowest base offset to the highest end offset of the new segments.
+        """
         logs = [file for file in parse_names(swaps) if file.kind is SegmentFileKind.LOG]
         if not logs:
             return []
@@ -390,7 +399,10 @@ class LogLoader:
     def _before_cut(
         self, segment: Segment, following: list[Segment], lost: list[Segment], recovered: Recovered
     ) -> None:
-        """Check a segment before it is cut: repair it if possible, or else remove the segments `lost` with its end."""
+        """Check a segment before its end is cut off. Repair it if possible; otherwise remove the segments in `lost`.
+
+        The segments in `lost` follow the records that are cut off.
+        """
         beyond = bool(following) and recovered.end_offset > following[0].base_offset
         if (recovered.cut_bytes or recovered.overlaps or beyond) and self._repair(segment):
             raise HeadersRepairedError
@@ -418,7 +430,10 @@ class LogLoader:
     def _rebuild_producers(
         self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool
     ) -> None:
-        """Rebuild producers (kafka-storage.md#loaded-producers); save them at the log end and last two base offsets."""
+        """Rebuild the producers (kafka-storage.md#loaded-producers).
+
+        Save snapshots at the log end, and at the base offsets of the last two segments.
+        """
         producers = self._producers
         producers.keep_only(chain.base_offsets)
         at = [*chain.base_offsets[-2:], end_offset]

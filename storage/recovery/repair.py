@@ -81,8 +81,8 @@ def _repair_shapes(log: File) -> Iterator[Repair]:
             return
         length = _LENGTH.unpack_from(header, LENGTH_POSITION)[0]
         if not _is_sound(log, position, end, length):
-            # The zeros after the batches of a preallocated file are not a batch: checking them would read
-            # much in vain.
+            # Zeros after the batches of a preallocated file are not a batch. Searching a length for them
+            # would read much in vain.
             true = (
                 _true_length(log, position, end, length) if header[MAGIC_POSITION] == CURRENT_MAGIC else None
             )
@@ -110,7 +110,7 @@ def _repair_offsets(log: File, base_offset: Offset, next_base: Offset | None) ->
         if base is None:
             if batch.base_offset < end_offset:
                 return
-            # The next batch may be the wrong one.
+            # The wrong base offset may be that of the next batch.
             base = batch.base_offset
             certain = certain and base == end_offset
         elif base != batch.base_offset:

@@ -66,7 +66,10 @@ def take_batches(
     file_bytes: int,
     may_split: bool = False,
 ) -> Recovered:
-    """Add valid batches from the segment's size up to `file_bytes`; the segment ends at `end_offset` before that."""
+    """Add the valid batches that the file has after the segment's present size, up to `file_bytes`.
+
+    `end_offset` is the end of the segment before this call.
+    """
     cause, overlaps = "", False
     for window in windows(segment.log, segment.size, file_bytes, check_crc=True):
         # The checksum does not cover the base offset, so the base offset is checked here.
@@ -88,7 +91,10 @@ def take_batches(
 
 
 def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
-    """Return whether a batch is too far above the base offset; an offset above the next batch's is a flipped bit."""
+    """Return whether a batch is too far above the segment's base offset.
+
+    Return False if the offset is also above that of the next batch, because then a flipped bit is the cause.
+    """
     offsets = batches.column("last_offset")[index : index + 2].tolist()
     return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and (len(offsets) == 1 or offsets[0] < offsets[1])
 

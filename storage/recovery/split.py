@@ -86,7 +86,10 @@ def _count_ascending(batches: Batches, end_offset: Offset) -> int:
 def _batch_ranges(
     batches: Batches, count: int, base_offset: Offset, end_offset: Offset
 ) -> Iterator[_BatchRange]:
-    """Yield runs of the first `count` batches for new segments; the first may extend the segment at `base_offset`."""
+    """Yield ranges of the first `count` batches, one range for each new segment.
+
+    The first range may extend the segment at `base_offset`.
+    """
     first = 0
     for index in range(count):
         batch = batches[index]

@@ -51,7 +51,11 @@ def windows(
     check_crc: bool = False,
     offset: int | None = None,
 ) -> Iterator[Window]:
-    """Yield windows of the batches in [start, end), or from `offset` on; the last `problem` ended the scan."""
+    """Yield windows of the batches in the range [start, end) of file positions.
+
+    With `offset`, begin with the batch that contains it, and read one batch per window. If an error ends the scan,
+    the last window has the error in `problem`.
+    """
     position = start
     size = least = max(window_bytes, HEADER_SIZE)
     while position < end:

@@ -73,7 +73,9 @@ class Segment:
         self.counted_from = self.size
         """Position from which bytes count toward the next index entries: the last batch with entries, or the start."""
         self.bytes_until_due = 0
-        """Bytes of batches, none later than `latest_timestamp`, that fit before an index entry or a roll may be due."""
+        """Number of bytes that can be appended before an index entry or a roll may be due. Only for batches that are
+        not later than `latest_timestamp`.
+        """
         self.latest_timestamp: int = NO_TIMESTAMP
         self._names: tuple[str, ...] | None = None
         self.removed = False

@@ -88,7 +88,10 @@ def due_entries(
 def fitting(
     due: DueEntries, *, last: TimeEntry, offset_room: int, time_room: int
 ) -> tuple[list[tuple[int, int]], list[TimeEntry]]:
-    """Return the due entries that fit the indexes (room for 0: none); timestamps must be above the `last` entry's."""
+    """Return the due entries that fit the indexes; a room of 0 means that no entry fits.
+
+    The timestamps of time entries must be above the timestamp of `last`, the index's last entry.
+    """
     rising: list[TimeEntry] = []
     for number, entry in enumerate(due.maxima):
         if number >= offset_room or len(rising) >= time_room:

@@ -162,7 +162,10 @@ class StagingArea:
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Claim a request; return its manifest. None: it was withdrawn or moved. Raises CorruptionError, OSError."""
+        """Claim a request; return its manifest. Raises CorruptionError, OSError.
+
+        None if the request was withdrawn, or if its write continues in another directory.
+        """
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
             try:
@@ -172,7 +175,8 @@ class StagingArea:
         manifest = self._manifest(path)
         if manifest.begun is None:
             for other in self._others(write):
-                # The copy is written first, and its directory may have served alone since then.
+                # A copy gets `begun` before this manifest does, and the copy's directory may have served
+                # alone since then.
                 with suppress(FileNotFoundError):
                     if self._manifest(other / path.name).begun is not None:
                         return None

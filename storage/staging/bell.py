@@ -1,8 +1,9 @@
-"""A bell at each data directory: a job wakes the owner, and the owner wakes the job after looking for writes.
+"""A bell at each data directory: a socket by which a job and the directory's owner wake each other.
 
-Both also look twice a second, so the bell may fail. It is a datagram socket that carries no data. Its abstract name
-is the directory's device and inode. Any user of the machine may ring the bell or take its name. So the owner looks at
-most once per `LOOK_PAUSE_SECONDS`, spends at most half of its time on looking, and never waits for a caller.
+The job wakes the owner after submitting a write, and the owner wakes the job after looking for writes. Both also look
+twice a second, so the bell may fail. The bell is a datagram socket that carries no data. Its abstract name is the
+directory's device and inode. Any user of the machine may ring the bell or take its name. So the owner looks at most
+once per `LOOK_PAUSE_SECONDS`, spends at most half of its time on looking, and never waits for a caller.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 LOOK_PAUSE_SECONDS = 0.02
 """Shortest pause between two looks. After a look that took longer, the pause is as long as that look."""
 _MAX_CALLERS = 100
-"""Largest number of callers that one look answers, so that callers that keep ringing do not delay the look."""
+"""Largest number of callers that the owner answers after one look. Callers that keep ringing therefore cannot delay
+the look.
+"""
 
 
 class Bell:

@@ -1,7 +1,8 @@
 """The owner's part: appends each submitted write once, as a whole.
 
-A write can be refused until its manifest has `begun`. After that it is always continued. The producer's sequence
-numbers in the logs show what was appended (`storage.producers.progress`). The logs are flushed before it is noted.
+A write can be refused until its manifest has `begun`. After that, the owner always continues the write. The
+producer's sequence numbers in the logs show what was appended (`storage.producers.progress`). The owner flushes the
+logs before it notes the commit.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class Committer:
         known = self._area.record.read(write.query).get(write.series)
         last_run = None
         if known is not None:
-            # A write that was abandoned half appended was not noted; it had the epoch after the noted epoch.
+            # The epoch of a write that was abandoned after some appends is not noted. Its batches in the logs
+            # have the epoch after the noted epoch.
             epochs = (newest_epoch(one, known.producer_id) for one in partitions.values())
             last_run = known.producer_id, max(known.epoch, *epochs)
         ends = {}

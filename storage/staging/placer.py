@@ -1,7 +1,8 @@
 """The owner's part of a write that keeps its offsets: puts every batch at its offset, once.
 
 Once `begun` is in the manifest, the write continues after its producer's last batch (`storage.producers.progress`).
-If another writer took an offset, the write is refused at that point, and the batches that are in place stay.
+If another writer took an offset, the remaining part of the write is refused. The batches that were already appended
+stay in the logs.
 """
 
 from __future__ import annotations
@@ -167,7 +168,8 @@ class Placer:
 
 
 def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
-    # If a crash removed records of other writers, the write would find a gap at its place.
+    # Flush first: if a crash removed records of other writers, the write would find a gap before its first
+    # offset.
     log.sync()
     offsets = log.offsets()
     if offsets.log_end_offset != place.end:
@@ -180,7 +182,7 @@ def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
 
 def _start_over(log: Log, place: LogPlacement) -> None:
     offsets = log.offsets()
-    # A log that ends elsewhere was already started over, or had records that were removed since.
+    # If the log ends at another offset, it was started over before, or its records have been removed since.
     is_untouched = offsets.log_start_offset == offsets.log_end_offset == place.end
     if place.start not in (None, place.end) and is_untouched:
         log.replacer.truncate_fully_and_start_at(place.first, "begins where its records do")

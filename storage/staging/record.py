@@ -87,7 +87,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
             self._write_each(list(extensible), note_in)
 
     def forgot(self, write: WriteId) -> bool:
-        """Return whether old entries of the write's target were dropped. Raises CorruptionError, OSError."""
+        """Return whether expired entries of the write's target were dropped. Raises CorruptionError, OSError."""
         return f"@{write.target}" in self.read("@")
 
     def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[str, CommittedQuery]:
@@ -140,7 +140,7 @@ def _earlier_entries(content: Mapping[str, Any]) -> dict[str, CommittedQuery]:
 
 
 def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
-    """Return the last commit of the write's query to its target; None: the query has committed nothing there."""
+    """Return the last commit of the write's query to its target; None if the query has committed nothing there."""
     of_all = queries.get(write.query)
     return queries.get(write.series, of_all if of_all is not None and of_all.content is None else None)
 

@@ -70,7 +70,10 @@ def find_all(
     *,
     max_opened_at_start: int | None = None,
 ) -> dict[str, FoundTopic]:
-    """Find topics; schedule removals. Above `max_opened_at_start` partitions, check only each topic's first one."""
+    """Find the topics, and schedule the removal of deleted directories.
+
+    If there are more than `max_opened_at_start` partitions, check only the first partition of each topic.
+    """
     contents = survey(directories)
     in_order = not directories.read_only and all(one.clean and one.failure is None for one in directories.all)
     check_all = (

@@ -72,7 +72,7 @@ class TopicChanges:
         self.progress = Progress()
         """Progress of a change that takes long."""
         self._deleted: dict[str, dict[int, Partition]] = {}
-        """Partitions of deleted topics of which some directories are not renamed yet."""
+        """Partitions of deleted topics, until all directories of their topic are renamed."""
 
     def create(
         self, name: str, *, partitions: int, overrides: Mapping[str, str], topic_id: str | None = None
@@ -150,7 +150,10 @@ class TopicChanges:
                 log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Mark a topic's directories as deleted (failed ones later); `is_deleted` is True afterwards. Raises OSError."""
+        """Mark a topic's directories as deleted; `is_deleted` is True afterwards. Raises OSError.
+
+        Directories on a failed disk are marked when the disk serves again.
+        """
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())
@@ -225,7 +228,11 @@ class TopicChanges:
         return {self.directories.by_partition[partition] for partition in partitions}
 
     def _choose(self, partition: TopicPartition) -> OpenDirectory:
-        """Return a new partition's directory: where a failed attempt put it, or the one with the fewest partitions."""
+        """Return the directory for a new partition.
+
+        If a failed attempt put the partition into a directory, return that directory; otherwise the one with the
+        fewest partitions.
+        """
         directories = self.directories
         left = (
             one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))

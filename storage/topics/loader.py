@@ -40,7 +40,10 @@ class PartitionToLoad(NamedTuple):
 def load_all(
     directories: Directories, wanted: Iterable[PartitionToLoad], warn: ReportLine
 ) -> dict[TopicPartition, Partition]:
-    """Load partitions, in threads if a disk must be read; a failed one becomes an offline partition. Blocks."""
+    """Load partitions; use threads if a disk must be read. Blocks.
+
+    A partition that cannot be loaded becomes an offline partition.
+    """
     found = list(wanted)
     loaded: list[Partition] = []
     with collection_paused():
@@ -200,7 +203,10 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Set a loaded log's first dirty offset, for its status: `checkpoint`, or if outside the log, the log start."""
+    """Set the first dirty offset of a loaded log, which the log's status shows, and return the log.
+
+    It is `checkpoint`, or the log start if `checkpoint` is outside the log.
+    """
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
         _LOGGER.info(

@@ -168,7 +168,10 @@ def _without_pending(entry: TopicEntry) -> TopicEntry | None:
 
 
 def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:
-    """Mark the partitions that a deletion has left as deleted; directories of another topic of the same name stay."""
+    """If a deletion of a topic left partitions, mark them as deleted.
+
+    Directories of another topic of the same name do not change.
+    """
     for partition, directory in sorted(directories.by_partition.items(), key=lambda item: item[0]):
         if partition.topic == topic and directory.failure is None:
             directories.attempt(directory, partial(_mark_deleted, directory.data, partition, topic_id))
@@ -201,7 +204,10 @@ def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
 def _read_ids(
     directories: Directories, topic: str, numbers: list[int]
 ) -> tuple[dict[int, str | None], dict[int, str]]:
-    """Return each partition's topic ID, None if it has none; and the reasons why some IDs cannot be read."""
+    """Return each partition's topic ID, and the reasons why some IDs cannot be read, both by partition number.
+
+    The ID is None if the partition has none.
+    """
     ids: dict[int, str | None] = {}
     refused: dict[int, str] = {}
     for partition in (TopicPartition(topic, number) for number in numbers):

@@ -115,7 +115,11 @@ def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:
 
 
 def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
-    """Return the content that counts if copies differ: the newest copy, and entries that only older copies have."""
+    """Return the content that counts if copies differ.
+
+    It is the content of the newest copy, with the topics and groups that only older copies have. Topics of older
+    copies that were being created are left out.
+    """
     newest_first = sorted(copies, key=lambda copy: copy.revision, reverse=True)
     if not newest_first:
         return RegistryCopy({})
@@ -135,7 +139,7 @@ class TopicRegistry:
     def __init__(
         self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
     ) -> None:
-        """Make a registry of `copies`. `all_directories` also has those with unreadable copies."""
+        """Make a registry of `copies`. `all_directories` also has the directories whose copies cannot be read."""
         self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
         """Called if a directory's copy cannot be written. Returns True if the change continues without the
         directory's copy.

@@ -106,7 +106,7 @@ class Restart(NamedTuple):
         return {one for one, place in self.directories.by_partition.items() if place is directory}
 
     def _take_offline(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> None:
-        """Open all partitions of a failed directory, even unused ones, because these are offline too."""
+        """Open all partitions of a failed directory, so that partitions that nobody has used go offline too."""
         for topic, number in self._standing_in(directory):
             if topic in topics:
                 topics[topic].partitions().get(number)

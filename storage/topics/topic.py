@@ -216,7 +216,7 @@ def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
 
 
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the overrides of a topic that was found without any: they keep its records, so that nothing is lost."""
+    """Return the overrides for a topic that was found without overrides. They keep its records from being deleted."""
     return INTERNAL_OVERRIDES.get(name, creation_overrides)
 
 

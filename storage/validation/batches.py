@@ -31,7 +31,7 @@ class AppendRules(NamedTuple):
     """The codec that all batches in the log have; None: each batch keeps its producer's codec."""
     compression_level: int | None
     reads_records: bool
-    """True if records must be read, because even a correct header does not tell enough."""
+    """True if an append must read the records, because batch headers do not have all that must be checked."""
     accepts_own_batches: bool
     """True if batches that this process just made only need their offsets and the topic's codec."""
 

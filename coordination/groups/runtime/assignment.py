@@ -47,7 +47,10 @@ _STICKY_DATA = Schema(
 def subscription(
     assignor: str, topics: Collection[str], owned: Collection[TopicPartition], generation: int
 ) -> bytes:
-    """Return a member's JoinGroup metadata: wanted topics, and the partitions that it got in `generation` (`owned`)."""
+    """Return a member's JoinGroup metadata.
+
+    It has the wanted `topics`, and the partitions that were assigned to the member in `generation` (`owned`).
+    """
     eager = assignor != COOPERATIVE
     user_data = None
     if assignor == COOPERATIVE:
@@ -77,7 +80,7 @@ def assign(
 
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions of an encoded assignment; empty bytes have none. Raises CorruptBatchError."""
+    """Return the partitions of an encoded assignment; none if `data` is empty. Raises CorruptBatchError."""
     if not data:
         return frozenset()
     return frozenset(_flat(read_versioned(ASSIGNMENT, data)["assignedPartitions"]))

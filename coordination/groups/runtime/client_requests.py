@@ -1,7 +1,7 @@
 """Passes the group requests of Kafka clients to the coordinators of an engine.
 
-A member in this process ends with the file that it opened. A Kafka client is another program, so its membership needs
-heartbeats. Both kinds of members can belong to the same group.
+A member in this process ends when the file that it opened is closed. A Kafka client is another program, so only its
+heartbeats show that it is alive. Both kinds of members can belong to the same group.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from topicfs.storage.model import TopicPartition
 
 T = TypeVar("T")
 _ID_SUFFIX = f"-{uuid.UUID(int=0)}"
-"""Has the length of the suffix that the coordinator appends to a client id or instance id to make a member id."""
+"""A stand-in for the suffix that the coordinator appends to a client id or instance id to make a member id. It has
+the same length.
+"""
 Fetched: TypeAlias = Mapping[TopicPartition, StoredOffset | Code]
 LeaveReply: TypeAlias = Callable[[list[Code]], None]
 
@@ -178,11 +180,14 @@ class ClientRequests:
         self._post(ask, reply)
 
     def _is_too_large(self, parts: Iterable[bytes]) -> bool:
-        """Return whether `parts` do not fit into a group's record; such a member must not wait with them in memory."""
+        """Return whether `parts` together are too large for a group's record.
+
+        A member with such parts is refused immediately, so that it does not wait in memory.
+        """
         return sum(map(len, parts)) > self._runner.engine.topic(TOPIC).config.max_message_bytes
 
     def _change(self, ask: Callable[[Shard], Write | None]) -> Callable[[Shard], Write | None]:
-        """Return a function that calls `ask`, which changes a group; ReadOnlyError if groups cannot be changed."""
+        """Return a function that raises ReadOnlyError if groups cannot be changed, and otherwise calls `ask`."""
 
         def checked(shard: Shard) -> Write | None:
             self._runner.check_writable()
@@ -199,7 +204,10 @@ class ClientRequests:
         creates: bool = False,
         without_topic: Callable[[], None] | None = None,
     ) -> None:
-        """Run `ask` on the group's shard; if `__consumer_offsets` is missing, call `without_topic`, or refuse."""
+        """Run `ask` on the group's shard.
+
+        If `__consumer_offsets` is missing, call `without_topic` if it is given, otherwise `refuse`.
+        """
 
         def run() -> None:
             shard = self._runner.shard_of(group, to_write=creates)
@@ -234,6 +242,9 @@ class ClientRequests:
 
 
 def _fits_record(request: JoinRequest) -> bool:
-    """Return whether the member fits into its group's record. A string that is too long would fail each rebalance."""
+    """Return whether the strings of the request fit into a group's record.
+
+    If one is too long, each rebalance of the group would fail.
+    """
     member_id = f"{request.instance_id or request.client_id}{_ID_SUFFIX}"
     return all(map(fits_key, (member_id, request.protocol_type, *(one.name for one in request.protocols))))

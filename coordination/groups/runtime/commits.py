@@ -53,7 +53,10 @@ class Commits:
     def take(
         self, is_held: Callable[[TopicPartition, Position], bool], group: str
     ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
-        """Take all waiting calls and the last position of each partition; calls for partitions not held fail."""
+        """Take all waiting calls, and the last position of each partition.
+
+        If a call has a partition that the member does not hold, the call fails.
+        """
         with self._lock:
             calls, self._calls = self._calls, []
         good: list[Commit] = []

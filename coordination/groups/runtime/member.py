@@ -66,7 +66,9 @@ class MemberCoordinator(Protocol):
     timers: Timers
     """The member's timers; their actions run in the member's thread."""
     rejoins_early: bool
-    """True if a cooperative member rejoins after each `give_up`; False: only after it gave up all wanted partitions."""
+    """True if a cooperative member rejoins after each `give_up`. False if it rejoins only after it has given up all
+    partitions that are wanted back.
+    """
 
     def post(self, action: Callable[[], None]) -> None:
         """Run `action` in the member's thread; safe from any thread. Raises GroupError if that thread has ended."""
@@ -139,9 +141,11 @@ class LocalMember:
         self._assignor = ""
         self._topics: frozenset[str] = frozenset()
         self._assigned_over: Mapping[str, int] = {}
-        """If this member leads: the partition counts of all topics that any member subscribes to."""
+        """The partition counts of all topics to which any member subscribes. Empty unless this member leads."""
         self._previous: frozenset[TopicPartition] = frozenset()
-        """The partitions that an eager member held last: a sticky assignor returns them if it can."""
+        """The partitions that an eager member held last. A sticky assignor assigns them to this member again if it
+        can.
+        """
         self._unready: frozenset[TopicPartition] = frozenset()
         """Assigned partitions not held yet, because an open transaction may still change their position."""
 

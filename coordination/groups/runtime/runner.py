@@ -44,7 +44,7 @@ COMMIT_SECONDS = 0.01
 JOIN_SECONDS = 0.003
 """How long members of this process wait before they rejoin, so that one rebalance covers several joins and leaves."""
 MAX_WAKEUPS = 50
-"""Number of wakeups after which either wait ends, even if requests keep coming."""
+"""Number of wakeups after which a wait of COMMIT_SECONDS or JOIN_SECONDS ends, even if requests keep coming."""
 MAX_LINGER_MS = 1000
 """Upper limit of the wait before a rebalance, even if the rebalances of a large group take longer."""
 CLOSED = "the groups are closed"
@@ -272,7 +272,10 @@ class Runner:
             self.listeners.notify()
 
     def _rebalance(self) -> None:
-        """Let the members of this process rejoin their rebalancing groups: once for all members that joined or left."""
+        """Let the members of this process rejoin the groups that are rebalancing.
+
+        A member rejoins only once, even if several members joined or left.
+        """
         began, preparing, self._preparing = self.clock(), self._preparing, {}
         for name, group in preparing.items():
             if group.state is PREPARING:
@@ -311,7 +314,10 @@ class Runner:
         self._changed[group.name] = group
 
     def commit_soon(self, member: EmbeddedMember, *, at_once: bool = False) -> None:
-        """Append a member's commits after some milliseconds, with others; if `at_once`, after the present action."""
+        """Append a member's commits after some milliseconds, together with other members' commits.
+
+        If `at_once` is set, append them right after the present action.
+        """
         self._commit_linger.begin()
         if at_once:
             self._commit_linger.hurry()
@@ -329,7 +335,10 @@ class Runner:
     # The shards.
 
     def shard_of(self, group: str, *, to_write: bool = False) -> Shard | None:
-        """Return a group's shard (None: no topic; `to_write` makes it). Raises GroupError, ReadOnlyError, OSError."""
+        """Return the shard of a group; None if `__consumer_offsets` does not exist.
+
+        With `to_write`, the topic is created if it is missing. Raises GroupError, ReadOnlyError, OSError.
+        """
         if to_write:
             self.check_writable()
             if not self.shards:
@@ -349,9 +358,10 @@ class Runner:
         return shard
 
     def is_other(self, group: str) -> bool:
-        """Return whether a queue or a group of a newer protocol has the name now. Other threads change queues.
+        """Return whether a queue or a group of a newer protocol now has the name. Other threads change queues.
 
-        Raises like `shard_of`; CorruptionError if no other group has the name and records of queues cannot be read.
+        Raises the errors of `shard_of`. Raises CorruptionError if the records of queues cannot be read, unless a
+        group of a newer protocol has the name.
         """
         shard = self.shard_of(group)
         if shard is not None and group in shard.others.keys:

@@ -240,9 +240,9 @@ class EmbeddedGroups:
         partitions: Collection[int],
         marker: EndTransactionMarker,
     ) -> None:
-        """Append a transaction's marker to partitions of `__consumer_offsets`, which applies or drops its positions.
+        """Append a transaction's marker to partitions of `__consumer_offsets`.
 
-        The marker is on disk on return.
+        The marker applies or drops the positions of the transaction. It is on disk on return.
 
         Raises ProducerFencedError (also for an older coordinator epoch), GroupError, OSError. After an error the
         caller repeats the call: appending a marker twice does no harm.
@@ -359,7 +359,10 @@ class EmbeddedGroups:
     # For the engine.
 
     def load(self) -> None:
-        """Load the positions, if there are any (blocking). Then deleting a topic also deletes the positions in it."""
+        """Load the positions, if there are any (blocking).
+
+        Once the positions are loaded, deleting a topic also deletes the positions in this topic.
+        """
         if TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: None)
 

@@ -1,7 +1,8 @@
 """One partition of `__consumer_offsets`, and the coordinator of its groups.
 
 The shard appends the coordinator's writes as the partition's leader. A write takes effect only after its append. If
-an append fails, each write in it gets the error and undoes its change in memory. All calls come from one thread.
+an append fails, the shard passes the error to each write, which then undoes its change in memory. All calls come from
+one thread.
 """
 
 from __future__ import annotations

@@ -114,7 +114,10 @@ class StateChange:
 
 
 def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-    """Begin to acknowledge all or none; an error undoes no renewal. Raises RecordNotHeldError, NotAcquiredError."""
+    """Begin to apply all acknowledgements of `acks`. After an error none is applied, except renewals.
+
+    Raises RecordNotHeldError, NotAcquiredError.
+    """
     request = _Acknowledging(window, member, now)
     try:
         for ack in acks:

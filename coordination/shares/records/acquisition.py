@@ -40,7 +40,9 @@ class AcquireRequest(NamedTuple):
     exactly: bool = False
     """True: never acquire more than `most` records (Kafka's mode record_limit)."""
     batch_size: int = 1 << 30
-    """Size of the groups of records that share one state; a group ends only where a batch of the log ends."""
+    """Number of offsets after which a range of new records is split into ranges with separate states. A split is
+    always at the end of a batch of the log.
+    """
     aborted: Sequence[LogBatch] = ()
     """The fetched batches of aborted transactions, which become Archived."""
 
@@ -169,7 +171,7 @@ class _Acquisition:
             if not delivery.is_free:
                 continue
             if self._limit > 2 and delivery.count == self._limit - 1 and given:
-                break  # The last delivery of a record contains no other record.
+                break  # A record that crashes its readers must be alone in its last delivery.
             if allowed is None and delivery.count >= throttle:
                 allowed = max(1, len(batch) >> (delivery.count - throttle + 1))
             self._window.lease(delivery, self._wanted.member, self._now)
@@ -217,7 +219,10 @@ class _Acquisition:
         self._acquired += end - first + 1
 
     def _cut(self, first: int, last: int) -> list[Acquired]:
-        """Split the records into batches of at least `batch_size`, between batches of the log."""
+        """Split the records into ranges of at least `batch_size`.
+
+        Each range but the last ends where a batch of the log ends.
+        """
         found, size = [], self._wanted.batch_size
         if not self._wanted.exactly and last - first + 1 > size:
             for batch in self._wanted.batches:
@@ -274,7 +279,7 @@ def _joined(given: Sequence[Acquired]) -> list[Acquired]:
 
 
 def _minus(one: Acquired, batch: LogBatch) -> list[Acquired]:
-    """Return the parts of `one` outside of `batch`."""
+    """Return the parts of `one` that are outside of `batch`."""
     pieces = [
         one._replace(last=min(one.last, batch.base - 1)),
         one._replace(first=max(one.first, batch.last + 1)),

@@ -20,7 +20,7 @@ class InFlightBatch:
         """The state of all records; None once each record has its own state."""
         self.each: list[DeliveryState] | None = None
         self.max_delivered = delivery.count
-        """The largest delivery count of the batch's records, or a higher number."""
+        """An upper bound of the delivery counts of the batch's records."""
         self._done = 0
         self._free_from = 0
 
@@ -88,7 +88,7 @@ class InFlightBatch:
         return None
 
     def free_from(self, offset: int) -> int:
-        """Return the offset from which to search for free records; no record from `offset` up to there is free."""
+        """Return where a search from `offset` can start: no record from `offset` to the returned offset is free."""
         return max(offset, self.first + self._free_from) if self.each is not None else offset
 
     def freed(self, offset: int, count: int) -> None:

@@ -22,7 +22,7 @@ class Limits(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """Holes from `start` on. The window closes when the end offset is no longer `end`."""
+    """The gap window, which has the holes from `start` on. It closes when the end offset differs from `end`."""
 
     start: int
     end: int
@@ -83,7 +83,10 @@ class PartitionState:
         return None
 
     def can_acquire(self) -> bool:
-        """Return whether records can be acquired: released records always, new records within the limit."""
+        """Return whether records can be acquired.
+
+        Released records can always be acquired, new records only within the limit.
+        """
         return (
             self.next_fetch_offset() != self.end_offset + 1
             or self.in_flight_records() < self.limits.max_locks

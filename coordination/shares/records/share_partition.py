@@ -84,7 +84,10 @@ class SharePartition:
         return self._window.next_fetch_offset()
 
     def can_acquire(self) -> bool:
-        """Return whether records can be acquired: released records always, new records within the limit."""
+        """Return whether records can be acquired.
+
+        Released records can always be acquired, new records only within the limit.
+        """
         return self._window.can_acquire()
 
     def in_flight_records(self) -> int:

@@ -1,6 +1,7 @@
 """One partition of `__share_group_state`: the state machine of Kafka's share coordinator. It does no I/O.
 
-A request returns a record to append. The state changes only when the appended record is replayed, as during loading.
+A request returns a record, which the caller appends and then replays. Only the replay changes the state. Loading
+replays the records of the log in the same way.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class StateShard:
         return found
 
     def redundant_below(self) -> Offset | None:
-        """Return the offset below which every record is redundant; None if there is none, or it is 0."""
+        """Return the offset below which every record is redundant; None if no record is redundant."""
         if not self._snapshots:
             return None
         oldest = min(self._snapshots.values())
@@ -126,7 +127,10 @@ class StateShard:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, now: Timestamp
     ) -> tuple[ShareState, StateRecord | None]:
-        """Return the state, and a record if `leader_epoch` is new. Raises NotInitializedError, StateFencedError."""
+        """Return the state. If `leader_epoch` is new, also return the record that stores this epoch.
+
+        Raises NotInitializedError, StateFencedError.
+        """
         known = self.state(key)
         newest = self._leader_epochs.get(key, NO_EPOCH)
         if leader_epoch in (NO_EPOCH, newest):
@@ -249,9 +253,10 @@ def _raise_to(epochs: dict[SharePartitionKey, int], key: SharePartitionKey, epoc
 def combine(
     known: Iterable[StateBatch], changed: Iterable[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
-    """Merge known and changed batches from `start_offset` on (-1: all), by Kafka's steps: ordered, no overlaps.
+    """Merge known and changed batches from `start_offset` on (-1: all batches), as Kafka does.
 
-    If a record has two states, the state with more deliveries counts; on a tie, the one with the higher number.
+    The result is ordered, and its batches do not overlap. If a record has two states, the state with more deliveries
+    counts; on a tie, the state with the higher number.
     """
     batches = [*known, *changed]
     if start_offset != NO_START:

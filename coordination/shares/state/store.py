@@ -35,14 +35,20 @@ class StateStore:
         self._lock = RLock()
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Start or restart a group at an offset; creates a missing topic. Raises StateFencedError, and as `write`."""
+        """Start or restart a group at an offset, after creating the topic if it is missing.
+
+        Raises StateFencedError and the errors of `write`.
+        """
         with self._lock:
             self._topic.make()
             served = self._of(key)
             self._append(served, [served.shard.initialize(key, state_epoch, start_offset, self._clock())])
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState | None:
-        """Return a stored state or None; append a new `leader_epoch`. Raises StateFencedError, CorruptionError."""
+        """Return a stored state; None if there is none. If `leader_epoch` is new, append a record that stores it.
+
+        Raises StateFencedError, CorruptionError.
+        """
         with self._lock:
             if not self._topic.exists:
                 return None
@@ -90,7 +96,10 @@ class StateStore:
         yield from found
 
     def maintain(self, now: Timestamp) -> None:
-        """Take snapshots of states unchanged for long, and delete redundant records. Raises the errors of `write`."""
+        """Write new snapshots of states that have not changed for long, and delete redundant records.
+
+        Raises the errors of `write`.
+        """
         with self._lock:
             for served in list(self._served.values()):
                 records = served.shard.snapshot_cold(now)
@@ -101,7 +110,7 @@ class StateStore:
                     try:
                         served.partition.delete_records(before)
                     except PolicyViolationError:
-                        continue  # The topic has the policy compact, which also keeps it small.
+                        continue  # The topic is compacted, which keeps it small without this deletion.
 
     def _all(self) -> Iterator[_Served]:
         for number in self._topic.numbers():

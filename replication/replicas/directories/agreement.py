@@ -115,7 +115,7 @@ class Agreement:
         raise error or OSError("no data directory is online")
 
     def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
-        """Return the content to write next. If the set of online directories has changed, it begins a new run."""
+        """Return the content to write next. A new run begins in it if the set of online directories has changed."""
         directories = {
             replica_dir.number: KnownDirectory(
                 str(replica_dir.path), replica_dir.directory_id, replica_dir.mountpoint

@@ -109,7 +109,10 @@ class ReplicaLogManager(LogManager):
     def put_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Replace a partition by its copy or, if that fails, an empty log (blocking). Raises StorageError, OSError."""
+        """Replace a partition by its copy (blocking). If that fails, the partition gets an empty log.
+
+        Raises StorageError, OSError.
+        """
         with self._lock:
             self.drop_partitions(partition.topic, [partition.partition])
             try:
@@ -245,11 +248,11 @@ class FutureLogs:
             if found == topic_id:
                 return name
             if found is None:
-                data.remove_directory(name)  # It was not completely created.
+                data.remove_directory(name)  # The directory was not completely created.
         name = names.marked_directory(partition, DirectoryMark.FUTURE)
         live = data.partition_path(partition)
         if not beside and data.files.exists(live) and self._topic_id(live.name) == topic_id:
-            data.files.rename(live, data.path / name)  # It was renamed, but the move did not complete.
+            data.files.rename(live, data.path / name)  # The move had renamed the copy, but did not complete.
         else:
             data.files.make_directory(data.path / name)
             write_topic_id(data.files, data.path / name, topic_id)

@@ -36,7 +36,7 @@ def newest_of(replica_dirs: Sequence[ReplicaDirectory]) -> ReplicaFile | None:
 
 
 def completed_runs(replica_dir: ReplicaDirectory, replica_dirs: Iterable[ReplicaDirectory]) -> Runs:
-    """Return a directory's history without last runs that, as the other directories show, never began."""
+    """Return a directory's history. Its last runs are left out if other directories show that they never began."""
     copy = replica_dir.copy
     if copy is None:
         return ()
@@ -45,7 +45,7 @@ def completed_runs(replica_dir: ReplicaDirectory, replica_dirs: Iterable[Replica
         number: other.copy.runs
         for other in replica_dirs
         if other is not replica_dir and other.copy is not None and (number := numbers.get(other.directory_id))
-        # After a fork, the same number may stand for different new disks.
+        # After a fork, two directories may have given the same number to different new disks.
         if (own := other.copy.directories.get(number)) and own.directory_id == other.directory_id
     }
     return completed(copy.runs, known)

@@ -15,7 +15,10 @@ from topicfs.storage.model import TopicPartition
 
 
 def adopt(replica_dirs: Iterable[ReplicaDirectory], agreement: Agreement) -> None:
-    """Add new directories' topics with one replica each, in one change. Raises DuplicatePartitionError, OSError."""
+    """Add the topics of new directories to the agreed state, all in one change. Each partition has one replica.
+
+    Raises DuplicatePartitionError, OSError.
+    """
     content = agreement.content
     entries: dict[str, ReplicatedTopicEntry] = {}
     for replica_dir in replica_dirs:
@@ -89,7 +92,10 @@ def _goes_elsewhere(
 
 
 def _arriving(replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry) -> set[int]:
-    """Return the partitions that are moving to a directory. A copy may already have its final name there."""
+    """Return the numbers of the partitions that are moving to a directory.
+
+    The directory of such a copy may already have its final name.
+    """
     return {
         number
         for number, state in entry.partitions.items()

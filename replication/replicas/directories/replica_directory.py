@@ -172,7 +172,7 @@ class ReplicaDirectory:
             write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
 
     def is_blank(self) -> bool:
-        """Return whether the directory is readable and empty, except for files of a killed start."""
+        """Return whether the directory is readable and has no files, except files that a killed start left."""
         with suppress(OSError):
             entries = self.files.list_directory(self.path) if self.files.exists(self.path) else []
             return all(one.name == names.LOCK or one.name.endswith(TEMPORARY_SUFFIX) for one in entries)
@@ -187,7 +187,10 @@ class ReplicaDirectory:
             self._warn(f"{self.path}: {reason}")
 
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
-        """Reopen the directory if `check` agrees, after growing pauses; return whether it is online (blocking)."""
+        """Reopen the directory unless `check` raises an error; return whether it is online (blocking).
+
+        After each failure the pause before the next attempt doubles, up to LONGEST_RETRY_SECONDS.
+        """
         self.close()
         try:
             self.look()

@@ -67,7 +67,7 @@ class Parting:
         return self.offset < self.lost.log_end_offset
 
     def loss(self) -> Loss | None:
-        """Return what would be lost; None if nothing would be (blocking). Raises OSError."""
+        """Return a summary of what would be lost; None if no record would be lost (blocking). Raises OSError."""
         records, damaged, problem, skipped = 0, 0, "", list[str]()
         first, end = self.lost.log_end_offset, self.offset
         first_ms, last_ms = NO_TIMESTAMP, NO_TIMESTAMP
@@ -96,7 +96,10 @@ class Parting:
                 yield batch
 
     def saved(self) -> Iterator[bytes]:
-        """Yield the lost batches without producers; skip damaged and aborted batches (blocking). Raises OSError."""
+        """Yield the lost batches, after removing their producer fields. Skip damaged and aborted batches.
+
+        Blocks. Raises OSError.
+        """
         aborted = self.lost.aborted
         for header, data in self.batches([]):  # The report about the loss names skipped parts.
             is_aborted = header.is_transactional and any(
@@ -109,9 +112,10 @@ class Parting:
 
 
 def _parting(kept: Log, lost: Log) -> tuple[Offset, str]:
-    """Return the end of the shared part, or else the start of `lost`, and the damage that `kept` has after it.
+    """Return the offset where the logs part, and the damage that `kept` has after this offset.
 
-    Logs that share a batch also share all earlier batches, so damage of `kept` before a shared batch is ignored.
+    The offset is the end of the last batch that both logs have, or the start of `lost` if they share no batch. Logs
+    that share a batch also share all earlier batches, so damage of `kept` before a shared batch is ignored.
     """
     start = max(kept.log_start_offset, lost.log_start_offset)
     agreed, unsure = lost.log_start_offset, list[str]()

@@ -135,7 +135,10 @@ class Healer:
             return None
 
     def heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Scrub a segment now, unless that was just done (blocking). Replicas that need copying are copied later."""
+        """Scrub a segment now (blocking), unless it was scrubbed less than RECHECK_AFTER_SECONDS ago.
+
+        Replicas that need copying are copied later.
+        """
         key = partition.name, base_offset
         with self._healing:
             if time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:

@@ -99,7 +99,7 @@ class Renewals:
         return str(self._replica_dirs[source.number])
 
     def _sound_leader(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> Replica:
-        """Return the leader, whose log is valid. If the replica in `replica_dir` leads, another is elected first."""
+        """Return the leader, whose log is valid. If the replica in `replica_dir` leads, elect another leader first."""
         for one in partition.replicas_in_sync:
             if one.number != replica_dir.number and self._is_sound(partition, one):
                 leader = partition.leader
@@ -165,7 +165,7 @@ class Renewals:
     def _check_same(
         self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, source: Replica
     ) -> None:
-        """Raise RenewalError if replicas have changed meanwhile, so that the checked log no longer leads."""
+        """Raise RenewalError if the partition's replicas have changed since `source` was found to be a valid leader."""
         self._moves.check_none([partition])
         entry = self._controller.entry(partition.topic)
         if partition.gone or entry is None or partition.number not in entry.partitions:

@@ -189,11 +189,17 @@ class Resolution:
 
     @property
     def uncompared(self) -> str:
-        """Damage of a kept log that hides whether it has the given-up records; empty if there is none."""
+        """Why it is not known whether a kept log has the records that are given up; empty if this is known.
+
+        The reason is damage of the kept log.
+        """
         return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
 
     def topics_given_up(self) -> dict[str, tuple[ReplicaDirectory, str]]:
-        """Return the topics that exist only in given-up directories: by id, such a directory and the topic's name."""
+        """Return the topics that exist only in given-up directories.
+
+        Maps a topic's id to one of these directories and the topic's name.
+        """
         known = {entry.topic_id for entry in self.content.topics.values()}
         return {
             entry.topic_id: (loser, name)

@@ -37,14 +37,18 @@ def diverging(leader: Entries, leader_end: Offset, epoch: int, end_offset: Offse
         return None
     end = end_offset_for(leader, epoch, leader_end)
     if end is None:
-        # The leader has no newer epoch: the follower's last leader was lost before any replica fetched from
-        # it.
+        # The leader does not know the follower's epoch. The leader of that epoch was lost before another
+        # replica fetched from it.
         return EpochEnd(leader[-1].epoch, leader_end)
     return end if end.epoch < epoch or end.end_offset < end_offset else None
 
 
 def truncation_point(answer: EpochEnd, follower: Entries, follower_end: Offset) -> Offset:
-    """Return where the follower truncates its log: at the lowest of the epoch's ends in both logs and the log end."""
+    """Return where the follower truncates its log: at the lowest of three offsets.
+
+    These are the end of the answer's epoch in the leader's log, the end of this epoch in the follower's log, and the
+    follower's log end.
+    """
     own = end_offset_for(follower, answer.epoch, follower_end)
     return min(answer.end_offset, own.end_offset if own else follower_end, follower_end)
 
@@ -95,7 +99,10 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
 
 
 def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
-    """Return the start of the first hole where another log has records; None if compaction removed them all."""
+    """Return the start of the first hole in which another log has records.
+
+    None if the other log has no records in any hole, because compaction removed them.
+    """
     for start, stop in holes:
         begin = max(start, other.log_start_offset)
         if begin < min(stop, other.log_end_offset):
@@ -152,7 +159,7 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
 
 
 def match_segments(leader: Log, follower: Log) -> None:
-    """Give a follower that has caught up the leader's last segment and index entries. Raises OSError."""
+    """Give a caught-up follower the same last segment and index entries that its leader has. Raises OSError."""
     base_offset = leader.chain.base_offsets[-1]
     if base_offset < follower.chain.base_offsets[-1]:
         follower.replacer.drop_empty_segment("its leader has not rolled there")

@@ -43,7 +43,10 @@ def includes(newer: Runs, older: Runs) -> bool:
 
 
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
-    """Return a history without last runs that never began: a directory of such a run, in `others`, does not have it."""
+    """Return a history without its last runs, if these never began.
+
+    A run never began if one of its directories is in `others` and does not have the run.
+    """
     ours = {run.id for run in runs}
     known = {}
     for one, theirs in others.items():

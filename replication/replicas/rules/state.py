@@ -62,7 +62,11 @@ def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
 def without_replicas(
     state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
 ) -> ReplicaState:
-    """Return the state after replicas failed: another in-sync one leads. If none is left, the last stay in sync."""
+    """Return the state after replicas failed.
+
+    If the leader failed, another replica in sync leads. If no replica in sync is left, the replicas that were the
+    last in sync stay in sync, and the partition has no leader.
+    """
     remaining = tuple(one for one in state.in_sync if one not in gone)
     in_sync = remaining or state.in_sync
     leads = state.leader in remaining
@@ -74,7 +78,10 @@ def without_replicas(
 def elect(
     state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], *, prefer: ReplicaId | None = None
 ) -> ReplicaState:
-    """Return the state with a new leader and epoch: the longest log in sync; of equal logs, the preferred one."""
+    """Return the state with a new leader in a new epoch: the replica in sync with the longest log.
+
+    If several logs are equally long, `prefer` leads if its log is one of them.
+    """
     candidates = [one for one in state.in_sync if one in ends]
     if not candidates:
         return state if state.leader is None and state.version else _changed(state, leader=None)

@@ -37,7 +37,7 @@ def base_offset_at(data: Buffer, position: int) -> int:
 
 
 def size_at(data: Buffer, position: int) -> int | None:
-    """Return the batch's size, read from its first FRAME_SIZE bytes; None if they fit no batch format."""
+    """Return the batch's size, read from its first FRAME_SIZE bytes; None if these bytes fit no known format."""
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]
     magic = data[position + MAGIC_POSITION]
     return None if magic > CURRENT_MAGIC or length < _SMALLEST_LENGTHS[magic] else length + LOG_OVERHEAD

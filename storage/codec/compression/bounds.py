@@ -9,7 +9,9 @@ MAX_CONTENT_BYTES = 64 * 1024 * 1024
 """Largest size of a batch as stored, and of its inflated records: 64 times a broker's default limit."""
 
 MAX_RECORDS = 2**20
-"""Largest number of records in a batch; each takes 64 bytes as columns. A 1 MiB batch has at most 150,000 records."""
+"""Largest number of records in a batch; as columns, each record takes 64 bytes. For comparison: a batch of 1 MiB has
+at most 150,000 records.
+"""
 
 MAX_HEADERS = 2**18
 

@@ -62,8 +62,8 @@ def _module(codec: Codec) -> CodecModule:
 
 
 USUAL_PART_BYTES = 16 * 1024
-"""Blocks and members from producers usually inflate to at least this size, so `parts_within` allows one part for each
-such piece of its limit.
+"""Producers usually write blocks and members that inflate to at least this size. Therefore `parts_within` allows one
+part for each such piece of its limit.
 """
 SMALL_PARTS = 16
 """Number of parts that even the smallest limit allows."""
@@ -95,7 +95,10 @@ def inflate(
 
 
 def parts_within(limit: int) -> int:
-    """Return how many parts content of at most `limit` bytes may have; even an empty part costs microseconds."""
+    """Return how many parts content of at most `limit` bytes may have.
+
+    Parts are limited because even an empty part costs microseconds.
+    """
     return (
         MAX_PARTS
         if limit >= MAX_CONTENT_BYTES

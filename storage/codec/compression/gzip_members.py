@@ -20,7 +20,9 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
 _GZIP_IGNORED = 18
 """Java's reader ignores up to this many bytes after a member."""
 _GZIP_STRIDE = 64 * 1024
-"""Bytes given at a time to each member after the first; bytes that it does not use are copied for the next member."""
+"""Number of bytes that each member after the first is given at a time. Bytes that the member does not use are copied
+for the next member.
+"""
 _GZIP_FAST = 2
 """ISA-L's level for Kafka's default: several times as fast as zlib's, with output of nearly the same size."""
 

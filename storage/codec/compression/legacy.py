@@ -136,7 +136,7 @@ def _read_span(data: memoryview[int], at: int) -> tuple[int, int]:
 
 
 def _absolute(entries: list[_Entry], wrapper: BatchHeader) -> list[_Entry]:
-    """Return the entries with absolute offsets, and with the wrapper's time if it has LogAppendTime."""
+    """Return the entries with absolute offsets. If the wrapper has LogAppendTime, the entries get its time."""
     if wrapper.magic == 0:
         return entries
     last = entries[-1].offset

@@ -26,8 +26,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[memoryview]:
         return
     position = 0
     while len(data) - position >= _LENGTH.size:  # Up to three bytes at the end are ignored.
-        # Streams may follow one another, so each length of a block is compared with the first four bytes of a
-        # stream's header.
+        # Another stream may follow a stream: its header then is where the length of a block would be.
         if data[position : position + _LENGTH.size] == XERIAL_MAGIC[: _LENGTH.size]:
             position += len(XERIAL_HEADER)
             if position > len(data):

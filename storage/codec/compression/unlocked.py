@@ -112,7 +112,10 @@ def inflate_in(
     room: cython.Py_ssize_t,
     max_parts: cython.Py_ssize_t,
 ) -> cython.long:
-    """Inflate `source[start:end]` to at most `room` bytes in `max_parts` parts; return the size, or -1 for `codecs`."""
+    """Inflate `source[start:end]` to at most `room` bytes in at most `max_parts` parts.
+
+    Return the inflated size, or -1 if `codecs` has to inflate the content.
+    """
     if cython.compiled:
         made: cython.long = unlocked_inflate(space, codec, source + start, end - start, room, max_parts)
         if codec == _GZIP:  # ISA-L leaves the upper halves of the vector registers in use.

@@ -340,7 +340,10 @@ class LogAppender:
             self._parts.producers.state.remove_expired(now)
 
     def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
-        """Begin a segment at `base_offset` (None: the log end), or move an empty one there. Return the base offset."""
+        """Begin a segment at `base_offset` (None: the log end). Return the base offset.
+
+        If the active segment is empty, move it there instead.
+        """
         with self._parts.lock:
             self._parts.life.check_writable()
             end_offset = self._parts.state.end_offset

@@ -69,7 +69,10 @@ class LogRoles:
         return moved
 
     def follow_high_watermark(self, offset: Offset) -> None:
-        """Set a follower's high watermark to its leader's, at most its log end. It may move down, as in Kafka."""
+        """Set a follower's high watermark to that of its leader, but at most to the follower's log end.
+
+        It may move down, as in Kafka.
+        """
         with self._parts.lock:
             self._publish(offset)
 

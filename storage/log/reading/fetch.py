@@ -52,7 +52,10 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
 
 
 def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> FileSpan | None:
-    """Find a file's range with the batches for `fetch`; None if there are none, or only `fetch` can read them."""
+    """Find the range of a file that has the batches for `fetch`.
+
+    None if there are no batches, or if only `fetch` can read them.
+    """
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
     last = chain.floor(bound.segment.base_offset)
@@ -77,7 +80,10 @@ def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> 
 
 
 def _indexed_end(segment: Segment, most: int, limit: int) -> tuple[int, Offset]:
-    """Return position and first offset of the last indexed batch at or before `most`; position 0 if there is none."""
+    """Return the position and first offset of the last indexed batch that begins at or before the position `most`.
+
+    The position is 0 if there is no such batch.
+    """
     entry = segment.offset_index.last_batch_up_to(most)
     if entry is None:
         return 0, segment.base_offset

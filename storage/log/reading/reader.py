@@ -176,7 +176,10 @@ class LogReader:
         return self._with_segments(look)
 
     def find_span(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> FileSpan | None:
-        """Return a file's range with the batches for `read`; None if there are none, or only `read` can read them."""
+        """Return the range of a file that has the batches for `read`.
+
+        None if there are no batches, or if only `read` can read them.
+        """
 
         def look(state: LogState) -> FileSpan | None:
             if not state.start_offset <= offset <= state.end_offset:
@@ -273,7 +276,7 @@ class LogReader:
         return None if found is None else found.time_and_offset
 
     def locate(self, offset: Offset, trace: LookupTrace | None = None) -> Location | None:
-        """Return the batch at `offset`, or the next one after a gap.
+        """Return the batch that contains `offset`; if `offset` is in a gap, return the next batch.
 
         Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
         """
@@ -318,7 +321,10 @@ class LogReader:
             ) from error
 
     def _or_default(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:
-        """Return `ask(state)`, or `otherwise` if reading fails: the status is often read because the disk is gone."""
+        """Return `ask(state)`, or `otherwise` if reading fails.
+
+        The status is often read because the disk has failed.
+        """
         try:
             return self._with_segments(ask)
         except (OSError, SegmentDeletedError):

@@ -1,6 +1,7 @@
 """Lookups by time: the *first record in log order* at or after a timestamp (kafka-storage.md#time-lookups).
 
-The first segment that may contain it is searched by its time index, then by its offset index, then record by record.
+The search reads the first segment that may contain the record. It uses the segment's time index, then its offset
+index, and then reads record by record.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class TimeSearch:
         return None
 
     def find_largest(self, chain: Chain, bound: Bound) -> FoundRecord | None:
-        """Return the first record with the largest timestamp, from the first segment with it; None if no records."""
+        """Return the first record with the largest timestamp; None if there are no records.
+
+        It is in the first segment that has this timestamp.
+        """
         candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
         if not candidates:
             return None
