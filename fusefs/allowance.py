@@ -3,12 +3,12 @@
 A small compressed batch may inflate a thousandfold, so the size of a batch says little about the time to decode it. A
 request begins in the event loop's thread with a small allowance. If that does not suffice, the request begins again
 in a thread (`fusefs.threads.blocking_calls`) with a larger allowance. If the larger allowance does not suffice
-either, the request ends with an error, or with the records that are decoded. In a thread, walking over batch headers
-is not limited, but stops if the calling program wants to end. An allowance applies to one call. Calls without an
-allowance, such as those of a command, are not limited.
+either, the request ends with an error, or returns the records that were decoded so far. In a thread, walking over
+batch headers is not limited, but stops if the calling program wants to end. An allowance applies to one call. Calls
+without an allowance, such as the calls of a command, are not limited.
 
-A thread's allowance admits one more batch even when it is nearly used up; the codec limits the cost of that batch
-(`storage.codec.compression.bounds`).
+A thread's allowance admits one more batch even when the allowance is nearly used up; the codec limits the cost of
+that batch (`storage.codec.compression.bounds`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from topicfs.storage.remote import ThreadNeededError
 T = TypeVar("T")
 
 INLINE_BYTES = 16 * 2**20
-"""Allowance in the event loop's thread: about 10 ms of work, and more than a window of most logs needs."""
+"""Allowance in the event loop's thread: about 10 ms of work. In most logs, a window needs less."""
 
 INLINE_SECONDS = 0.02
 """CPU time in the event loop's thread: limits batches that inflate slowly, such as batches of many small blocks."""
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
-"""Allowance in a thread: some tenths of a second of work, and more than lies between two entries of a view's index."""
+"""Allowance in a thread: some tenths of a second of work.
+
+The records between two entries of a view's index are smaller than this.
+"""
 
 
 class RequestTooLargeError(StorageError):
@@ -74,7 +77,7 @@ class Allowance:
 
     @property
     def is_late(self) -> bool:
-        """True if the request has held the event loop's thread for too long."""
+        """Return whether the request has held the event loop's thread for too long."""
         if not self.inline:
             return False
         now = time.thread_time()
@@ -94,7 +97,7 @@ class Allowance:
         return min(self.remaining, MAX_CONTENT_BYTES)
 
     def walk(self, size_bytes: int) -> None:
-        """Count `size_bytes` of batches that a long walk passes. Raises ThreadNeededError, InterruptedError."""
+        """Count `size_bytes` of batches that are skipped undecoded. Raises ThreadNeededError, InterruptedError."""
         if not self.inline:
             if self._ended():
                 raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
@@ -117,7 +120,10 @@ def leave_event_loop() -> None:
 
 
 def take_turn(lock: threading.Lock) -> None:
-    """Acquire a lock that may be held for long; the event loop's thread raises ThreadNeededError instead."""
+    """Acquire a lock that may be held for long.
+
+    If the lock is not free, raises ThreadNeededError in the event loop's thread; any other thread waits.
+    """
     if lock.acquire(blocking=False):
         return
     leave_event_loop()

@@ -68,7 +68,7 @@ MAX_WAITING_REQUESTS = 1000
 
 OWNER_PATIENCE_SECONDS = 2.0
 OWNER_PAUSE_SECONDS = 0.02
-"""How long to try to lock the data directory, and the pause between attempts."""
+"""How long to try to lock the data directory (OWNER_PATIENCE_SECONDS), and the pause between two attempts."""
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the daemon cleanly: the daemon answers waiting reads, unmounts, and closes the engine.
@@ -77,7 +77,10 @@ If the daemon has settings to reload, SIGHUP reloads them instead, unless SIGHUP
 """
 
 LONGEST_SOURCE = 1000
-"""Limit on the size of the mount's source: fusermount3 accepts one page for all options together."""
+"""Maximum length of the mount's source.
+
+fusermount3 accepts one memory page for all options together, and the source is one of them.
+"""
 
 MAINTENANCE_SECONDS = 0.5
 """Time between two checks for due duties of the engine."""
@@ -224,7 +227,8 @@ class _Daemon:
         self._started = system_clock()
         self._blocking = RemoteCalls() if engine.remote else BlockingCalls()
         self._reports = Reports(system_clock)
-        # The checks of waiting programs must not queue behind calls to an engine that does not answer.
+        # Calls to an engine that does not answer may fill the other threads, so the checks of waiting
+        # programs have their own.
         looking = BlockingCalls() if engine.remote else self._blocking
         self._waiting = WaitingReads(
             looking, bound=options.max_waiting, owner=options.owner.uid if options.allow_other else None
@@ -413,9 +417,9 @@ class _Daemon:
                     asking.start_soon(self._ask_for_duties)
 
     async def _ask_for_duties(self) -> None:
-        """Run due duties once. A duty that fails is reported, and tried again later."""
+        """Run due duties once. A duty that fails is reported, and runs again later."""
         try:
-            # Abandoned at the end: closing the engine stops a compaction.
+            # If the daemon ends, do not wait for this call: closing the engine stops a compaction.
             await self._blocking.run(lambda: self._engine.maintenance(system_clock()), abandon=True)
         except (StorageError, OSError) as error:
             self._reports.error(_named(self._options), f"maintenance: {reason_of(error)}")

@@ -118,7 +118,7 @@ REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errn
 REPORTED_REFUSALS = frozenset(
     {Refusal.FENCED, Refusal.NO_REPLICAS, Refusal.NOT_AUTHORIZED, Refusal.UNSUPPORTED}
 )
-"""Errors whose reason is always reported, because the program shows only the errno's text."""
+"""Refusals whose reason the mount always reports, because the program shows only the text of the errno."""
 
 
 class FileError(Exception):

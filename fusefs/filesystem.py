@@ -38,11 +38,14 @@ MAX_SELECTOR_NODES = 4096
 """Limit on selector nodes that the kernel may hold. Above it, the kernel is asked to forget the oldest nodes."""
 
 FORGET_BATCHES = 8
-"""Names are invalidated in batches of MAX_SELECTOR_NODES / FORGET_BATCHES, each for a getattr and a thread switch."""
+"""When there are too many selector nodes, the names of the oldest 1/FORGET_BATCHES are invalidated together.
+
+Each such batch costs one getattr and one thread switch.
+"""
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether the kernel accepts a listed name. An invalid name of a group would hide all other names."""
+    """Return whether the kernel accepts a listed name. If one group had an invalid name, no name would be shown."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
@@ -143,7 +146,7 @@ class TopicFileSystem:
         return found
 
     def find(self, parent_id: int, name: bytes) -> Found:
-        """Find a name without counting a reference; the call may be repeated, or its result dropped."""
+        """Find a name without counting a reference, so the caller may repeat the call or drop the result."""
         parent = self._directory(parent_id)
         try:
             node = self._lookup(parent, name)
@@ -318,7 +321,7 @@ class TopicFileSystem:
         return fh
 
     def reader_of(self, fh: int) -> int:
-        """Return the ID of the process that opened a directory."""
+        """Return the ID of the process that opened the directory with handle `fh`."""
         return self._listings[fh].pid
 
     def readdir(self, fh: int, start: int) -> Iterator[ListedEntry]:

@@ -14,7 +14,7 @@ ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLW
 
 
 class Notify(Protocol):
-    """A poll(2). When the file becomes ready, the kernel can be notified of it once."""
+    """One poll(2) request. It can notify the kernel once, when the file becomes ready."""
 
     def notify(self) -> None: ...
 
@@ -23,7 +23,8 @@ class WaitingPoll:
     """The last poll of an open file, until the kernel is notified. Only for the event loop's thread.
 
     All programs that poll an open file wait in one queue of the kernel, and a notification of the last poll wakes all
-    of them. Every poll is registered, even if events are ready, as an edge-triggered epoll(7) polls only when notified.
+    of them. Every poll is registered, even if events are ready, because an edge-triggered epoll(7) polls again only
+    after a notification.
     """
 
     def __init__(self, news: Listen) -> None:
@@ -34,8 +35,8 @@ class WaitingPoll:
     def begin(self, notify: Notify | None) -> None:
         """Notify the kernel at the next news. Call this before looking for events, so that no event is missed.
 
-        A pending notification of an earlier poll is kept, because this poll may see a record before that record's
-        news is delivered, and no other news may follow. If `notify` is None, this poll does not wait.
+        If an earlier poll waits for a notification, that notification is kept: this poll may see a record before the
+        news of that record is delivered, and no other news may follow. If `notify` is None, this poll does not wait.
         """
         if notify is not None:
             self._notify = notify

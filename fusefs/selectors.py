@@ -148,7 +148,7 @@ def _no_selector(name: str) -> SelectorError:
 
 
 def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:
-    """Return the record of a selector; if None, call `resolve`, which raises the reason. Raises CorruptionError."""
+    """Return the record of a selector. None: call `resolve`, which raises the reason. Raises CorruptionError."""
     match selector:
         case Single(offset):
             return find_record(partition, offset, isolation=isolation)

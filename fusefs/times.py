@@ -27,7 +27,7 @@ _CALENDAR_TIME = (
     r"(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?" + _ZONE
 )
 _UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-"""Units in milliseconds, the longest first, in the order in which they are combined."""
+"""Number of milliseconds of each unit, the longest unit first. A time combines units in this order."""
 _AGO = "(?=[0-9])" + "".join(f"(?:([0-9]{{1,18}}){unit})?" for unit in _UNITS)
 _DAY = f"(?P<day>today|yesterday){_ZONE}"
 _DAY_MS = _UNITS["d"]

@@ -33,7 +33,10 @@ _LOGGER = logging.getLogger(__name__)
 COLORS = re.compile("\x1b\\[[0-9;]*m")
 """Escape sequences of colors, which Debian's Maven prints even with --batch-mode."""
 DOWNLOAD_TIMEOUT_SECONDS = 280
-"""Time limit of a fetch; a slow network needs two minutes. A test's limit is longer, so the fetch reports the cause."""
+"""Time limit of a fetch in seconds. A slow network needs two minutes.
+
+Tests have a longer time limit, so that the fetch can report why it failed.
+"""
 
 
 class JarsMissingError(PipelineError):

@@ -10,7 +10,10 @@ from typing import NamedTuple
 from topicfs.storage.errors import StorageError
 
 _RAISED = "TopicfsException: ["
-"""Text before the condition, in the text of a Spark error that contains an error of `pipeline.spark_errors`."""
+"""Spark wraps an error of `pipeline.spark_errors` in an error of its own.
+
+In the message of Spark's error, this prefix precedes the name of our error's condition.
+"""
 
 
 class PipelineError(StorageError):
@@ -25,7 +28,7 @@ class DataLossError(PipelineError):
     """Records that the query requests do not exist, or no longer exist, and failOnDataLoss is true."""
 
     REMEDY = "; failOnDataLoss=false "
-    """Text in a message between the description of the loss and the remedy."""
+    """In a message, this text separates the description of the loss from the remedy."""
 
 
 class SparkMissingError(PipelineError):

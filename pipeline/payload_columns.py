@@ -42,7 +42,10 @@ _ARROW = pa.struct(
 
 
 def header_column(headers: Column | str, *, of_key: bool) -> Column:
-    """Return the column of the header that may have a frame, from the column of all headers; null if it is missing."""
+    """Return the column of the one header that may contain a frame.
+
+    `headers` is the column of all headers. The value is null in a row without this header.
+    """
     wanted = (KEY_HEADER if of_key else VALUE_HEADER).decode()
     found = functions.filter(headers, lambda header: header.key == wanted)
     return functions.get(found, 0).value

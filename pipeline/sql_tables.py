@@ -6,11 +6,11 @@ Spark keeps the schema of such a table, and passes the schema to reads and write
 schema, as metadata of the column `topic`, when Spark asks for the schema. The schema of a DataFrame has no such
 metadata: Spark names a provider only for a table.
 
-A column that a query selects keeps its metadata, so a write may see the options of the table that its rows come from.
-The options are those of the target only if Spark has cast the rows to the target's columns. A cast copies the
-target's metadata, except for the length of a VARCHAR. So `topic` is declared as a VARCHAR; if its length is missing,
-the options are the target's options. Spark does not cast a column to an equal type, so each table uses a different
-length. All other writes need the options `path` and `topic`.
+A column that a query selects keeps its metadata. So a write may see the options of another table, from which its rows
+come. If Spark has cast the rows to the target's columns, the options are those of the target, because a cast copies
+the target's metadata. A cast does not copy the length of a VARCHAR. So `topic` is declared as a VARCHAR, and if its
+length is missing, Spark has cast the rows. Spark does not cast a column to an equal type, so each table uses a
+different length. All other writes need the options `path` and `topic`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def _kept(given: Mapping[str, str], fields: Iterable[StructField]) -> dict[str, str] | None:
-    """Return the options in the columns' metadata, None if there are none; {} if `given` itself names a place."""
+    """Return the options in the columns' metadata; None if there are none.
+
+    If `given` itself names a place, return an empty dict.
+    """
     if not {name.lower() for name in given}.isdisjoint({"path", "paths"}):
         return {}
     noted = (field.metadata[METADATA] for field in fields if METADATA in field.metadata)

@@ -97,7 +97,7 @@ class DirectoryVerification:
                 self._add(examination, partition)
 
     def _find_duplicates(self, examinations: Sequence[DirectoryCheck]) -> None:
-        """Find partitions that occur twice in the directories of one broker; two brokers may have the same partition."""
+        """Find partitions that occur twice in the directories of one broker; two brokers may share a partition."""
         brokers: dict[object, list[DirectoryCheck]] = {}
         for examination in examinations:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)
@@ -156,7 +156,10 @@ def _beside(row: VerificationRow, wrong: Sequence[Finding]) -> list[Verification
 
 
 def _by_segment(wrong: Iterable[Finding], bases: set[Offset]) -> dict[int | None, list[Finding]]:
-    """Group findings by the base offset of the segment whose file they name, None for other files."""
+    """Group findings by segment. The key is the base offset of the segment whose file a finding names.
+
+    For any other file, the key is None.
+    """
     found: dict[int | None, list[Finding]] = {}
     for one in wrong:
         file = parse_segment_file(one.file.name)

@@ -50,7 +50,7 @@ def parse_directories(text: str) -> tuple[Path, ...]:
 
 
 def refuse_broker(text: str) -> None:
-    """Raise PlaceError for a broker's address without its scheme, unless a directory has that name."""
+    """Raise PlaceError if `text` is a broker's address without `kafka://`, unless a directory has that name."""
     if _BROKERS.fullmatch(text) and not Path(text).exists():
         raise PlaceError(
             f"{text}: is a broker's address; write a cluster as kafka://{text}, and a directory of that name as ./{text}"
@@ -176,7 +176,7 @@ def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mo
 
 
 def setting_text(name: str, value: object) -> str:
-    """Return `value`, which a program gives for the setting `name`, as text. Raises TypeError."""
+    """Convert a program's value for the setting `name` to text. Raises TypeError."""
     if not isinstance(value, str | int):
         raise TypeError(f"{name}: a setting must be text, an int or a bool, not {type(value).__name__}")
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -147,11 +147,14 @@ def status_of(error: BaseException) -> int:
 
 
 OFTEN, RARELY = gc.get_threshold(), (50_000, 10, 10)
-"""Thresholds of the garbage collector. A command, unlike a mount, collects rarely: imported modules stay in use."""
+"""Thresholds of the garbage collector: OFTEN for a mount, RARELY for any other command.
+
+A command collects rarely, because most of its objects are imported modules, which stay in use.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit, or answer a shell's completion request."""
+    """Run the command and exit. If a shell has requested completion, answer the request instead."""
     if arguments is None and (asked := _answer_shell()) is not None:
         sys.exit(asked)
     keep_interrupts()

@@ -27,10 +27,10 @@ from topicfs.storage.model import ONLINE, Offset, PartitionOffsets
 
 @contextmanager
 def explained(mountpoint: Path, name: str) -> Iterator[None]:
-    """Replace an error about the path `name` by the path's newest reason in `@status`, unless older than the block.
+    """In the block, replace an error about the path `name` by the reason in `@status`.
 
-    If the reason names a line of the write, raises FormError. A reason from another program's error at the same path
-    cannot be distinguished.
+    The newest reason for the path is used, if it is not older than the block. If the reason names a line of the
+    write, raises FormError. If another program causes an error at the same path, its reason may be used by mistake.
     """
     began = written(system_clock())
     try:
@@ -49,7 +49,10 @@ def explained(mountpoint: Path, name: str) -> Iterator[None]:
 
 BATCH_FILE, PRODUCERS = "log.batch", "@producers"
 REQUEST_BYTES = 31 * 4096
-"""Largest write that every kernel sends as one request: at most 32 pages, and it may start within a page."""
+"""Largest write that every kernel sends as one request.
+
+A request has at most 32 pages, and the data may begin within a page.
+"""
 
 
 class MountedTopic:
@@ -170,7 +173,10 @@ def write(file: IO[bytes], data: bytes) -> None:
 
 
 def line_groups(block: bytes) -> Iterator[bytes]:
-    """Split a block into writes of single requests, at line ends if possible, so that a kill rarely splits a line."""
+    """Split a block into writes that each fit into one request.
+
+    A write ends at a line end if possible, so that a kill rarely splits a line.
+    """
     start = 0
     while start < len(block):
         end = block.rfind(b"\n", start, start + REQUEST_BYTES) + 1 or start + REQUEST_BYTES
@@ -179,7 +185,10 @@ def line_groups(block: bytes) -> Iterator[bytes]:
 
 
 def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
-    """Split a block into whole batches, as many per request as fit. A batch larger than a request is sent alone."""
+    """Split a block into writes of whole batches, as many batches per request as fit.
+
+    A batch that is larger than a request is a write of its own.
+    """
     start = 0
     for batch in scan(block):
         if batch.end_position - start > REQUEST_BYTES and batch.position > start:
@@ -189,7 +198,10 @@ def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
 
 
 def end_offsets(topic: Path, topic_id: str, partition: int | None) -> int:
-    """Return a mounted partition's end offset, or all partitions' sum. Raises OSError, also for a replaced topic."""
+    """Return the end offset of a mounted partition; if `partition` is None, the sum over all partitions.
+
+    Raises OSError, also if another topic has taken the name.
+    """
     if status_of(topic)["topic_id"] != topic_id:
         raise FileNotFoundError(errno.ENOENT, "the topic was deleted", topic.name)
     return sum(int(status_of(one)["log_end_offset"]) for one in _partitions(topic, partition))
@@ -249,7 +261,10 @@ def _remove(mountpoint: Path, name: str) -> None:
 
 
 def delete_topic(mountpoint: Path, name: str, *, with_records: bool) -> None:
-    """Delete a topic. Raises TopicNotEmptyError if it has records and not `with_records`, StorageError, OSError."""
+    """Delete a topic. A topic with records is deleted only if `with_records`; otherwise raises TopicNotEmptyError.
+
+    Raises StorageError, OSError.
+    """
     topic = mountpoint / name
     if not (topic / "config").exists():
         raise errors.UnknownTopicError.of(name)

@@ -101,7 +101,7 @@ without_option = click.option(
 _WITHOUT_MEANING = {
     "replica.lag.time.max.ms": " (a hanging disk is waited for; a failed one is dropped immediately)"
 }
-"""Notes for users who may rely on a setting that has no effect here, by setting."""
+"""Notes by name of the setting, for users who may rely on a setting that has no effect here."""
 
 
 def warn_of_ignored(path: Path, ignored: list[str]) -> None:

@@ -17,15 +17,15 @@ MAX_REQUEST_BYTES = 1024 * 1024
 """Largest amount of data in one request of the kernel."""
 
 SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
-"""A request of at least this size may be followed by another request of the same write(2); the kernel fills such a
-request to 1 MiB minus partial pages of the buffers.
+"""Smallest request that another request of the same write(2) may follow.
 
-(A writev(2) of hundreds of small buffers has smaller requests; its repeated requests are recognized all the same.)
+The kernel fills such a request to 1 MiB, minus partial pages of the program's buffers. (A writev(2) of hundreds of
+small buffers has smaller requests. If such a request is repeated, the mount recognizes it all the same.)
 """
 
 
 class FailedWrite(NamedTuple):
-    """A failed request. None of its lines was stored, or all whole lines were stored on too few replicas."""
+    """A failed request. Either no line was stored, or all whole lines were stored, but on too few replicas."""
 
     data: bytes
     error: Exception
@@ -45,9 +45,12 @@ class FailedWrite(NamedTuple):
         return min(len(data), len(self.data)) if same and kept else 0
 
     def followed_by(self, data: bytes, begun: FramingState) -> FramingState:
-        """Return the framing state before `data`, which is new data; `begun` was the state before the failed write."""
+        """Return the framing state before `data`, which is new data.
+
+        `begun` was the framing state before the failed write.
+        """
         if begun != NOTHING and self.data.startswith(data):
-            # `data` repeats the remainder of a begun line, in a smaller piece.
+            # `data` is a smaller piece of the failed request, which continued a begun line.
             return FramingState(refused=self.error)
         return self.after
 

@@ -48,8 +48,8 @@ def refuse_writing(access: Access) -> None:
 def check_append(access: Access, *, truncation_accepted: bool) -> None:
     """Raise FileError (EPERM) unless `access` only appends.
 
-    `truncation_accepted` (for O_TRUNC) is true only for `log`, not for `log.kv` and `log.json`. So `cp -r` of a topic
-    into another topic, which opens all three files with O_TRUNC, appends each record once.
+    `truncation_accepted` allows O_TRUNC. It is true only for `log`, not for `log.kv` and `log.json`. So `cp -r` of a
+    topic into another topic, which opens all three files with O_TRUNC, appends each record once.
     """
     if access.appends or (access.truncates and truncation_accepted):
         return

@@ -79,7 +79,7 @@ class Framing:
         return False
 
     def is_whole(self, data: bytes) -> bool:
-        """Return whether `data`, if no incomplete record precedes it, certainly consists of whole records."""
+        """Return whether `data` certainly consists of whole records, if no incomplete record precedes `data`."""
         return data.endswith(b"\n")
 
     def frame(self, waiting: FramingState, data: bytes, limit: int) -> Framed:
@@ -137,7 +137,7 @@ class BatchFraming(Framing):
     may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:
-        """Return whether a batch in `framed` is compressed or of an old format, so that checking it may take long."""
+        """Return whether checking `framed` may take long, because a batch is compressed or has an old format."""
         scanned = scan(framed)
         plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
         return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)

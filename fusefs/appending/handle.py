@@ -27,7 +27,10 @@ LINES_AT_FAULT = (errno.EINVAL, errno.EMSGSIZE)
 """Errors that the lines themselves cause: writing the same lines again would fail again."""
 
 RELEASE_SECONDS = 2.0
-"""How long the append of a closed file's incomplete last line, or the end of a mount, waits for a remote engine."""
+"""Longest time to wait for a remote engine when a file is closed or the mount ends.
+
+A closed file waits until its incomplete last line is appended.
+"""
 
 
 class Acks(Enum):
@@ -107,7 +110,9 @@ class AppendHandle:
         self._failure: Exception | None = None
         self._released = False
         self._unanswered: UnansweredError | None = None
-        """The error after an append was abandoned while it may still run. From then on, the file's state is unknown."""
+        """The error after an append was abandoned while it may still run. From then on, nobody knows what the file
+        contains.
+        """
         self.waits = self._threaded or framing.may_take_long
         """True if an append may wait in a thread: the caller must then call `write` instead of `take`."""
         self._turn = FifoLock()
@@ -135,7 +140,7 @@ class AppendHandle:
         return len(data)
 
     async def _confirm(self, again: bytes) -> None:
-        """Accept bytes that a failed write already put into the log, once they are on enough disks."""
+        """Accept `again`, which a failed write has already put into the log, when enough disks have the records."""
         await self._run(self._target.sync)
         failed = self._failed
         assert failed is not None, "the write before this one failed"
@@ -184,7 +189,10 @@ class AppendHandle:
         self._taken_bytes = 0
 
     def _look_back(self, data: bytes) -> None:
-        """Find out whether `data` repeats the failed write; raise that write's error if the kernel may drop it."""
+        """Find out whether `data` repeats the failed write.
+
+        If `data` is new and the kernel may drop the failed write's error, raises that error.
+        """
         if self._failure is not None:
             self._fail(data, self._failure)
             self._raise_earlier_failure(again=self._failed is not None and self._failed.unheard)
@@ -204,9 +212,9 @@ class AppendHandle:
                 self._in_flight.append(lines)
             except Exception as error:
                 if self._unanswered is not None:
-                    self._report_lost(error)  # The program has ended; only this thread is left to report it.
-                # Keep the error if the kernel may drop it: repeating these bytes would not repair an earlier
-                # write.
+                    self._report_lost(error)  # The program has ended, so nobody else can report the error.
+                # If the kernel may drop the error, keep it for a later call: if the program writes these
+                # bytes again, that does not repair an earlier write.
                 self._failure = error if may_go_on(self._taken_bytes) else None
                 raise
         elif self._lingers:
@@ -229,7 +237,10 @@ class AppendHandle:
         await self._run(lambda: self._target.append(lines, durable=self._durable))
 
     async def _linger_checked(self) -> None:
-        """Add checked lines to the linger buffer. If the program ends before there is room, the file is unusable."""
+        """Add checked lines to the linger buffer.
+
+        If the program ends while this call waits for room, the file becomes unusable.
+        """
         lines, self._checked = self._checked, b""
         remote = self._appending.remote_linger
         if not lines or remote is None or self._caller is None:
@@ -261,7 +272,10 @@ class AppendHandle:
             self._appending.linger_buffer.append_now(self._target)
 
     async def _run(self, call: Callable[[], object]) -> None:
-        """Run `call` in a thread; refuse if an earlier call was abandoned, because it may still be running."""
+        """Run `call` in a thread.
+
+        If an earlier call was abandoned, raises UnansweredError, because the earlier call may still run.
+        """
         if self._unanswered is not None:
             raise self._unanswered.with_traceback(None)
         try:
@@ -273,14 +287,17 @@ class AppendHandle:
             raise
 
     def failed(self, error: Exception) -> None:
-        """Record an error of lines whose write was already answered."""
+        """Record the error of an append whose write was already answered."""
         if self._released:
             self._report_lost(error)
         else:
             self._failure = error
 
     def _raise_earlier_failure(self, *, again: bool = False) -> None:
-        """Raise the error of lines whose write was answered. `again`: the kernel may drop the error, so keep it."""
+        """Raise the error of an append whose write was already answered.
+
+        `again`: keep the error for another call, because the kernel may drop it.
+        """
         failure = self._failure
         if not again:
             self._failure = None
@@ -358,7 +375,10 @@ class AppendHandle:
             raise
 
     async def release(self) -> None:
-        """Commit the remaining lines at the last close. No call can fail any more, so errors go to the reports."""
+        """Append the remaining lines at the last close.
+
+        No call can return an error any more, so errors go to the reports.
+        """
         self._released = True
         if self._is_complete() and not self._in_flight:
             return
@@ -367,7 +387,7 @@ class AppendHandle:
             try:
                 async with self._turn:
                     if self._in_flight:
-                        in_flight = True  # Also if the last write was abandoned.
+                        in_flight = True  # The thread of an abandoned write may also still append.
                         await self._appending.blocking.run(self._end_unheard)
                         in_flight = False
                     if self._unanswered is not None:

@@ -1,6 +1,6 @@
-"""Writes of an open file that are answered while their appends still run, over a remote engine.
+"""Writes to a remote engine that are answered while their appends still run.
 
-Lines are validated before their write is answered. An error of the append is reported by a later write, fsync or close.
+Lines are checked before their write is answered. A later write, fsync or close reports an error of the append.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from topicfs.storage.remote import PendingAppend
 LARGE_BYTES = 192 * 1024
 """A write of at least this size may be answered early, because a program that writes large blocks will write more.
 
-A write of 256 KiB contains at least this many bytes of whole lines. A smaller write waits for all earlier writes,
+A write of 256 KiB contains at least this many bytes of whole lines. A smaller write waits for all earlier appends,
 because it may be the program's last write, and programs may ignore the result of close(2).
 """
 

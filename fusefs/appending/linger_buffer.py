@@ -114,7 +114,9 @@ class _RemoteLingeringLines(LingeringLines):
     def __init__(self, target: LineTarget) -> None:
         super().__init__(target)
         self.awaited = trio.Event()
-        """Set when a caller waits for the lines to be appended: the linger time is then cut short."""
+        """Set when a caller waits until the lines are appended. The lines are then appended before the linger time is
+        over.
+        """
         self._waiters: dict[object, Callable[[], None]] = {}
 
     def listen(self, waiter: Callable[[], None]) -> Cancel:
@@ -162,7 +164,7 @@ class RemoteLingerBuffer:
                 await caller.wait(lingering.listen)
 
     async def run(self) -> None:
-        """Run until canceled; then wait briefly for the last appends, and report all other lines as lost."""
+        """Run until canceled; then wait briefly for the last appends, and report all lines that are left as lost."""
         try:
             await trio.sleep_forever()
         finally:

@@ -27,8 +27,9 @@ Encoded = tuple[Partition, list[bytearray]]
 Begin: TypeAlias = Callable[..., Iterator[PendingAppend]]
 """Begins the appends that `LineTarget.append` would do. Its parameters: (lines, unless, *, durable).
 
-Each step begins an append (blocking), unless `unless` returns True at that moment. An error that `LineTarget.check`
-would raise is raised before the first step; all other errors are raised when an append ends.
+Each step of the iterator begins one append (blocking). A step does nothing if `unless` returns True at that moment.
+An error that `LineTarget.check` would raise is raised before the first step. All other errors are raised when an
+append ends.
 """
 
 
@@ -106,7 +107,7 @@ class Encoder:
     def __init__(
         self, parser: LineParser, clock: Clock, reports: Reports, codec: Codec | None = None
     ) -> None:
-        """`codec` compresses batches here; if None, the partition compresses them according to its settings."""
+        """Set up the encoder. `codec` compresses the batches; None: the partition compresses them by its settings."""
         self.parser = parser
         self._codec = codec
         self._clock = clock
@@ -145,7 +146,8 @@ class Encoder:
     def append(self, encoded: Sequence[Encoded], name: str, *, durable: bool) -> None:
         """Append the results of `appends` for each partition; `name` is the file that was written.
 
-        If a part is stored on too few replicas, the other parts are still appended, so that the whole write is stored.
+        If too few replicas store one partition's records, the other partitions' records are still appended, so that
+        the log has the whole write.
         """
         encoded_here = self.parser is not BATCH and self._codec is None
         too_few: NotEnoughReplicasAfterAppendError | None = None
@@ -228,8 +230,8 @@ class PartitionTarget:
 class TopicTarget:
     """A topic: the partitioner chooses the partition of each record.
 
-    A write is encoded completely before any of it is appended. If the disk fails after the append to the first
-    partition, the records in that partition stay.
+    A write is encoded completely before any of its records is appended. If the disk fails after the append to the
+    first partition, the records in the first partition stay.
     """
 
     def __init__(self, name: str, topic: Topic, encoder: Encoder, partitioner: Partitioner) -> None:

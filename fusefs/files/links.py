@@ -65,7 +65,7 @@ class RecordLink(Link):
         return offset
 
     def _mtime_ns(self, offset: Offset) -> int:
-        """Return the record's timestamp, read once; if the record cannot be read, the partition's time."""
+        """Return the record's timestamp, read once. If the record cannot be read, return the partition's time."""
         if self._dated is None or self._dated[0] != offset:
             try:
                 found = find_record(

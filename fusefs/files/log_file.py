@@ -1,8 +1,8 @@
 """Files that show a view: a partition's whole log in each form, and ranges of the log.
 
-When records are removed at the front of a view, the file gets a new node, because byte positions must not shift in an
-open file. stat shows the same inode number for both nodes, so that `tail -F` keeps following. Opening an outdated
-node fails with ESTALE, and the kernel then looks the name up again.
+When records are removed at the front of a view, the name gets a new node, because byte positions must not shift in an
+open file. stat shows the same inode number for the old and the new node, so that `tail -F` keeps following. Opening
+an outdated node fails with ESTALE, and the kernel then looks the name up again.
 
 Growing files bypass the page cache. A cached read trusts the size that the kernel holds, and each `>` sets that size
 to 0 for a moment (O_TRUNC), so readers would see an early end of file. A large block size makes programs read in
@@ -42,10 +42,10 @@ class ViewNode(LogNode):
         self._files = files
         self._view = view
         self._guess: int | None = None
-        """The size that stat last returned if that size was an estimate."""
+        """The size that stat returned last, if it was an estimate; otherwise None."""
         self._opened = 0
         self._opened_whole = False
-        """True after an open for reading for which the exact size was known, even if the file was empty."""
+        """True after an open for reading at which the exact size was known, even a size of 0."""
 
     mode = nodes.READ_MODE
 
@@ -106,7 +106,7 @@ class ViewNode(LogNode):
         return settings.stat_seconds if decodes else settings.open_seconds
 
     async def _measure(self, seconds: float, pid: int) -> None:
-        """Wait at most `seconds` for the exact size. Never scans a foreign directory, which nobody asked to scan.
+        """Wait at most `seconds` for the exact size. Never scans a foreign directory, because nobody asked for a scan.
 
         The log of a remote engine is measured only if all its data is available locally, or if only recent records
         are missing. Raises FileError (EINTR) if process `pid` is about to end.
@@ -125,7 +125,7 @@ class ViewNode(LogNode):
 
     @property
     def _partly_known(self) -> bool:
-        """True if only the records that were added since the last measuring must be measured."""
+        """True if the view was measured before, so that only the records added since then must be measured."""
         return self._opened_whole or self._view.size > 0
 
     @property
@@ -246,7 +246,7 @@ class DecodedLogFile(LogFile):
         return not self._form.outdated and super().is_current()
 
     def _positions_hold(self) -> bool:
-        """Return whether the node can be opened, even if its name now means another node (schemas arrive any time)."""
+        """Return whether the node can be opened. A new schema may arrive at any time and give the name another node."""
         if not self._form.outdated:
             return super().is_current()
         return not self._view.outdated and self._view.start_offset == self._files.partition.log_start_offset

@@ -34,11 +34,11 @@ class LogNode(FileNode):
         """Raise FileError (ESTALE) if the file's topic was deleted."""
 
     def begin_write(self) -> None:
-        """Begin a write. After it, the kernel drops the file's cached attributes. Raises FileError (ESTALE)."""
+        """Begin a write. After a write, the kernel drops the file's cached attributes. Raises FileError (ESTALE)."""
         self.check_exists()
 
     def write_failed(self) -> None:
-        """End a refused write: the kernel may keep the attributes that it has cached."""
+        """End a refused write. The kernel may then keep the file's cached attributes."""
 
     def closed(self, *, reads: bool) -> None:
         """Record that a handle was closed; `reads` says whether the handle was open for reading."""
@@ -50,7 +50,7 @@ class LogNode(FileNode):
         return None
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return a function that flushes records, for handles open only for reading; None if the file is read-only."""
+        """Return a function that flushes records to disk, for handles that only read; None if the file is read-only."""
         return None
 
 
@@ -107,7 +107,10 @@ class LogHandle(Handle):
             )
 
     async def write(self, position: int, data: bytes) -> int:
-        """Append. `position` is checked only after an open with O_TRUNC: it must be the number of bytes written."""
+        """Append `data`. After an open with O_TRUNC, `position` must be the number of bytes written so far.
+
+        After any other open, `position` has no effect.
+        """
         writer, node = self._writer, self._node
         if writer is None:
             raise FileError(Refusal.NOT_OPEN)
@@ -152,7 +155,10 @@ class LogHandle(Handle):
 
 
 class UnsizedHandle(Handle):
-    """An open log of unknown size. close(2) fails if the program stopped reading at the size that stat reported."""
+    """An open log of unknown size.
+
+    If the program stopped reading at the size that stat reported, close(2) fails, because the log may have more.
+    """
 
     flushes = True
 

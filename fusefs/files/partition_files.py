@@ -122,8 +122,8 @@ class PartitionFiles(TopicState["PartitionTarget"]):
     def attributes_forgotten(self, node_id: int) -> None:
         """Note that the kernel drops a node's attributes by itself, as it does after a write to the node.
 
-        If the mount invalidated the attributes as well, the kernel would ask for the mode at the next open, which is
-        one more request per `echo >>`.
+        The mount must not invalidate these attributes as well. The kernel would then ask for the mode at the next
+        open, which is one more request per `echo >>`.
         """
         self._cached.discard(node_id)
 

@@ -133,7 +133,7 @@ class QueuedRecord(FileNode):
             partition = self.context.engine.partition(record_name.topic, record_name.partition)
             found = find_record(partition, record_name.offset, isolation=isolation)
         except (StorageError, FileError):
-            return b""  # The record was removed from its log, but this file can still be removed.
+            return b""  # The record was removed from its log, but the user can still remove this file.
         return b"" if found is None else content_of(found, VALUES, partition)
 
     def is_current(self) -> bool:

@@ -1,9 +1,9 @@
 """`replicas` of a topic: the directory and state of each partition's replicas. Exists only with replication.
 
 A written line changes the replicas. A number sets how many replicas each partition has. `elect` makes the preferred
-replicas leaders. `elect PARTITION DIR` makes a replica that is not in sync the leader; records that only other
-replicas have are lost. `move PARTITION DIR [FROM]` moves a replica to another directory; FROM names the replica if
-there are several (names are quoted as in a shell). `cancel PARTITION` cancels the move.
+replicas leaders. `elect PARTITION DIR` makes a replica that is not in sync the leader; records that this replica does
+not have are lost. `move PARTITION DIR [FROM]` moves a replica to another directory; FROM names the replica if there
+are several (names are quoted as in a shell). `cancel PARTITION` cancels the move.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _change(replication: Replication, topic: str, words: list[str]) -> None:
 
 
 def _words(line: str) -> list[str]:
-    """Split a line into words. After `elect PARTITION`, the whole remainder is a directory; `move` takes quoting."""
+    """Split a line into words. After `elect PARTITION`, the rest of the line is a directory; `move` takes quotes."""
     if line.split(maxsplit=1)[:1] != [MOVE]:
         return [word.strip() for word in line.split(maxsplit=2)]
     import shlex

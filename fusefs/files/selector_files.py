@@ -41,7 +41,10 @@ MAX_KEPT_RECORD_BYTES = 4096
 
 
 def current_until(selector: selectors.Selector) -> float:
-    """Return the time until which a name keeps the meaning of its lookup; for a relative time, one second from now."""
+    """Return the time until which a name keeps the meaning of its lookup.
+
+    For a relative time, this is one second from now.
+    """
     relative = isinstance(selector, (selectors.AtTime, selectors.TimeRange)) and selector.relative
     return time.monotonic() + SELECTOR_CACHE_SECONDS if relative else math.inf
 

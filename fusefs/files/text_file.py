@@ -83,7 +83,7 @@ class TextFile(FileNode):
         return None
 
     def mtime_ns(self) -> int:
-        """The time when a changed text was first seen, so that copying tools skip the file if its text is the same."""
+        """The time when the present text was first seen. As long as the text stays, copying tools skip the file."""
         return nanoseconds(self._changed)
 
     def listed_mtime_ns(self) -> int:
@@ -109,8 +109,8 @@ class TextFile(FileNode):
         return self._attributes(len(self._text), self.mtime_ns())
 
     def listed_attributes(self) -> Attributes:
-        # Rendering may be too expensive for a listing, and a stat follows anyway. But an open file must never
-        # seem empty.
+        # A listing must not render texts, which may be expensive, and a stat follows anyway. But an open file
+        # must never seem empty.
         return self._attributes(len(self._text) if self._opened else 0, self.listed_mtime_ns())
 
     def _attributes(self, size: int, mtime_ns: int) -> Attributes:
@@ -146,13 +146,16 @@ class TextFile(FileNode):
         self._opened -= 1
 
     def truncate(self, size: int, end: int | None) -> None:
-        """Do nothing: each written line is a separate command, and settings that no line names keep their values."""
+        """Do nothing: a written line is a command, not the new content of the file.
+
+        Settings that no line names keep their values.
+        """
         if self.target() is None:
             super().truncate(size, end)
 
 
 class FreshTextFile(TextFile):
-    """A text file that is rendered for each open: a program that keeps it open does not freeze the text for others."""
+    """A text file that is rendered for each open, even while another program has the file open."""
 
     __slots__ = ()
 

@@ -64,7 +64,7 @@ class TopicFiles(TopicState["TopicTarget"]):
     def wait(self, waiter: Callable[[], None]) -> Cancel:
         """Call `waiter` once in the event loop after the next change of any partition, including partitions made later.
 
-        `waiter` is called soon if a partition had no listener yet, because its earlier changes were not counted.
+        If a partition had no listener yet, its earlier changes were not counted, so `waiter` is called soon.
         """
         numbers = () if self.deleted else self.topic.partitions()
         unheard = [number for number in numbers if number not in self._partitions]
@@ -140,7 +140,7 @@ class AllTopics:
         topics = self._context.engine.topics()
         for name, files in list(self._topics.items()):
             present, remote = topics.get(name), self._context.engine.remote
-            # A topic of a cluster may be missing for a while. Files that were ended cannot be used again.
+            # A topic of a cluster may be missing only for a while, but ended files cannot be used again.
             another = (
                 present is not files.topic if remote else present and present.topic_id != files.topic.topic_id
             )

@@ -96,7 +96,9 @@ class MergedFile(LogNode):
         self._files = files
         self._form = form
         self.told_size = 0
-        """The size that stat reported last. A read that reaches the end before this size gets newer records."""
+        """The size that stat reported last. If a read reaches the end before this size, it also returns newer
+        records.
+        """
 
     def attributes(self) -> nodes.Attributes:
         self.told_size = int(not self._opened_to_read)  # tar does not open empty files.
@@ -183,7 +185,7 @@ class TopicSize:
 
     @property
     def outdated(self) -> bool:
-        """True after records were removed from a partition: `size` still counts them, so the log needs a new node."""
+        """True after records were removed from a partition. `size` still counts them, so the log needs a new node."""
         _ = self.measured
         return self._outdated
 
@@ -312,7 +314,7 @@ class TopicLogFile(MergedFile):
 
 
 class TopicTimesFile(MergedFile):
-    """`@T1-@T2`, `@T1-`: the records that each partition showed under that name at open(2), merged."""
+    """`@T1-@T2`, `@T1-`: for each partition, the records that the name selected at open(2), merged by time."""
 
     __slots__ = ("_current_until", "_selector")
     entry_timeout = SELECTOR_CACHE_SECONDS

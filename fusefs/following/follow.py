@@ -66,7 +66,10 @@ class _Stream:
         return self.tail.source
 
     def replace(self, source: Source) -> None:
-        """Continue with a reopened partition, or after an unclean election that lost no shown record."""
+        """Read from `source` from now on.
+
+        The partition was reopened, or an unclean election lost no record that was shown.
+        """
         self.close()
         self.tail, self._own = self._tails.attach(source), None
 
@@ -163,7 +166,8 @@ class FollowHandle(Handle):
     async def read(self, position: int, size: int) -> Text:
         """Return at most `size` new bytes; wait if there are none.
 
-        A program that reads one byte gets one; the others are kept for its next read. A damaged batch is reported once.
+        If a program reads a single byte, it gets one byte, and the bytes after it are kept for the next read. A
+        damaged batch is reported once.
 
         Raises FileError: EAGAIN with O_NONBLOCK if no record is new, EINTR, EMFILE, ESTALE; ESPIPE for a position
         before the last read. Raises CorruptionError.

@@ -25,7 +25,7 @@ TAIL_FETCH_BYTES = 256 * 1024
 """Size of a fetch. A fetch returns at least one batch, however large."""
 
 TAIL_CACHE_BYTES = 16 * 2**20
-"""Limit on kept chunks of all tails of a mount: some tens of reads for each slow follower."""
+"""Limit on the bytes of the kept chunks of all tails of a mount, enough for some tens of reads per slow follower."""
 
 CHUNK_OVERHEAD_BYTES = 1024
 """Memory that a chunk takes besides its text."""
@@ -71,7 +71,7 @@ class Tail:
                 rendering = self._begin(offset)
             found = rendering.next_fetch(end_offset)
             if isinstance(found, Damage):
-                rendering.pass_damage()  # Each follower reports the damage itself when it reaches it.
+                rendering.pass_damage()  # A follower reports the damage when that follower reaches the damaged batch.
                 self._end_offset = rendering.next_offset
                 return None
             self._end_offset = rendering.next_offset
@@ -84,13 +84,16 @@ class Tail:
             self._turn.release()
 
     def _begin(self, offset: Offset) -> Rendering:
-        """Continue from a later offset, after a time without followers or for a follower ahead of all others."""
+        """Start a rendering at a later offset: nobody followed for a while, or a follower is ahead of all others."""
         self.start_offset = self._end_offset = offset
         self._rendering = Rendering(self, TAIL_FETCH_BYTES)
         return self._rendering
 
     def next_start(self, offset: Offset) -> Offset:
-        """Return where a slow reader at `offset` catches up: at the next kept chunk, or the end of the tail."""
+        """Return the offset where a slow reader at `offset` can use the tail again.
+
+        This is the start of the next kept chunk, or the end of the tail.
+        """
         return min((start for start in self.chunks.copy() if start > offset), default=self._end_offset)
 
     def drop(self, offset: Offset) -> None:

@@ -24,16 +24,16 @@ PROGRAM_CHECK_SECONDS = 0.05
 """Time between two checks of the waiting programs. Ctrl-C takes effect after about this time."""
 
 PROGRAM_CHECK_SHARE = 10
-"""Checks take at most this fraction (1/N) of the time; with a thousand programs they are less frequent."""
+"""Checks take at most this fraction (1/N) of the time, so with a thousand programs the checks are less frequent."""
 
 HOLDER_SEARCH_SECONDS = 1.0
-"""Time between two searches for programs that read from an inherited descriptor."""
+"""Time between two searches for programs that read through a descriptor inherited from another program."""
 
 _NO_USER = -1
 """User ID for all processes that are not visible."""
 
 UNSEEN_READER_SECONDS = 10.0
-"""How long the read of an invisible process (in another pid namespace) may wait before the read gets EINTR."""
+"""If a process is invisible (in another pid namespace), its read waits at most this long and then gets EINTR."""
 
 
 class WaitingRead:
@@ -215,10 +215,10 @@ class WaitingReads:
             read.end(Refusal.INTERRUPTED)
 
     async def _search_holders(self) -> None:
-        """End a read if a descendant of the opener that inherited the descriptor is about to end."""
+        """End each read whose descriptor was inherited by a descendant of the opener that is about to end."""
         began = trio.current_time() - HOLDER_SEARCH_SECONDS
-        # Calls that are answered soon, such as calls to a remote engine, never wait this long, even if there
-        # are many.
+        # Search only for reads that began before this search. Calls that are soon answered, such as calls to
+        # a remote engine, are younger, even if there are many.
         for path in {read.path for read in self._reads if read.path and read.started <= began}:
             for holder in await self._search(path, stuck=True):
                 for read in list(self._reads):

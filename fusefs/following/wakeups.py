@@ -30,7 +30,7 @@ class Waker:
     def __init__(self) -> None:
         self._due: deque[Waiters] = deque()
         self.is_busy = False
-        """True while waiters are queued: a caller with similar work queues behind them with `turn`."""
+        """True while waiters are queued. A caller with similar work then calls `turn` to wait until they were woken."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
         """Return a thread-safe function that runs a callback in the event loop (RunFinishedError after its end)."""

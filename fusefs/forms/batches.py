@@ -66,11 +66,11 @@ class RawBatches:
 
     @property
     def size_bytes(self) -> int:
-        """Total size of the batches."""
+        """Total size of the batches in bytes."""
         return self.batches.stop - self.batches[0].position
 
     def within(self, first: int, max_bytes: int) -> int:
-        """Return the end index of the batches from `first` on that fit in `max_bytes`, or of one batch if none fits."""
+        """Return the end index of the batches from `first` on that fit in `max_bytes`, but of at least one batch."""
         positions = self.batches.column("position").tolist()
         return max(bisect_right(positions, positions[first] + max_bytes) - 1, first + 1)
 
@@ -83,7 +83,7 @@ def find_batches(
     aborted: Sequence[AbortedTransaction] = (),
     max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> Iterator[Columns]:
-    """Do what `decode_each` does, but yield whole batches (`RawBatches`); verifies only checksums.
+    """Do what `decode_each` does, but yield whole batches (`RawBatches`) and check only their checksums.
 
     Raises TornBatchError, CorruptBatchError; OversizeBatchError for a batch larger than `max_content_bytes`.
     """
@@ -158,7 +158,7 @@ def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tup
 
 
 def _spans(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of bytes that is shown."""
+    """Yield the start and end of each sequence of adjacent bytes that is shown."""
     start = end = 0
     for position, size in _shown(batches, start_offset, end_offset):
         if not size:

@@ -40,7 +40,7 @@ class DecodedForm:
     """See `Form`. Written lines are parsed by `SchemaParser`."""
 
     def __init__(self, suffix: str, reading: PayloadReader, leave: Callable[[], None] = lambda: None) -> None:
-        """Decode payloads by `reading`. Call `leave` before each decoding, because decoding may take long."""
+        """Decode payloads by `reading`. `leave` is called before each decoding, because decoding may take long."""
         self.suffix = suffix
         self._reading = reading
         self.leave = leave
@@ -99,8 +99,8 @@ class DecodedForm:
         framed_value = None if value is None else frame_of(value, value_header)
         if framed_value is None and framed_key is None:
             return line
-        # In strings every `"` is escaped, and the names of headers are not followed by `:`, so no other `,"`
-        # matches.
+        # In a JSON string every `"` is escaped, and no `:` follows the name of a header. So these searches
+        # find only names of fields.
         payload_at = line.rfind(_PAYLOAD)
         # The key is the last field before the payload.
         key_at = max(line.rfind(_KEY + b'":', 0, payload_at), line.rfind(_KEY + b'_base64":', 0, payload_at))
@@ -168,7 +168,7 @@ class _Encoding:
 
 
 def _drop_header(fields: dict[str, Any], header: bytes) -> None:
-    """Remove the header if it names a schema that was not used for encoding."""
+    """Remove `header` from the line's headers if it names a schema that was not used for encoding."""
     for name in ("headers", "headers_base64"):
         flat = fields.get(name)
         if isinstance(flat, list) and not len(flat) % 2:

@@ -1,7 +1,8 @@
 """Decoders of forms: from batches to columns of records, or to the batches themselves.
 
-The text of a record can be longer, in JSON eight times. If a line would exceed the limit for decoded content
-(`storage.codec.compression.bounds`), the record cannot be shown in that form, and its batch counts as unreadable.
+The line of a record can be longer than the record itself, in JSON eight times. If a line would exceed the limit for
+decoded content (`storage.codec.compression.bounds`), the record cannot be shown in that form, and its batch counts as
+unreadable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Decode: TypeAlias = Callable[..., Iterator[Columns]]
 """Like `storage.codec.columns.decode_each`, with the options `aborted` and `max_content_bytes`."""
 
 _WIDE_BYTES = MAX_CONTENT_BYTES // 8
-"""The line of a record smaller than this never exceeds the limit."""
+"""If a record is smaller than this, its line never exceeds the limit."""
 
 
 def decoder_of(form: Form) -> Decode:

@@ -135,7 +135,7 @@ class _LineWriter:
 
     @cython.cfunc
     def measure(self, start_offset: cython.longlong, end_offset: cython.longlong) -> array[int]:
-        """Return the size of each batch's lines, and note which fields need base64 (for `put`)."""
+        """Return the size of each batch's lines, and note for `put` which fields need base64."""
         sizes = array("q")
         row: cython.p_longlong = memory.int64s_of(self.rows)
         column: cython.p_longlong = memory.int64s_of(self.block)

@@ -24,7 +24,10 @@ _HEX = cython.declare(bytes, b"0123456789ABCDEF")
 def field_size(
     source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.longlong, lenient: cython.bint
 ) -> cython.Py_ssize_t:
-    """Return the size of a string with its quotes, or of `null`; -1 if it is not UTF-8, unless `lenient`."""
+    """Return the size of a string with its quotes, or of `null`.
+
+    If the bytes are not UTF-8, return -1, or with `lenient` the size of the string that `put_string` writes.
+    """
     if length < 0:
         return 4
     if _is_plain(source, start, length):
@@ -144,7 +147,10 @@ def put_string(
     start: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a string in quotes; bytes that are not UTF-8 become lone surrogates (`field_size` with `lenient`)."""
+    """Write a string in quotes. Bytes that are not UTF-8 become lone surrogates.
+
+    `field_size` with `lenient` returns the size of this string.
+    """
     target[at] = ord('"')
     at += 1
     if _is_plain(source, start, length):

@@ -1,4 +1,4 @@
-"""A reader's assigned partitions: where each partition began, its next record, and which records are done."""
+"""The partitions assigned to a reader. Each has its first offset, its next record, and the records that are done."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AssignedPartition:
 
     @property
     def cuts(self) -> tuple[Offset, ...]:
-        """The cuts of the partition (records lost in unclean elections) that the reader has already handled."""
+        """The partition's cuts that the reader has already handled. A cut is where an unclean election lost records."""
         return self._source.cuts
 
     def serve_from(self, partition: Partition) -> None:
@@ -72,7 +72,7 @@ class AssignedPartition:
             self._reader = ChunkReader(self._source, offset)
 
     def pass_over(self) -> None:
-        """Advance `done` over offsets that show nothing, such as markers, if all delivered records are done."""
+        """If all delivered records are done, advance `done` over offsets that show nothing, such as markers."""
         if self.done is not None and self._reader is not None:
             self.done = max(self.done, self._reader.next_offset)
 
@@ -113,8 +113,8 @@ class AssignedPartition:
     def next(self, reset: OffsetReset, now: Timestamp, warn: Warn, most: int | None) -> Chunk | None:
         """Return the next records, at most `most`; None if there are none yet.
 
-        If the next record was deleted, continues as `reset` says. If an unclean election lost delivered records, goes
-        back to the first lost record, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
+        If the next record was deleted, continues as `reset` says. If an unclean election lost delivered records,
+        continues from the first lost offset, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
         """
         self._source.partition.find_bounds()  # Raises the error if the partition cannot be read.
         self.begin(reset, now, warn)

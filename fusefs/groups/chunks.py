@@ -149,7 +149,7 @@ class ChunkReader:
         """Offset of the next record to return."""
         self._pieces: deque[Piece] = deque()
         self._behind = offset
-        """Offset of the next record to read after the pieces."""
+        """Offset of the next record to fetch, after all pieces that were fetched."""
 
     def go_to(self, offset: Offset) -> None:
         """Continue from another offset."""
@@ -157,10 +157,10 @@ class ChunkReader:
         self.next_offset = self._behind = offset
 
     def next(self, end_offset: Offset, most: int | None = None) -> Chunk | None:
-        """Return the next records below an offset; None if there are none, though `next_offset` may have advanced.
+        """Return the next records below an offset. None: there are none, though `next_offset` may have advanced.
 
-        Returns at most `most` records, if the form is a form of lines. Raises SegmentDeletedError, also after a
-        cut. After a ThreadNeededError the call can be repeated.
+        If each record is a line in this form, returns at most `most` records. Raises SegmentDeletedError, also after
+        an unclean election lost records. After a ThreadNeededError the call can be repeated.
         """
         self.source.check(LAST_OFFSET)
         while self.next_offset < end_offset:
@@ -212,7 +212,7 @@ class ChunkReader:
         return self._render_lines(piece, end_offset, most)
 
     def _start_of_next(self, end_offset: Offset) -> Offset:
-        """Return the offset of the piece that follows the removed piece."""
+        """Return the first offset of the next piece, after a piece was removed."""
         if not self._pieces:
             return min(self._behind, end_offset)
         piece = self._pieces[0]
@@ -220,7 +220,7 @@ class ChunkReader:
         return Offset(min(max(offset, self.next_offset), end_offset))
 
     def _render_batches(self, piece: Columns, end_offset: Offset) -> Chunk | None:
-        """Render whole batches, including a batch of which some records are already done."""
+        """Render whole batches. The first batch is included even if some of its records are already done."""
         start_offset = self.next_offset
         self._pieces.popleft()
         first = min(piece.batches[0].base_offset, start_offset)
@@ -269,7 +269,10 @@ def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Itera
 def _ends_of_values(
     data: memoryview, text: bytearray, start_offset: Offset, end_offset: Offset
 ) -> RecordEnds:
-    """Return the ends of the values between two offsets in batches copied whole to `text`, usually undecoded."""
+    """Return the ends of the values in [start_offset, end_offset).
+
+    `text` has the values of whole batches, copied from `data`. Usually nothing must be decoded.
+    """
     if text.count(b"\n") == end_offset - start_offset and _has_each_offset(data, start_offset, end_offset):
         return LineEnds(text, start_offset, range(start_offset, end_offset))
     lengths: list[int] = []

@@ -9,10 +9,10 @@
                        end)     next read    read had)
                                  begins)
 
-A read starts at the program's file position. The program has processed all bytes before this position, and has
-ignored all bytes after this position that earlier reads returned (`head` and bash's `read` seek back). So the records
-that end at or before `asked` are done. A record that was given only in part stays with this reader until the whole
-record is given: no other member gets the remainder.
+A read starts at the program's file position. The program has processed all bytes before this position. If earlier
+reads returned bytes after this position, the program has ignored them (`head` and bash's `read` seek back). So the
+records that end at or before `asked` are done. A record that was given only in part stays with this reader until the
+whole record is given: no other member gets the remainder.
 
 Writing to the file also moves the file position; `writes` and `wrote` adjust the bookkeeping.
 """
@@ -32,7 +32,7 @@ class Delivery:
     def __init__(self) -> None:
         self._share: AssignedPartition | None = None
         self._chunk: Chunk | None = None
-        """The current chunk, which is being given, or was given and is not done. None: no such chunk."""
+        """The chunk that is being given, or that was given and is not done. None: no such chunk."""
         self._base = 0
         """Stream position of the first byte of the current chunk or, if there is none, of the next chunk."""
         self._given = 0
@@ -58,7 +58,10 @@ class Delivery:
         return self._next is not None or (self._chunk is not None and self._given < len(self._chunk.text))
 
     def offer(self, share: AssignedPartition, chunk: Chunk) -> None:
-        """Make `chunk` the next chunk. A chunk that was offered before and not given is read again later."""
+        """Make `chunk` the next chunk.
+
+        If it replaces a chunk that was not given, the records of the replaced chunk are read again later.
+        """
         self.withdraw()
         self._next = share, chunk
         self.records += chunk.records
@@ -136,7 +139,10 @@ class Delivery:
         return self._share.partition if is_open else None
 
     def finish(self, partition: TopicPartition) -> bool:
-        """Give only the rest of a started record of a revoked partition; return whether all given records are done."""
+        """Stop giving records of a revoked partition, except the rest of a begun record.
+
+        Return whether all given records are done.
+        """
         if self._next is not None and self._next[0].partition == partition:
             self.withdraw()
         chunk, share = self._chunk, self._share

@@ -61,7 +61,10 @@ def find_position(
 
 
 def lag_of(partition: Partition, position: CommittedPosition | None) -> int | None:
-    """Return the lag of a position, or of the log start if it is None, behind the last stable offset; None: unknown."""
+    """Return the lag of `position` behind the last stable offset; None: unknown.
+
+    If `position` is None, the lag is counted from the log start.
+    """
     if partition.unknown is not None:
         return None
     bounds = partition.offsets()

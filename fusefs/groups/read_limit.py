@@ -1,8 +1,8 @@
 """When the stream of an open file of a group ends, according to the file's name.
 
     log          never: it waits for more records
-    drain        where the partitions ended when it was opened
-    next-1000    the same, but after at most this many records
+    drain        where the partitions ended when the file was opened
+    next-1000    like drain, but after at most this many records
     next-10s     after this many seconds; returns records that arrive meanwhile
 
 Numbers are at least 1 and have no leading zeros: `next-0` and `next-007` do not exist.

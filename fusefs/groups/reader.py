@@ -5,8 +5,9 @@
            give up revoked partitions whose records are done   └─► wait for records, or for a rebalance
 
 Programs that share an inherited descriptor share one membership. Positions are committed in the background. If a
-commit fails, the next read returns the error and no records, and the read after that commits again. `next-1000` and
-`next-10s` commit when the program reads the end. Until then they keep each partition of which they gave records.
+commit fails, the next read returns the error and no records, and the read after that commits again. A reader of
+`next-1000` or `next-10s` commits when the program reads the end. Until then, the reader keeps each partition whose
+records it has given.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class GroupHandle(Handle):
         """Number of assignment changes that were reported and not processed yet."""
         self._ends = ends
         self._over = self._ended = False
-        """`_over`: the time limit has passed. `_ended`: the end is reached, and no more records are given."""
+        """`_over`: the time limit has passed. `_ended`: the stream has reached its end and gives no more records."""
         self._alarm: trio.CancelScope | None = None
         """A scope that is canceled when the time limit has passed, or at the close."""
         self._request = trio.CancelScope()
@@ -173,7 +174,7 @@ class GroupHandle(Handle):
                 await self._program.wait(news.wait)
 
     async def _patiently(self, call: Callable[[], bool]) -> bool:
-        """Return the result of `call`; False if no broker answers (the reader then looks again without waiting)."""
+        """Return the result of `call`. If no broker answers, return False; the reader then looks again at once."""
         try:
             return await self._what.blocking.run_inline_or_in_thread(call, self._program)
         except NoAnswerError:
@@ -183,7 +184,7 @@ class GroupHandle(Handle):
     def _fill(self) -> bool:
         """Load the next chunk, taking partitions in turn; return False if there is none."""
         if not self._filling.acquire(blocking=False):
-            take_turn(self._filling)  # poll(2) is filling.
+            take_turn(self._filling)  # poll(2) fills the next chunk in another thread.
         try:
             delivery, missing = self._delivery, None
             for partition in self._partitions if self._over else ():
@@ -313,7 +314,7 @@ class GroupHandle(Handle):
         self._failure = self._failure or held.lost or self._taken
 
     def _keeps(self, share: AssignedPartition) -> bool:
-        """Return whether records of a partition were delivered whose commit waits for the end."""
+        """Return whether the partition must be kept, because its delivered records are committed only at the end."""
         committed = self._ended and share.said == share.done
         return self._what.limit.commits_at_end and share.given and not committed
 
@@ -329,7 +330,9 @@ class GroupHandle(Handle):
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(key, (None, None))
         if committed == before and said is not None:
-            committed = membership.CommittedPosition(said)  # No other member moved the position.
+            committed = membership.CommittedPosition(
+                said
+            )  # Continue from the offset that this reader committed, because no other member has moved the position.
         share = AssignedPartition(topic.topic_id, source, committed, end_offset=end_offset)
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 

@@ -18,7 +18,9 @@ from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 
 MAX_LAGS = 1000
-"""Number of pairs of group and topic shown separately, the largest lags first. The other lags are summed up."""
+"""Number of pairs of group and topic with a sample of their own: those with the largest lags. The others are summed
+up.
+"""
 
 
 @dataclass(slots=True)

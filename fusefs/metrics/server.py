@@ -39,7 +39,7 @@ _REMEDIES = {
 class _Handler(WSGIRequestHandler):
     timeout = CLIENT_TIMEOUT_SECONDS
     wbufsize = -1
-    """Send headers and body together: after a kill in between, some clients would see an empty answer."""
+    """Send headers and body together. If a kill came between them, some clients would see an empty answer."""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         """Log nothing: scrapes are not worth an entry."""
@@ -94,7 +94,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def _end_oldest(self) -> None:
-        """Close the oldest connection if its time is up: a client that sends a byte now and then would never end."""
+        """Close the oldest connection if its time is up, because a client could send a byte now and then for ever."""
         for request, began in list(self._answering.items())[:1]:
             if time.monotonic() - began > CLIENT_TIMEOUT_SECONDS:
                 with suppress(OSError):

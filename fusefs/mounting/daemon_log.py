@@ -43,9 +43,9 @@ def begin_log(
 ) -> None:
     """Start logging to `file`, to standard error if `terminal`, or otherwise to the system's log. Raises OSError.
 
-    Unless a format is `chosen`, it is the journal's format if standard error goes to the journal, or if there is
-    neither a file nor a terminal; in all other cases, and if no journal listens, it is text. `about` has fields, such
-    as the mountpoint, that every JSON or journal entry contains.
+    If no format is `chosen`, the log has the journal's format if standard error goes to the journal, or if there is
+    neither a file nor a terminal. In all other cases, and if no journal listens, the log is text. `about` has fields,
+    such as the mountpoint, that every JSON or journal entry contains.
     """
     form = chosen or (
         LogFormat.JOURNAL if file is None and (not terminal or _leads_to_journal()) else LogFormat.TEXT

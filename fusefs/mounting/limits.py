@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 READ_AHEAD_KIB = 1024
-"""Read-ahead for cached reads. With the kernel's default, every 128 KiB cost a request."""
+"""Read-ahead in KiB for cached reads. With the kernel's default, the kernel sends a request for every 128 KiB."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MALLOC_THRESHOLD_BYTES = 32 * 1024 * 1024

@@ -64,7 +64,7 @@ def shortened(lines: list[str]) -> str:
 FSTYPE = "fuse.topicfs"
 
 HELD_SECONDS = 0.5
-"""How long an unmount waits for the daemon before looking for other places where the filesystem is mounted."""
+"""How long an unmount waits for the daemon before it looks for other places where the filesystem is still mounted."""
 UNMOUNT_SECONDS = 60.0
 """How long an unmount waits for its daemon to flush and end."""
 BUSY_PAUSE_SECONDS = 0.05
@@ -78,9 +78,10 @@ class MountError(StorageError):
 
 
 def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = False) -> str | None:
-    """Check that `mountpoint` can be mounted on; return a short description of any preparation made, or None.
+    """Check that `mountpoint` can be mounted on. If this needed a change, return its description; otherwise None.
 
-    A killed daemon's mountpoint is taken over. A directory with files is refused unless `nonempty`. Raises MountError.
+    A killed daemon's mountpoint is taken over. A directory with files is refused unless `nonempty`. Raises
+    MountError.
     """
     word = None
     try:
@@ -113,7 +114,7 @@ def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = F
 
 
 def _check_empty(mountpoint: Path) -> None:
-    """Raise MountError if the mount would hide files: usually the user has swapped the arguments."""
+    """Raise MountError if the mount would hide files. In most cases, the user has swapped the two arguments."""
     try:
         names = {entry.name for entry in os.scandir(mountpoint)}
     except OSError as error:
@@ -236,7 +237,7 @@ def _process(pid: str) -> int:
 
 
 def _last_words(path: str) -> int:
-    """Open the daemon's memory file. Raises OSError; ValueError for another kind of file, which is not opened."""
+    """Open the daemon's memory file. Raises OSError, or ValueError for any other file, which is not opened."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         itself = Path(f"/proc/self/fd/{found}")

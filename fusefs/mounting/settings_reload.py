@@ -29,9 +29,10 @@ class SettingsReload:
         terminal: bool,
         managed: bool = False,
     ) -> None:
-        """`config` has the settings with which the engine was opened. `terminal`: the daemon may belong to a terminal.
+        """Reload settings by `rereads` for `engine`, which was opened with `config`.
 
-        `managed`: a service manager started the daemon, so SIGHUP always means a reload.
+        `terminal`: the daemon may belong to a terminal. `managed`: a service manager started the daemon, so SIGHUP
+        always means a reload.
         """
         self._rereads = rereads
         self._engine = engine

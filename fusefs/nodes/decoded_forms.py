@@ -39,7 +39,7 @@ class DecodedForms:
         return self._decoded(suffix) if suffix in DECODED_SUFFIXES else by_suffix(suffix)
 
     def renewed(self, form: Form) -> Form:
-        """Return the current form for a file whose size is not kept, in place of the form the file was opened with."""
+        """Return the current form in place of `form`, for a file whose size is not kept."""
         return self.form(form.suffix) if form.outdated else form
 
     def following(self, form: Form) -> Form:
@@ -49,7 +49,7 @@ class DecodedForms:
     def refused(self, pid: int, path: str) -> bool:
         """Return whether process `pid` was just refused `path` as outdated; if not, note that it is refused now.
 
-        Schemas may arrive so fast that the file is outdated again when the process tries the second and last time.
+        The process tries only twice. Schemas may arrive so fast that the file is outdated again at the second try.
         """
         now = time.monotonic()
         if now - self._refused.pop((pid, path), -REFUSAL_CACHE_SECONDS) < REFUSAL_CACHE_SECONDS:

@@ -21,13 +21,13 @@ DIRECTORY_MODE = stat.S_IFDIR | 0o755
 LOG_MODE = stat.S_IFREG | 0o644
 READ_MODE = stat.S_IFREG | 0o444
 CONSUMING_MODE = stat.S_IFREG | 0o600
-"""Mode of a file whose reading changes a group: users who may not write the file may not read it (`shown_mode`)."""
+"""Mode of a file whose reading changes a group. Users who may not write the file may not read it (`shown_mode`)."""
 LINK_MODE = stat.S_IFLNK | 0o777
 
 READ_BLOCK = 512 * 1024
 """Number of bytes that cat, stdio, Python and cmp read at a time from a log. Each read is a request.
 
-This number equals a view's window. Larger reads would not fit in the processor's cache.
+This number equals the size of a view's window. A larger read would not fit in the processor's cache.
 """
 
 LONG_CACHE_SECONDS = 60.0
@@ -54,7 +54,7 @@ class Attributes(NamedTuple):
 
 
 class UnsupportedChangeError(FileError):
-    """A change that a directory never makes. The filesystem adds the reason, and what to do instead, for the path."""
+    """A change that a directory never makes. The filesystem adds why, and what the user can do instead."""
 
     def __init__(self) -> None:
         super().__init__(Refusal.NOT_PERMITTED)
@@ -95,7 +95,7 @@ class Node(ABC):
         """Return the attributes for stat, as far as they are known."""
 
     def listed_attributes(self) -> Attributes:
-        """Return the attributes for readdir, computed without any work; a timeout of 0 makes the kernel call stat."""
+        """Return the attributes for readdir, without any work. If their timeout is 0, the kernel calls stat."""
         return self.attributes()
 
     @property
@@ -218,7 +218,10 @@ class Link(Node):
 
 
 def accept_truncation(size: int, present: int | None, end: int | None) -> None:
-    """Check that truncate(2) keeps the size `end`, or else `present` (None: unknown). Raises FileError (EPERM)."""
+    """Check that truncate(2) does not change the size. Raises FileError (EPERM).
+
+    `end` is the size that the calling program expects. If it is None, `present` is the size (None: unknown).
+    """
     if size != (present if end is None else end):
         raise FileError(Refusal.NOT_PERMITTED, "a log cannot be truncated, only appended to")
 

@@ -64,7 +64,7 @@ class ViewMeasurer:
         return True
 
     async def measure_little(self, view: Measurable, *, seconds: float) -> None:
-        """Measure a slice of `view`, for at most `seconds`."""
+        """Measure one slice of `view`, and wait for it at most `seconds`."""
         with trio.move_on_after(seconds), suppress(StorageError):
             while (
                 view in self._under_way
@@ -73,7 +73,7 @@ class ViewMeasurer:
             await self._slice(view)
 
     def measure_later(self, view: Measurable, then: Callable[[], None], *, little: bool = False) -> None:
-        """Queue `view` to be measured in the background (only one slice if `little`), and then call `then`."""
+        """Queue `view` to be measured in the background, and then call `then`. `little`: measure only one slice."""
         if all(view is not wanted for wanted, *_ in self._wanted):
             self._wanted.append((view, then, little))
             self._some_wanted.set()

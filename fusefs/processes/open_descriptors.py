@@ -1,9 +1,9 @@
 """Checks which descriptors the opener of a file still has after a close.
 
-The kernel sends FLUSH when any duplicate of a descriptor is closed, also when a child of a shell ends, and does not
+The kernel sends FLUSH when any duplicate of a descriptor is closed, also when a child of a shell ends. FLUSH does not
 say which descriptor was closed. The kernel removes a descriptor from the process's table before it sends FLUSH, so
-any descriptor that /proc still lists is still open. Only links are read, because a stat would send a request to this
-daemon, and deadlock.
+any descriptor that /proc still lists is still open. This module reads only the links in /proc: a stat would send a
+request to this daemon, and deadlock.
 """
 
 # ruff: noqa: PTH115, PTH123, PTH208 - many files of /proc are read in a row: os calls, without a Path for each

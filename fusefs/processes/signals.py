@@ -64,7 +64,7 @@ class DescriptorHolder(NamedTuple):
 
 
 def descriptor_holders(path: str, *, stuck: bool, proc: str = "/proc") -> list[DescriptorHolder]:
-    """Return processes that hold a file whose path ends in `path`; with `stuck`, only processes about to end."""
+    """Return the processes that hold a file whose path ends in `path`; `stuck`: only processes about to end."""
     found = []
     for entry in os.listdir(proc):
         if not entry.isdigit():

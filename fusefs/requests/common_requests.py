@@ -37,7 +37,7 @@ NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 REQUESTS_IN_A_ROW = cython.declare(cython.int, 64)
 """Requests served before the event loop runs. A turn of the event loop costs about as much as half a request."""
 NANOSECONDS_IN_A_ROW = cython.declare(cython.longlong, 1_000_000)
-"""Time after which the event loop runs, even if fewer requests were served: as long as a few large reads take."""
+"""Time after which the event loop runs, even if fewer requests were served. A few large reads take about as long."""
 
 _COMES_AGAIN = (errno.EAGAIN, errno.EINTR)
 _FOLLOW = cython.declare(cython.uint, 63)
@@ -266,7 +266,7 @@ class CommonRequests:
     def _write(
         self, number: cython.ulonglong, error: cython.int, size: cython.Py_ssize_t, body: Any
     ) -> object:
-        """Write the answer: a negative errno, the `size` bytes that `_answer` filled in, or `body`."""
+        """Write the answer: a negative errno (`error`), the `size` bytes that `_answer` filled in, or `body`."""
         target: cython.p_uchar = memory.writable(self._answered)
         head: cython.Py_ssize_t = wire.ANSWER_HEADER_SIZE + size
         written: cython.long

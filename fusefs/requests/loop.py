@@ -43,13 +43,13 @@ from topicfs.fusefs.threads.turn import FifoLock
 _LOGGER = logging.getLogger("topicfs")
 
 MAX_IDLE_READERS = 64
-"""Maximum number of idle tasks. Without them, each of many followers would start and end a task for every line."""
+"""Maximum number of idle tasks. Without idle tasks, each of many followers would need a new task for every line."""
 LARGEST_LISTING = 2**16
 """Maximum size of the directory entries in one answer."""
 LARGEST_MESSAGE = 2**17
 """Maximum size of a message. Each end of the pair has room for a message of this size."""
 VERSION_WITHOUT_SPLICE = 13
-"""The minor protocol version reported to libfuse. With a newer one, it would splice(2), which is slower."""
+"""The minor protocol version reported to libfuse. With a newer one, libfuse would use splice(2), which is slower."""
 
 
 class RequestLoop:
@@ -115,7 +115,7 @@ class RequestLoop:
             self.return_answers()
 
     async def _serve(self) -> None:
-        """Read requests until a request waits, finish that request, and wait until another reader is needed."""
+        """Read requests until one must wait. Finish that request, and then wait until another reader is needed."""
         while not self._ended:
             try:
                 waiting = self._requests.serve()
@@ -163,7 +163,10 @@ def _replaced(message: bytes, at: int, number: int) -> bytes:
 
 
 def _answer_of_today(answer: bytes) -> bytes:
-    """Return libfuse's answer to an older INIT with the fields that newer kernels expect after `max_write`."""
+    """Return libfuse's answer to INIT, with the fields that newer kernels expect after `max_write`.
+
+    libfuse writes these fields only for a newer protocol version.
+    """
     if len(answer) != 40:
         return answer
     (largest_write,) = struct.unpack_from("=I", answer, 36)

@@ -14,7 +14,9 @@ from topicfs.fusefs.nodes.context import KernelCache
 _LOGGER = logging.getLogger("topicfs")
 
 NOTIFICATION_TIMEOUT_SECONDS = 5.0
-"""How long the end of a mount waits for a notification, which may itself wait in the kernel for a request."""
+"""How long the end of a mount waits for a notification. The kernel may hold a notification until a request is
+answered.
+"""
 
 _HEAD = struct.Struct("=IiQ")
 """Length, code of the notification, and 0 instead of a request ID."""

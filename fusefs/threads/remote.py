@@ -30,7 +30,7 @@ REMOTE_THREADS = 64
 
 @contextmanager
 def event_loop_never_waits(engine: RemoteEngine) -> Iterator[None]:
-    """Let an engine raise ThreadNeededError if it would have to wait in this thread or in a call that must be short."""
+    """Let an engine raise ThreadNeededError before it waits in this thread, or in a call that must be short."""
     loop = threading.get_ident()
 
     def leave() -> None:
@@ -114,7 +114,10 @@ class RemoteCalls(BlockingCalls):
             self._start(self._queued.popleft())
 
     def _start(self, under_way: _UnderWay[Any]) -> None:
-        """Start a call in a thread that may outlive its request. trio.to_thread takes three more turns of the loop."""
+        """Start a call in a thread that may outlive its request.
+
+        (trio.to_thread would take three more turns of the event loop.)
+        """
         token = trio.lowlevel.current_trio_token()
 
         def deliver(outcome: Outcome[object]) -> None:

@@ -49,7 +49,7 @@ class KindDirectory(Directory):
         """Return whether a deletion would lose positions (blocking)."""
 
     def _load(self) -> None:
-        """Leave the event loop if groups must first be read from the disk. Raises ThreadNeededError in that case."""
+        """Read the groups from the disk, if they were not read yet. In the event loop, raise ThreadNeededError."""
         if not self._loaded:
             leave_event_loop()
             self.listed()

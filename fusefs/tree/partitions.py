@@ -84,7 +84,10 @@ class PartitionDirectory(Directory):
     def __init__(
         self, parent: Directory, name: str, files: PartitionFiles | None, find: Callable[[], PartitionFiles]
     ) -> None:
-        """`files` is None if the partition's files were not used before, so that listing many partitions opens none."""
+        """Make the directory. `find` returns the partition's files.
+
+        `files` is None if the partition's files were not used before. So listing many partitions opens none of them.
+        """
         super().__init__(parent.context, parent, name)
         self._files = files
         self._find = find

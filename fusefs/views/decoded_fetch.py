@@ -62,7 +62,7 @@ class DecodedFetch(NamedTuple):
     """Bytes of memory that the pieces use."""
 
     def below(self, end_offset: Offset) -> Iterator[Piece]:
-        """Yield the pieces, without damage at or above `end_offset`: it does not affect a reader that ends there."""
+        """Yield the pieces, without damage at or above `end_offset`: a reader that ends there never reaches it."""
         return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 
@@ -217,7 +217,7 @@ class _Readable:
         self.failure = failure
         """The damage of the batch that ends the run; None if the run reaches the end of the data."""
         self.aborted = aborted
-        """The aborted transactions that still have records at or after the run's start."""
+        """The aborted transactions with records in this run or after it."""
         self._data = data
         self._at = at
         self._decode = decode
@@ -261,10 +261,10 @@ def segment_path(partition: Partition, base_offset: Offset) -> Path:
 def _offset_after_damage(
     partition: Partition, offset: Offset, fetched: Fetched, at: int, isolation: Isolation
 ) -> Offset:
-    """Return the first offset after a damaged batch. Only `at`, where the batch ends, is trusted.
+    """Return the first offset after a damaged batch. `at` is where the batch ends.
 
-    The last offset of the batch is not trusted because its checksum failed. The base offset of the next batch is used
-    instead or, after the last batch of a segment, the end of the segment.
+    The checksum of the batch failed, so its last offset is not trusted. The base offset of the next batch is used
+    instead. After the last batch of a segment, the end of the segment is used.
     """
     if at < len(fetched.data):
         return _base_offset(partition, offset, fetched.data, at, isolation)
@@ -295,7 +295,8 @@ def _segment_end(partition: Partition, offset: Offset) -> Offset:
 def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -> Offset:
     """Return the first readable offset after a broken part of a file, or the visible end.
 
-    Reading enters a segment through the segment's index: offsets before the first index entry after the break fail.
+    A read finds its position by the segment's index. So reads of offsets between the break and the next index entry
+    fail.
     """
     end_offset = partition.visible_end(isolation)
     fails, step = offset, 1

@@ -34,13 +34,18 @@ from topicfs.storage.remote import ThreadNeededError
 MEASURE_STEP_BYTES = 2**19
 """Bytes of batches that are measured in one piece."""
 FIRST_STEP_BYTES = 2**15
-"""Bytes measured first when the size is requested: usually only a few records were added, or the range is short."""
+"""Bytes measured first when the size is requested. In most cases only a few records were added, or the range is
+short.
+"""
 MEASURE_INLINE_BYTES = 4 * 2**20
 """Limit on the bytes of batches or decoded records measured inline when the size is requested: some milliseconds."""
 INLINE_OFFSETS = 2**16
 """With more new offsets than this, asking for the size measures nothing inline."""
 LATEST_BYTES = 1024
-"""The records measured last are kept if they use at most this much memory (per log whose size was requested)."""
+"""The decoded records that were measured last are kept if they take at most this much memory.
+
+Each log whose size was requested keeps such records.
+"""
 
 _FIRST = Position(0)
 
@@ -130,7 +135,7 @@ class _SegmentProgress:
         self.last_position = _FIRST
         """Position of the last measured batch."""
         self.worth_remembering = self.damaged = False
-        """`worth_remembering`: records were measured, and none of them is damaged."""
+        """`worth_remembering`: records were measured, and none of them is damaged. `damaged`: a batch is damaged."""
 
 
 class Measure:
@@ -161,7 +166,9 @@ class Measure:
         self._damaged: set[tuple[Path, int]] = set()
         self._rewrites = source.partition.rewrites
         self._latest: tuple[Offset, DecodedFetch] | None = None
-        """Offset and result of the last fetch measured, if small, because readers of new records read them next."""
+        """Offset and result of the last fetch measured, kept if small: readers of new records read the same batches
+        next.
+        """
 
     @property
     def frontier(self) -> Entry:
@@ -196,7 +203,7 @@ class Measure:
         return (error.file, error.position) in self._damaged
 
     def catch_up(self) -> None:
-        """Measure a few new records unless another thread measures. Never waits. Raises SegmentDeletedError."""
+        """Measure a few new records, unless another thread is measuring. Never waits. Raises SegmentDeletedError."""
         frontier = self._index.frontier.offset
         if self.limit is not None and frontier >= self.limit:
             return
@@ -238,7 +245,8 @@ class Measure:
     def _step(self, max_bytes: int, end_offset: Offset) -> int:
         """Move the frontier one step, up to `end_offset`; return the measured bytes of batches or records (≥ 1)."""
         offset = self._index.frontier.offset
-        # If the segment was probably saved, read only its first batch, which is enough to recognize it.
+        # If the positions of this segment were probably saved, read only the first batch. It suffices to
+        # recognize the segment.
         wanted = 1 if self._expects_segment else max_bytes
         fetched = self.source.read(offset, wanted, self.limit)
         sound = len(fetched.pieces) == 1 and isinstance(fetched.pieces[0], Columns)
@@ -269,7 +277,10 @@ class Measure:
         return self.source.fetch(offset, max_bytes, limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:
-        """Advance the frontier from `begin` over text that a reader rendered; only for partitions without files."""
+        """Advance the frontier from `begin` to `end` after a reader rendered the text between them.
+
+        Does nothing for partitions with files.
+        """
         if self.source.partition.directory is not None or not self._advancing.acquire(blocking=False):
             return
         try:
@@ -296,7 +307,7 @@ class Measure:
             self._pass_batch(last, fetched, end_offset)
 
     def _pass_batch(self, last: BatchHeader, fetched: DecodedFetch, end_offset: Offset) -> None:
-        """Save the mark by which the log can be recognized later. Skip a batch of which only a part is visible."""
+        """Save the mark by which the log can be recognized later, unless only a part of the batch `last` is visible."""
         segment = self._segment
         if segment is not None and last.end_offset <= end_offset:
             segment.end = self._index.frontier
@@ -393,9 +404,9 @@ class Measure:
     def follow_start(self, log_start_offset: Offset) -> bool:
         """Remove index entries below the log start. Return False if the position of the new start cannot be computed.
 
-        It cannot be computed if the frontier was removed too, or if a remote engine must be asked for records.
-
-        The removed records cannot be rendered, so the start's position is computed backward from the next known place.
+        The removed records cannot be rendered. So the position of the new start is computed backward from the next
+        known place. This is impossible if the frontier was removed too, or if a remote engine must be asked for
+        records.
         """
         with self._lock:
             start, after, frontier = (

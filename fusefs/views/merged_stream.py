@@ -47,7 +47,7 @@ MERGE_STEP_BYTES = 4 * 1024 * 1024
 """Bytes of text merged in one step."""
 
 ROUNDS_AT_ONCE = 20
-"""Steps merged before the caller gets a chance to pause."""
+"""Number of steps after which merging returns to the caller, so that the caller can pause."""
 
 PLACED_AT_ONCE = 500
 """Number of partitions whose next record is loaded before a pause."""
@@ -169,9 +169,10 @@ class _MergeInput:
         self.text_bytes = sum(map(len, self._lines))
 
     def _last_together(self, piece: Columns, first: int, last: int) -> int:
-        """Return the end of the records to render now. Records of the same offset are rendered together.
+        """Return the end of the records to render now. Records with the same offset are rendered together.
 
-        No producer writes several records with the same offset. Too many such records count as damage: return `first`.
+        No producer writes several records with the same offset. If there are too many of them, they count as damage:
+        return `first`.
         """
         offset = Offset(piece.offsets[last - 1])
         behind = bisect_right(piece.offsets, offset)
@@ -277,7 +278,10 @@ class MergedReader:
     def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
         self._form, self._isolation = form, isolation
         self._rounds: list[list[tuple[MergedRange, Source]]] = []
-        """The first rounds, for reading again from the front: KEPT_ROUNDS rounds, and one more if there were more."""
+        """The first rounds, for reading again from the front: all rounds, but at most KEPT_ROUNDS + 1.
+
+        If there are KEPT_ROUNDS + 1, reading again is refused.
+        """
         self._rounds_left: deque[list[tuple[MergedRange, Source]]] = deque()
         """The rounds that are not started yet."""
         self._ends: dict[int, tuple[Offset, Source]] = {}
@@ -414,8 +418,9 @@ class MergedReader:
     def _gather(self, merge_inputs: list[_MergeInput]) -> int:
         """Move the inputs with the next lines from the heap to `merge_inputs`, and return a key.
 
-        All lines with smaller keys are loaded. If loading the next input exceeds the request's allowance, the key is
-        that of this input. Raises RequestTooLargeError if this happens for the first input.
+        `merge_inputs` then have all lines with smaller keys than the returned key. If loading the next input exceeds
+        the request's allowance, the key is the first key of that input. Raises RequestTooLargeError if this happens
+        for the first input.
         """
         size = held_bytes = 0
         horizon: int | None = None
@@ -448,7 +453,7 @@ class MergedReader:
             key, merge_input = self._heap[0]
             if (
                 not merge_input.load()
-            ):  # Its loaded lines were dropped, and compaction has removed their records.
+            ):  # The loaded lines of the input were dropped, and compaction has removed their records.
                 heapq.heappop(self._heap)
             elif merge_input.first_key != key:
                 heapq.heapreplace(self._heap, (merge_input.first_key, merge_input))

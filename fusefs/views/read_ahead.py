@@ -4,8 +4,8 @@
                      ▲ its reader waits here for the first of them
 
 A chunk is the text of batches that were fetched together. The reader's own thread fetches the batches, so that no
-other thread reads a file of a deleted topic or of a mount that ends. A thread copies a bounded number of bytes.
-Batches that a thread cannot copy are left to the reader, which decodes them in order and finds the error.
+other thread reads a file of a deleted topic, or after the mount has begun to end. A thread copies a bounded number of
+bytes. If a thread cannot copy a batch, the reader decodes this batch in order and finds the error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LARGEST_CONTENT_BYTES = 2**20
 CHUNK_CONTENT_BYTES = 4 * 2**20
 """A thread stops after about this many inflated bytes of a chunk; the reader inflates the remaining batches."""
 ROOM_BYTES = 2**17
-"""Space left free before a chunk's text, for the text of the same read that precedes it."""
+"""Free space before a chunk's text. If text of the same read precedes the chunk, that text is put there."""
 
 
 class Begun:
@@ -226,7 +226,7 @@ MAX_READ_AHEAD_THREADS = 4
 MAX_CHUNKS = 16
 """Limit, over all readers, on chunks that were started and not used yet."""
 STOPPED_READER_SECONDS = 1.0
-"""If space is needed, a chunk that was not used for this long is canceled, because its reader has stopped."""
+"""If a chunk was not used for this long, its reader has stopped. If space is needed, the chunk is then canceled."""
 
 
 class Pool:
@@ -291,7 +291,7 @@ class ReadGoal(NamedTuple):
     """Average size of a batch."""
 
     def text_bytes(self, spilled: int) -> int:
-        """Return the best text size of a chunk that begins `spilled` bytes after the start of a read."""
+        """Return the best text size of a chunk, if the chunk begins `spilled` bytes after the start of a read."""
         whole = max(TEXT_BYTES // self.step, 1) * self.step
         margin = int(self.batch_bytes / self.batch_share / 2) + TEXT_BYTES // 32
         size = whole - spilled % self.step + margin
@@ -302,7 +302,7 @@ class ReadGoal(NamedTuple):
         return min(int(text_bytes * self.batch_share + self.batch_bytes / 2), LARGEST_FETCH_BYTES)
 
     def rest(self, begun: Begun) -> int:
-        """Return about how much text the remaining batches will make."""
+        """Return about how many bytes of text the remaining batches of `begun` will make."""
         left = len(begun.fetched.data) - begun.batches.rows[begun.number * ROW_SIZE + POSITION]
         return int(left / self.batch_share)
 

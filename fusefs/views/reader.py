@@ -7,8 +7,9 @@ Sequential reads render each record once and look nothing up. Two windows are ke
 requests in parallel and they may arrive out of order. For any other position, the view index is searched, and the
 text is rendered from the nearest entry below the position. Only rendered bytes are kept, never a segment.
 
-A damaged batch has no bytes in the view. A read across the damage fails, as does a read that begins at the damage after
-the previous read ended there. A repeated read, or a read that comes from another position, continues after the damage.
+A damaged batch has no bytes in the view. A read across the damage fails. If a read ended at the damage, the next
+read, which begins there, fails too. A repeated read, or a read that comes from another position, continues after the
+damage.
 """
 
 from __future__ import annotations
@@ -117,7 +118,10 @@ class ViewReader:
         return True
 
     def _is_near(self, at: int) -> bool:
-        """Return whether rendering on to `at` is best: an overtaken readahead request leaves only a small gap."""
+        """Return whether the best way to `at` is to render on from the last window.
+
+        If this read has overtaken a readahead request, only the small gap of that request lies in between.
+        """
         end = self._window.end
         return self._front.position < end < at <= end + OVERTAKEN_BYTES and not self._view.outdated
 

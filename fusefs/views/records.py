@@ -1,8 +1,8 @@
 """Single records, found by offset, by time or from the end, as selectors need them.
 
 No function here scans from the start of the log: the log finds a batch by its indexes, and at most that batch is
-decoded. Only counting back from the end reads more: the headers of the batches that have the requested number of
-records.
+decoded. Only counting back from the end reads more: it reads the headers of as many batches as are needed for the
+requested number of records.
 """
 
 from __future__ import annotations
@@ -126,8 +126,9 @@ def first_record_at(
 ) -> FoundRecord | None:
     """Return the first visible record at or after a time; None if there is none.
 
-    The engine returns the record itself, or an offset from which to search for a visible record. The search may have to
-    read all headers of a segment and inflate a large batch. In the event loop's thread, only a short search is done.
+    The engine returns either the record itself, or an offset where the search for a visible record begins. The search
+    may have to read all headers of a segment and inflate a large batch. In the event loop's thread, only a short
+    search is done.
     """
     request = current()
     most = min(request.remaining, INLINE_SEARCH_BYTES) if request is not None and request.inline else None
@@ -250,7 +251,7 @@ class _HeaderWindow:
         return cut + self.batches.count_visible(start_offset, end_offset)
 
     def _outermost(self, end_offset: Offset) -> list[BatchHeader]:
-        """Return the first batch, and the last batch that begins below an offset."""
+        """Return the first batch of the window, and the last batch that begins below `end_offset`."""
         last = bisect_left(self.batches.column("base_offset"), end_offset) - 1
         return [self.batches[index] for index in sorted({0, last}) if 0 <= index <= last]
 

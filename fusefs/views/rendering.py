@@ -100,7 +100,7 @@ class Rendering:
         return max(offset, self._from_offset)
 
     def carries_on(self, size: int) -> bool:
-        """Return whether a window for a read of `size` bytes can begin with earlier text at no extra cost."""
+        """Return whether a window for a read of `size` bytes can begin with earlier text without extra cost."""
         return self._straight and size <= LARGEST_READ_BYTES
 
     def pass_damage(self) -> None:
@@ -144,7 +144,10 @@ class Rendering:
         return self.next(b"", least=1, step=1, front=None)
 
     def _copied(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
-        """Copy values to a window until a batch cannot be copied (goes to `_pieces`); None if no value was copied."""
+        """Copy values to a window until a batch cannot be copied; return None if no value was copied.
+
+        The batch that cannot be copied goes to `_pieces`.
+        """
         if (prefetched := self._take_prefetched(begun, step, front)) is not None:
             return prefetched
         size = least = min(least, LARGEST_READ_BYTES)
@@ -153,7 +156,7 @@ class Rendering:
         if reads_through:
             size += max(TEXT_WINDOW_BYTES - least, 0) // step * step
             margin = TEXT_WINDOW_BYTES // 16
-        # Add 1/8: copying needs the space that the records' smallest other fields take in a batch.
+        # Copying needs 1/8 more space: in a batch, each record also takes a few bytes for its other fields.
         text, used, end = begin_text(begun, size + size // 8 + margin), -1, len(begun)
         while used < end < size and not self._pieces:
             used = end
@@ -199,7 +202,7 @@ class Rendering:
                 end = self._copy_begun(begun, text, used, size, end_offset)
                 if end >= 0:
                     return end
-                # The other batches here are probably of the same kind: avoid inflating them twice.
+                # The next batches are probably of the same kind. Do not inflate them twice.
                 self._inflates = False
         self._keep(source.decoded(offset, fetched), end_offset)
         return used
@@ -262,7 +265,8 @@ class Rendering:
         self._view.source.check(self._next_offset)
         end_offset = self._view.end_offset()
         if front is not None:
-            # The removed records below may have rendered to nothing; in that case, no byte is missing.
+            # Skip the removed records before `front`. If these records rendered to nothing, no byte is
+            # missing.
             self._next_offset = max(self._next_offset, front.offset)
         return end_offset if self._next_offset < end_offset else None
 

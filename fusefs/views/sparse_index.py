@@ -26,7 +26,10 @@ MAX_BATCH_INTERVAL = 1024 * 1024
 """Maximum bytes of batches between two entries (or one batch), for batches that render to little text."""
 
 DECODED_SHARE = 16
-"""Bytes of decoded records that count as one byte of a batch: at most 16 MiB, or one batch, lie between two entries."""
+"""This many bytes of decoded records count as one byte of a batch.
+
+So at most 16 MiB of decoded records, or one batch, lie between two entries.
+"""
 
 
 class Entry(NamedTuple):
@@ -106,7 +109,7 @@ class SparseIndex:
             self._extend_by_one(rendered_sizes[0], batch_bytes, next_offset)
             return
         positions = list(accumulate(rendered_sizes, initial=self.frontier.position))
-        # Where the last entry would be if the batches since that entry directly preceded these batches.
+        # Position of the last entry, as if the batches since that entry lay directly before these batches.
         passed_from = batch_positions[0] - self._batch_bytes
         index = -1
         while True:
@@ -142,7 +145,7 @@ class SparseIndex:
         self.frontier = Entry(self.frontier.position, max(next_offset, self.frontier.offset))
 
     def begin_segment(self, base_offset: Offset) -> None:
-        """Add an entry at the frontier, where a segment begins, so that a segment's entries can be saved alone."""
+        """Add an entry at the frontier, where a segment begins. The entries of each segment can then be saved alone."""
         if base_offset > self.frontier.offset:
             self.skip(base_offset)
         self._add(self.frontier)
@@ -161,7 +164,7 @@ class SparseIndex:
         self._offsets[0] = start.offset
 
     def excerpt(self, start_offset: Offset, end: Entry) -> Excerpt:
-        """Return the entries from an entry's offset up to a known place, exclusive."""
+        """Return the entries from the entry at `start_offset` up to `end`, exclusive."""
         first = bisect_left(self._offsets, start_offset)
         last = bisect_left(self._offsets, end.offset)
         origin = self._positions[first]

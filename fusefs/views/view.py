@@ -145,7 +145,8 @@ class View:
     def place_after_damage(self, offset: Offset, error: errors.CorruptionError) -> Entry | None:
         """Return the entry after a damaged batch from which positions are correct; None if all positions are correct.
 
-        Positions are uncertain if the batch was intact when it was measured, as the size of its text is now unknown.
+        If the batch was intact when it was measured, the size of its text is now unknown, and positions are
+        uncertain.
         """
         measure, origin, _ = self._frame
         if offset >= measure.frontier.offset or measure.knows_damage(error):
@@ -154,7 +155,7 @@ class View:
         return Entry(position - origin, next_offset)
 
     def _current_frame(self) -> _Frame:
-        """Update the view if that is quick, and return the better of its two frames."""
+        """Measure new records and switch to the whole partition's measure if both are quick; return the frame."""
         measure, _, end = self._frame
         if end is not None:
             return self._frame
@@ -173,8 +174,8 @@ class View:
     def _take_over(self) -> None:
         """Switch to the measure of the whole partition, if it covers the view and the view's own measure is incomplete.
 
-        To find the view's ends in the whole measure, records before the view may be needed. If these records were
-        removed or damaged, the view keeps its own measure.
+        To find the view's ends in the whole measure, records before the view may have to be rendered. If these
+        records were removed or damaged, the view keeps its own measure.
         """
         whole = self._whole
         if whole is None or self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
@@ -248,7 +249,7 @@ class PartitionViews:
             try:
                 return View(whole, start_offset=start_offset, end_offset=end_offset)
             except (errors.CorruptionError, errors.SegmentDeletedError, RequestTooLargeError):
-                pass  # The whole measure cannot find the ends of the range. With its own measure, a part of the range may be readable.
+                pass  # The whole measure cannot find the ends of the range. With its own measure, a part may be readable.
         measure = Measure(
             Source(self.partition, form, self.isolation, self.partition.cuts),
             start_offset,
@@ -267,7 +268,7 @@ class PartitionViews:
         return start_offset, max(start_offset, end_offset if last is None else last.base_offset)
 
     def _batch_around(self, offset: Offset) -> BatchHeader | None:
-        """Return the batch with records on both sides of `offset`; None if there is none or it is unknown."""
+        """Return the batch that contains `offset` and begins below `offset`; None if there is none or it is unknown."""
         try:
             fetched = self.partition.read(offset, max_bytes=1, isolation=self.isolation)
             header = read_header(fetched.data) if fetched.data else None
@@ -284,7 +285,7 @@ class PartitionViews:
         self._remove_stale()
 
     def _follow_start(self) -> Offset:
-        """Return the log's start. After a compaction, drop all measures, so that all positions are measured again."""
+        """Return the log's start. If segments were compacted since the last call, first drop all measures."""
         rewrites = self.partition.rewrites
         if rewrites != self._rewrites:
             self._rewrites = rewrites

@@ -184,7 +184,10 @@ class ViewStore:
 
     @classmethod
     def in_user_cache(cls, log: Path, files: FileSystem, *, cache: Path | None = None) -> ViewStore:
-        """Return a store in the user's cache folder (or `cache`), with a folder per data directory and partition."""
+        """Return a store in the user's cache folder (or `cache`).
+
+        Each data directory and each partition has a folder of its own there.
+        """
         import hashlib
 
         from platformdirs import user_cache_path

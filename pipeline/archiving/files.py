@@ -1,4 +1,7 @@
-"""The data files of an archive: a file per partition and date. In a merged file, a row group has a single partition."""
+"""The data files of an archive: one file per partition and date, until small files are merged.
+
+A merged file may have several partitions, but each of its row groups has only one.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,10 @@ class FileRows(NamedTuple):
 
 
 def rows_of(file: Path) -> Iterator[FileRows]:
-    """Yield the rows of each row group by partition, from the footer's statistics; if it has none, from the columns."""
+    """Yield the rows of each row group by partition.
+
+    They are computed from the statistics in the footer or, if there are none, from the columns.
+    """
     topic, date = (unquote(one).partition("=")[2] for one in file_key(str(file))[:2])
     found = pq.ParquetFile(file)
     names = found.schema_arrow.names

@@ -55,7 +55,7 @@ class IcebergCommits:
         return -1, None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Return `state` without recording it, because only one of two runs that write the same records can commit."""
+        """Return `state` and record nothing: if two runs write the same records, only one of them can commit."""
         del number
         return state
 
@@ -112,7 +112,7 @@ def _open_catalog(archive: Path, *, make: bool = False) -> Any:
     """Open an archive's catalog; with `make`, first create the archive's directory. Raises IcebergMissingError."""
     with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
         from pyiceberg.catalog.sql import SqlCatalog
-    if make:  # A run that is killed before its first record then also leaves an archive.
+    if make:  # Then even a run that is killed before its first record leaves an archive.
         (archive / CHECKPOINT).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
         "topicfs", uri=f"sqlite:///{archive.absolute() / CATALOG}", warehouse=_address(archive.absolute())

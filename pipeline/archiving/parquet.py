@@ -72,7 +72,10 @@ class ParquetCommits:
             raise PipelineError(f"{file}: not the offsets of an archive: {error}") from None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Record the end of a round before the round writes; return the end that was recorded first for this number."""
+        """Record the end of a round before the round writes files.
+
+        If an earlier run has recorded an end for this number, return that end; otherwise return `state`.
+        """
         content = json.dumps(encode_stream_offset(state), separators=(",", ":"))
         self._create(self._offsets / str(number), f"v1\n{_NO_WATERMARK}\n{content}")
         noted = self.planned(number)
@@ -107,8 +110,8 @@ class ParquetCommits:
         """Create a file with all of its content; return False if the file exists."""
         if path.exists():
             return False
-        # Spark may have left the checksum of an unfinished file with this name, which would not match this
-        # file.
+        # Spark may have left a checksum file for an unfinished file with this name. That checksum would not
+        # match this file.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         self._files.write_bytes(temporary, content.encode(), sync=True)

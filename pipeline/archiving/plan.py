@@ -53,7 +53,10 @@ def source_options(place: SparkPlace, topics: str, isolation: Isolation) -> Sour
 def plan(
     place: SparkPlace, options: SourceOptions, known: StreamState | None, planned: StreamState | None
 ) -> ArchiveRound:
-    """Plan the round after `known` up to `planned` (None: the current ends) (blocking). Raises DataLossError."""
+    """Plan the round that begins at `known` and ends at `planned` (blocking). Raises DataLossError.
+
+    If `planned` is None, the round ends at the current ends of the partitions.
+    """
     if place.is_kafka:
         return _of_cluster(place, options, known or StreamState({}, {}), planned)
     with closing(StreamProgress(TopicSource(options))) as progress:

@@ -54,7 +54,10 @@ class _MicroBatch(NamedTuple):
     windows: int
     """Number of results that were written."""
     late: int
-    """Rows dropped because their windows were already written, counted after Spark combined a batch's records."""
+    """Number of rows dropped because their windows were already written.
+
+    Spark combines the records of a batch to rows before it counts.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ def _follow(spark: SparkSession, options: AggregateOptions) -> int:
 
 
 def _set_state_partitions(spark: SparkSession) -> None:
-    """Split the state by the number of cores, not into Spark's 200 parts. Each part writes files per micro-batch."""
+    """Split the state into one part per core, instead of Spark's 200: each part writes files in every micro-batch."""
     if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
         spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
 
@@ -115,13 +118,16 @@ def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> D
     until = _end_of_last_window(spark, options) if options.close else 0
     ticks = spark.readStream.format(CLOCK).option(UNTIL, str(until)).load()
     both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
-    # The condition names the timestamp, so that Spark evaluates the condition after the watermark has seen
-    # the row of the clock.
+    # The condition names the timestamp. Otherwise Spark would evaluate the condition first, and the watermark
+    # would not see the row of the clock.
     return both.where("topic IS NOT NULL OR timestamp IS NULL")
 
 
 def _end_of_last_window(spark: SparkSession, options: AggregateOptions) -> int:
-    """Return the time when the watermark passes the latest record's last window, in microseconds since 1970."""
+    """Return the time that the watermark must reach to pass the last window of the latest record.
+
+    The time is in microseconds since 1970; 0 without records.
+    """
     source, _ = options.places()
     rows = queries.every_record(spark.read, source, options.source)
     window, delay = (
@@ -224,16 +230,19 @@ def _check(options: AggregateOptions) -> None:
 
 CLOCK = "topicfs_clock"
 UNTIL = "until"
-"""Option: time of the source's row in microseconds since 1970. From that offset on, the source has no row."""
+"""Name of the option with the time of the source's row, in microseconds since 1970.
+
+The offset of the source is the time that it has reached. At this time or later, the source has no row.
+"""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class ClockSource(DataSource):
-    """A source without records, whose row advances a query's watermark past the last windows when no more records come.
+    """A source with a single row, which makes a query write its last windows when no more records come.
 
-    Spark emits a window when a later record has moved the watermark. This source is read together with the records'
-    source and returns at most one row, with the time in its option. The query's checkpoint stores the offset of this
-    source like that of any other source.
+    Spark writes a window when a later record has moved the watermark past it. This source is read together with the
+    source of the records. Its row has the time in its option, and moves the watermark like a record of that time. The
+    query's checkpoint stores the offset of this source like the offset of any other source.
     """
 
     @classmethod

@@ -88,7 +88,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     if not (archive_folder / CHECKPOINT).is_dir():
         plan(
             place, source, None, None
-        )  # Before anything is created, this raises the error for a topic that does not exist.
+        )  # Raises the error for a topic that does not exist, before anything is created.
     with ExitStack() as stack:
         commits: ParquetCommits | IcebergCommits
         if options.format == ICEBERG:

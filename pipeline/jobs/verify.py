@@ -43,7 +43,10 @@ class VerifyOptions:
     place: SparkPlace
     """The data directories to check."""
     task_bytes: int = TASK_BYTES
-    """Most log bytes of a task, unless there are very many tasks. A larger segment gets a task of its own."""
+    """Maximum log bytes of a task. A larger segment gets a task of its own.
+
+    If there would be very many tasks, tasks are larger.
+    """
 
 
 def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:

@@ -27,7 +27,7 @@ def opened_cluster(place: SparkPlace, *, read_only: bool = True) -> Iterator[Clu
     security = security_of(settings or {})
     with closing(open_engine(cluster_address(str(place)), security, read_only=read_only)) as engine:
         if engine.leaders.metadata.topics.keys() - engine.topics().keys():
-            engine.look()  # This also lists a topic of which a partition does not answer; reading that partition fails.
+            engine.look()  # If a partition does not answer, its topic is listed too; reading the partition fails.
         yield engine
 
 

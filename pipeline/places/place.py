@@ -63,7 +63,10 @@ class SparkPlace:
         return {"path": self.path or "", **({"without": self.without} if self.without else {})}
 
     def resolved(self) -> SparkPlace:
-        """Return a copy for tasks, with secrets that their environment may lack. Raises InvalidConfigError, OSError."""
+        """Return a copy that contains the secrets, because the environment of a task may lack them.
+
+        Raises InvalidConfigError, OSError.
+        """
         return self if self.client_config is None else replace(self, settings=for_java(self.client_config))
 
     def _connection(self) -> dict[str, str]:
@@ -76,7 +79,10 @@ class SparkPlace:
 
 
 def place_of(text: str | SparkPlace) -> SparkPlace:
-    """Return the place of `text`, existing or not; a SparkPlace unchanged. Raises PipelineError, AddressError."""
+    """Return the place that `text` names, whether or not it exists; return a SparkPlace unchanged.
+
+    Raises PipelineError, AddressError.
+    """
     if isinstance(text, SparkPlace):
         return text
     text = text.strip()

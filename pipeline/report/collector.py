@@ -48,7 +48,10 @@ class Counter:
     def __init__(self, numbers: PartitionNumbers) -> None:
         self._numbers = numbers
         self._waiting: list[tuple[Integers, Integers, Integers, Integers]] = []
-        """For each `Columns`: create times, append times (-1: none by a broker), and lengths of keys and of values."""
+        """The buffered columns. Each entry has create times, append times, lengths of keys, and lengths of values.
+
+        The append time is -1 if the broker did not set it.
+        """
         self._records = 0
 
     def count(self, found: Iterable[tuple[Columns, int, int]]) -> None:
@@ -171,7 +174,10 @@ def _read_range(engine: ClusterEngine, task: Task) -> PartitionNumbers:
 
 
 def _lags(one: Slice, numbers: PartitionNumbers) -> list[int]:
-    """Return a segment's lag if it can be known: if producers set the timestamps and the slice ends with the file."""
+    """Return a list with the segment's lag; empty if the lag is unknown.
+
+    The lag is known if producers set all timestamps, and if the slice ends at the end of the file.
+    """
     files, file = NativeFileSystem(read_only=True), Path(one.file)
     if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
         return []
@@ -184,7 +190,10 @@ _LOGGER = logging.getLogger(__name__)
 def find_lags(
     place: SparkPlace, topics: Collection[str] | None
 ) -> dict[TopicPartition, tuple[GroupLag, ...]]:
-    """Return the groups of each partition, sorted, of all topics or `topics` (blocking). An error is only logged."""
+    """Return the lags of the groups of each partition, sorted (blocking). An error is only logged.
+
+    `topics` are the topics to query; None: all topics.
+    """
     try:
         with _opened_place(place) as engine:
             found: dict[TopicPartition, list[GroupLag]] = {}

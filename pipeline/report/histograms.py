@@ -131,7 +131,10 @@ class SizeHistogram:
             self.bins[number] = self.bins.get(number, 0) + count
 
     def quantile(self, share: float) -> int | None:
-        """Return a size that at least `share` of all sizes do not exceed (up to a quarter too large); None if empty."""
+        """Return a size that at least `share` of all sizes do not exceed; None if the histogram is empty.
+
+        The returned size may be up to a quarter too large.
+        """
         wanted, passed = share * self.count, 0
         for number in sorted(self.bins):
             passed += self.bins[number]

@@ -63,7 +63,9 @@ class PartitionNumbers:
     early_records: int = 0
     """Number of stamped records with a producer's time later than the broker's time."""
     segment_lags: list[int] = field(default_factory=list)
-    """Times from a segment's largest timestamp (set by a producer) to its last append (the file's mtime)."""
+    """For each segment, the time from its largest timestamp (set by a producer) to its last append (the file's
+    mtime).
+    """
     groups: tuple[GroupLag, ...] = ()
     """The groups with a position in the partition, sorted by name; empty in the numbers of a part."""
 

@@ -153,7 +153,7 @@ class CommitRequest:
             pause = min(2 * pause, LONGEST_CHECK_PAUSE_SECONDS)
 
     def _give_up_unless_claimed(self, timeout_seconds: float) -> None:
-        """Withdraw the request and raise CommitTimeoutError; return if a live owner claimed the request first."""
+        """Withdraw the request and raise CommitTimeoutError. If a live owner has claimed the request first, return."""
         where, cause = self._where(), f" ({self._warnings[-1]})" if self._warnings else ""
         if self._area.withdraw(self._write):
             raise CommitTimeoutError(
@@ -182,9 +182,10 @@ class CommitRequest:
         return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
 
     def _submit_again(self) -> None:
-        """Submit a micro-batch again if an earlier driver withdrew it (a killed driver's Python processes may live on).
+        """Submit a micro-batch again if an earlier driver has withdrawn it.
 
-        A write outside of streams has only one driver, so such a write counts as done if its state is unknown.
+        After a driver was killed, its Python processes may live on and withdraw a write. A write outside of streams
+        has only one driver. So if the state of such a write is unknown, the write counts as done.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
             self._is_ours = self._submit()
@@ -193,7 +194,10 @@ class CommitRequest:
         return self._area.submit(self._write, self._staged, self._placement, self._content)
 
     def _must_be_noted(self) -> bool:
-        """Return whether a write without rows must be recorded, because the record makes its query or version known."""
+        """Return whether a write must be recorded even if it has no rows.
+
+        Only the record makes the write's query or version known.
+        """
         return self._write.batch is not None and (
             self.is_version or self._area.committed(self._write) is None
         )

@@ -62,7 +62,7 @@ class _Stamp(NamedTuple):
     """Values about a log's files. If the log changes, at least one of the values changes."""
 
     topic_id: str | None
-    """Read before the files, so that the next refresh notices a topic that was created again meanwhile."""
+    """Read before the files. If the topic is created again after that, the next refresh notices the new ID."""
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset
@@ -76,7 +76,7 @@ class _Loaded(NamedTuple):
     stamp: _Stamp
     log: Log
     followed: FollowedLog | None
-    """None if the log was closed cleanly, because such a log is cheap to load again."""
+    """Follows the log as it grows. None: the log was closed cleanly, so loading it again is cheap."""
 
 
 class SourceDirectories:
@@ -130,7 +130,7 @@ class SourceDirectories:
         return self._choose(partition).stamp.topic_id
 
     def inodes(self, partition: TopicPartition) -> dict[str, int]:
-        """Return the inodes of the files of the log that `log` returns, by name, from before the log was loaded."""
+        """Return the inodes of a log's files by name, as they were before `log` loaded the log."""
         return {stamp.name: stamp.inode for stamp in self._choose(partition).stamp.files}
 
     def close(self) -> None:
@@ -249,7 +249,10 @@ def _readable(partition: ReplicatedPartition) -> Sequence[Path] | str:
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
-    """Return the log with its new records, without reading the old ones again. If that fails, close it; return None."""
+    """Add the new records to a loaded log without reading the old records again; return the log.
+
+    If that fails, close the log and return None.
+    """
     before, _, followed = known
     if before == stamp:
         return known

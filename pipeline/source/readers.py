@@ -94,7 +94,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidOptionError("maxOffsetsPerTrigger: needs Spark 4.2 or later")
 
     def _stream_progress(self) -> StreamProgress:
-        """Return the progress, which is created on first use: in the process that plans, after Spark's copy."""
+        """Return the progress.
+
+        It is created on first use, after Spark has copied this reader to the process that plans.
+        """
         if self._progress is None:
             self._progress = StreamProgress(TopicSource(self._options))
         return self._progress

@@ -24,7 +24,10 @@ from topicfs.storage.segment.scan import Window, windows
 _LOGGER = logging.getLogger(__name__)
 
 NO_INODE = -1
-"""Inode of a file that appeared while its directory was listed; a task then has to be planned again."""
+"""Stands for the unknown inode of a file that appeared after its directory was listed.
+
+A task that reads such a file has to be planned again.
+"""
 SLICE_WINDOW_BYTES = 4 << 20
 """Bytes that are read and decoded at a time: about 40,000 small records."""
 
@@ -38,11 +41,11 @@ class Slice:
     end_position: int
     """Position, at the time of planning, after the last batch to read."""
     inode: int
-    """Inode of the file, because compaction replaces the file by another file, which may be larger."""
+    """Inode of the file. A different inode shows that compaction has replaced the file, perhaps by a larger file."""
     base_offset: int
     """Base offset of the batch at `position`."""
     checksum: int
-    """Checksum of the batch at `position`, because a file system may give a new file the inode of a removed file."""
+    """Checksum of the batch at `position`. The inode is not enough: a new file may get the inode of a removed file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,14 @@ ENOUGH_ROWS = 16_384
 ENOUGH_BYTES = SLICE_WINDOW_BYTES
 """Ranges are combined up to this many bytes, which bounds memory if records are large."""
 MAX_TASK_BYTES = 256 << 20
-"""Maximum bytes of a task's slices, unless an option sets another: a task's start costs as much as reading 10 MB."""
+"""Maximum bytes of a task's slices, unless an option sets another limit.
+
+Starting a task costs as much as reading 10 MB.
+"""
 _ATTEMPTS = 3
-"""A task fails after this many consecutive attempts that yield no new record, because segments changed."""
+"""If a segment changes, a task is tried again. After this many attempts in a row without a new record, the task
+fails.
+"""
 
 
 class TopicSource:

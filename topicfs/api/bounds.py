@@ -81,7 +81,10 @@ def level_of(isolation: str) -> Isolation:
 def offset_of(
     partition: Partition, place: ParsedBound | None, isolation: Isolation, *, clip: bool = False
 ) -> Offset:
-    """Return the offset of `place` (None: log start). Raises OffsetOutOfRangeError beyond the end, unless `clip`."""
+    """Return the offset of `place`; None means the log start.
+
+    An offset beyond the visible end becomes the end if `clip`, and raises OffsetOutOfRangeError otherwise.
+    """
     start, end = partition.log_start_offset, partition.visible_end(isolation)
     match place:
         case Single(offset):

@@ -59,7 +59,7 @@ class News:
     """Waits for notifications of new records, new partitions, or another assignment."""
 
     def __init__(self, *, polls: bool) -> None:
-        """With `polls`, each wait is short, because no notifications are sent."""
+        """Prepare the first wait. With `polls`, each wait is short, because nobody sends notifications."""
         self._polls = polls
         self._event = threading.Event()
         self.signal = self._event.set

@@ -69,7 +69,7 @@ class FileTopics:
         found = []
         if self.mountpoint is None:
             found = [number for name, number in self._partitions() if name == topic]
-        else:  # Only the daemon knows whether all partitions are loaded, and keys are hashed over all partitions.
+        else:  # Keys are hashed over all partitions, and only the daemon knows all of them.
             with suppress(FileNotFoundError):
                 found = numbers_of(self.mountpoint / topic)
         if not found:

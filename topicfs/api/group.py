@@ -53,7 +53,7 @@ class Given(NamedTuple):
     records: Sequence[Record]
     next_offset: int
     reading: _Reading | None = None
-    """The reading that returned the records; None for records from a mount, whose daemon tracks them."""
+    """The reading that returned the records. None: the records are from a mount, and its daemon tracks them."""
 
 
 class Feed(Protocol):
@@ -315,7 +315,7 @@ class Member:
 
     def __init__(self, group: Group, feed: Feed, timeout: float | None) -> None:
         self._group = group
-        """The group, which keeps the topics open while the member exists."""
+        """Held so that the group's topics stay open while this member exists."""
         self._feed = feed
         self._timeout = timeout
         self._done: dict[TopicPartition, Given] = {}

@@ -130,7 +130,7 @@ class Topic(Readable):
     """A topic, and its partitions by number. After the topic is deleted, it is not used for a new topic of its name."""
 
     def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
-        """`present` returns the topic that has a name now, or raises UnknownTopicError."""
+        """Wrap `served`. `present` returns the topic that has a given name now, or raises UnknownTopicError."""
         self._present = present
         self.name, self.id = served.name, served.topic_id
         self.internal = served.internal

@@ -154,7 +154,8 @@ class Topics:
                 self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
             )
             return self[name]
-        # Without replication `check_new` refuses `replicas`, so only a replicated engine gets it.
+        # Without replication, `check_new` has already refused `replicas`. So only a replicated engine gets
+        # `replicas`.
         more = {} if replicas is None else {"replicas": replicas}
         self._owned(name).create_topic(name, partitions=partitions, overrides=overrides, **more)  # type: ignore[arg-type]
         return self[name]

@@ -43,8 +43,10 @@ _CHANGED = {
         'compadd -U -S "" -V unsorted -a completions || compadd -U -V unsorted -a completions\n'
     },
 }
-"""Lines of click's scripts and their replacements. In bash and zsh, no space is added after an incomplete name, such
-as a topic or a setting (fish never adds a space). fish shows the whole help text, which may contain commas.
+"""Lines of click's scripts, and the lines that replace them.
+
+In bash and zsh, no space is added after an incomplete name, such as a topic or a setting (fish never adds a space).
+In fish, a help text that contains commas is shown whole.
 """
 
 

@@ -25,7 +25,10 @@ _MOUNTS_OWN = re.compile(
     r"|comment=.*|[xX]-.*|nosymfollow"
 )
 _NOT_OPTIONS = frozenset({"foreground", "help"})
-"""Options that do not apply: a mount always goes to the background, because mount(8) waits until it is ready."""
+"""Options of `topicfs mount` that are not allowed after -o.
+
+A mount through mount(8) always goes to the background, because mount(8) waits for its helper to end.
+"""
 
 
 class OptionError(ValueError):

@@ -202,7 +202,7 @@ def _append_through(
     source: str,
     encoder: Encoder | None,
 ) -> None:
-    """Append through the mount of the daemon that owns the directory, whose files give the topic's limits.
+    """Append through the mount of the daemon that owns the directory. `engine` reads the directory's files.
 
     `encoder`, if given, makes the batches in this process: compressed, or by schemas that the daemon does not have.
     """
@@ -316,7 +316,7 @@ def _each(
 
 
 def _ends(engine: Engine, path: TopicPath) -> Callable[[], int] | None:
-    """Return a function that counts the records ever appended to the path's partitions; None for a cluster."""
+    """Return a function that adds up the end offsets of the path's partitions; None for a cluster."""
     if engine.remote:
         return None
     partitions = _partitions(engine.topic(path.topic), path).values()
@@ -328,8 +328,8 @@ def _outcome(
 ) -> Outcome:
     """Return a function that describes, after an error, how many lines are in the topic and how to continue.
 
-    `ends` returns the sum of the partitions' end offsets. If it is None, and for batches, the message counts blocks.
-    `alone` is False if other programs may append meanwhile.
+    `ends` returns the sum of the partitions' end offsets. If `ends` is None, or if batches are appended, the message
+    counts blocks instead of lines. `alone` is False if other programs may append meanwhile.
     """
     before = 0 if ends is None else ends()
 
@@ -362,7 +362,10 @@ def _blocks_before(framing: Framing, error: Exception, lines: int, size: int) ->
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:
-    """Yield records, some MiB at a time; add a missing line end, or raise InvalidRecordError for incomplete batches."""
+    """Yield the records of `stream`, some MiB at a time.
+
+    If the last line has no line end, adds one. If the last batch is incomplete, raises InvalidRecordError.
+    """
     waiting = NOTHING
     while data := stream.read(BLOCK_BYTES):
         framed = framing.frame(waiting, data, UNBOUNDED)

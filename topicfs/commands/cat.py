@@ -294,8 +294,8 @@ def _followed_path(place: TopicPath) -> tuple[str, str]:
 def signature(directories: tuple[Path, ...]) -> Signature | None:
     """Return values that change when the owner of the directories writes a checkpoint or ends.
 
-    Return None if the last change is very recent, or in the future by its file time. File times advance by the
-    kernel's tick, so another change within the same tick would not be visible.
+    Return None if the newest file time is very recent or in the future. File times advance by the kernel's tick, so
+    another change within the same tick would not be visible.
     """
     watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
     stable_before_ns = time.time_ns() - TICK_NS

@@ -129,7 +129,7 @@ SCENARIOS: dict[str, Callable[[Any], scenarios.Scenario]] = {
     "to_datetime": lambda text: scenarios.to_time(scenarios.parse_datetime(text)),
     "by_duration": lambda text: scenarios.to_time(Timestamp(system_clock() - scenarios.parse_duration(text))),
 }
-"""For each option of `reset`, the function that makes its scenario."""
+"""Functions that make the scenario of each option of `reset`, by the option's name."""
 
 
 @groups.command(

@@ -1,4 +1,4 @@
-"""`topicfs listener-user`: makes an entry of the file of users that a listener accepts."""
+"""`topicfs listener-user`: prints a line for the file that lists a listener's users."""
 
 from __future__ import annotations
 

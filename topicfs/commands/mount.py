@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
 
 _LARGEST_ID = 2**32 - 2
-"""Largest user or group ID. chown(2) takes the next number as "unchanged"."""
+"""Largest user or group ID. For chown(2), the next larger number means "unchanged"."""
 _PERMISSIONS = 0o777
 
 
@@ -343,9 +343,10 @@ def umount(mountpoint: Path) -> None:
 
 
 def place_and_mountpoint(places: tuple[str, ...], named: tuple[str, ...]) -> tuple[Place, Path]:
-    """Separate the place of the topics and the mountpoint; `named` are the directories of a server.properties.
+    """Split `places` into the place of the topics and the mountpoint.
 
-    Directories on the command line take precedence. Raises click.UsageError.
+    `named` are the directories of a server.properties. Directories on the command line take precedence. Raises
+    click.UsageError.
     """
     match places:
         case [place, mountpoint] if is_cluster(mountpoint):

@@ -177,7 +177,7 @@ def _reading(directories: tuple[Path, ...]) -> Iterator[tuple[Engine, Transactio
 
 @contextmanager
 def _coordinating(engine: Engine) -> Iterator[TransactionCoordinator]:
-    """Context manager: a coordinator that has read the transactions, and ends none of them."""
+    """Yield a coordinator that has read the transactions and does not end any of them."""
     from typing import cast
 
     from topicfs.coordination.groups.runtime.service import EmbeddedGroups
@@ -191,7 +191,10 @@ def _coordinating(engine: Engine) -> Iterator[TransactionCoordinator]:
 
 
 def _listed(coordinator: TransactionCoordinator) -> dict[str, Transaction]:
-    """Return the transactional ids. Raises StorageError if some cannot be read, because others may hang then."""
+    """Return the transactions by transactional id. Raises StorageError if a part of them cannot be read.
+
+    A transaction of an id that cannot be read would look as if it hung.
+    """
     if coordinator.failed:
         raise StorageError(f"{', '.join(coordinator.failed)}: cannot be read; topicfs check shows why")
     return dict(coordinator.listed())

@@ -34,7 +34,7 @@ GIVEN_UP = 3
 """Exit status of `topicfs work` if records were rejected."""
 
 FIRST_RENEWAL_SECONDS = 0.3
-"""A third of the shortest possible lease. Commands that run for a shorter time need no renewal."""
+"""Time until the first renewal: a third of the shortest possible lease. A command that ends before needs none."""
 
 RECONNECT_SECONDS = 0.5
 DISCONNECTED = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})
@@ -94,7 +94,10 @@ def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: 
 def _sources(
     place: Place, group: str, topic: str, *, waits: bool
 ) -> Iterator[tuple[Callable[[], JobSource], Reconnect]]:
-    """Yield two functions: one opens a session, of the daemon's mount or of an engine here, the other reconnects."""
+    """Yield two functions: the first opens a session, the second reconnects after an error.
+
+    A session uses the daemon's mount or, if no daemon owns the directory, an engine in this process.
+    """
     mountpoint = serving_mount(place)
     if mountpoint is not None:
         check_group_name(group)
@@ -167,7 +170,7 @@ class Workers:
         try:
             for _ in range(jobs):
                 threading.Thread(target=self._work, daemon=True).start()
-            # Threads that wait for a record or for a daemon are not joined.
+            # Do not join the threads: a thread may still wait for a record or for a daemon.
             while self._alive and not (self._stopping and not self._running):
                 heard.poll()
                 with self._lock:

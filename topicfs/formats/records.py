@@ -34,7 +34,7 @@ class Ranges(NamedTuple):
 
     ranges: list[RecordRange]
     grows_at: Offset | None
-    """None for a path that does not grow, and for a topic's path."""
+    """Offset from which later records follow. None: the path does not grow, or is the path of a topic."""
 
 
 def ranges_of(engine: LogEngine, path: TopicPath, isolation: Isolation) -> Ranges:
@@ -151,7 +151,7 @@ def _records(wanted: RecordRange, isolation: Isolation, fetch_bytes: int) -> Ite
 def _keyed(
     wanted: RecordRange, rank: int, isolation: Isolation, fetch_bytes: int
 ) -> Iterator[tuple[Timestamp, int, Offset, Placed]]:
-    """Yield records with sorting keys; a record older than its predecessor directly follows it."""
+    """Yield records with sorting keys. A record older than its predecessor directly follows the predecessor."""
     newest = Timestamp(-1)
     for placed in _records(wanted, isolation, fetch_bytes):
         newest = max(newest, placed.record.timestamp)

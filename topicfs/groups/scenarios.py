@@ -18,7 +18,7 @@ from topicfs.storage.model import Offset, Timestamp, TopicPartition
 _NUMBER = re.compile("[0-9]{1,19}")
 """Matches numbers of up to about 64 bits."""
 Scenario: TypeAlias = Callable[[GroupAdmin, TopicPartition, Offset | None], Offset | None]
-"""Returns the new offset in a partition, or None for no change, given the group's present offset or None."""
+"""Computes a partition's new offset (None: no change) from the group's present offset (None: no position)."""
 
 
 def to_earliest(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:

@@ -15,7 +15,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Offset
 
 NO_OFFSETS = "-"
-"""The line of a source that has no offsets yet."""
+"""Stands in a checkpoint in place of the offsets of a source that has no offsets yet."""
 
 
 def offsets_done(checkpoint: Path) -> StreamState:

@@ -28,9 +28,10 @@ def parse_place(text: str) -> SparkPlace:
 
 
 def place_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--data PLACE` (default: the environment, then ./data), `--without DIR`, `--client-config FILE` for `place`.
+    """Add `--data PLACE`, `--without DIR` and `--client-config FILE` to a command, which gets `place`.
 
-    `--client-config` also applies to a `target_place` if it is a cluster, and `--without` if it is directories.
+    The default of `--data` is from the environment, or else ./data. `--client-config` also applies to a
+    `target_place` that is a cluster, and `--without` to a `target_place` that is directories.
     """
 
     @functools.wraps(command)

@@ -54,13 +54,13 @@ class Tally:
     """The progress until now. It is kept here, because Spark no longer reports finished stages and micro-batches."""
 
     stages: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Finished and total tasks, by stage."""
+    """For each stage, the number of its finished tasks and the number of all its tasks."""
     batches: dict[tuple[str, int], int] = field(default_factory=dict)
     """Records read, by query and micro-batch."""
     left: Counter[str] = field(default_factory=Counter)
 
     def add_stages(self, active: Mapping[int, tuple[int, int]]) -> None:
-        """Update the running stages; all tasks of stages that no longer run are finished."""
+        """Update the running stages. A stage that is not in `active` no longer runs, so all its tasks are finished."""
         for stage, (_, total) in self.stages.items():
             self.stages[stage] = (total, total)
         self.stages.update(active)

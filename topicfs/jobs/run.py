@@ -158,7 +158,8 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkP
 def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
     """Yield a file for Spark's standard error if a bar is drawn; otherwise None.
 
-    At the end, print the important lines in the file. If the block fails, with --debug print the whole file.
+    At the end, prints the important lines of the file. If the block fails, prints the whole file, but only with
+    --debug.
     """
     if not drawn.is_drawn:
         yield None

@@ -19,7 +19,7 @@ from topicfs.storage.model import Record
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 MAX_CLUSTER_SIZES = 200
-"""Up to this many partitions of a cluster, their sizes are queried. Each size takes a request to a broker."""
+"""Maximum number of a cluster's partitions whose sizes are queried, because each size takes a request to a broker."""
 TOP_SHOWN_BYTES = 4096
 """How many bytes of a key or a value are shown."""
 

@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 4096
 GROUPS = ("@groups", "@queues")
 
 Series = dict[str, dict[tuple[str, ...], float]]
-"""For each metric, its values by label values, which are in the order of the labels' names."""
+"""The values of each metric by the values of its labels. Labels are in the order of their names."""
 
 
 class OpenFile(NamedTuple):

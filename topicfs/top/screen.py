@@ -52,7 +52,7 @@ class TopColumn(NamedTuple):
         return self.spelled(getattr(row, self.field))
 
     def value(self, row: TopRow) -> float:
-        """Return the number by which rows are sorted, largest first; for programs, their count."""
+        """Return the number by which rows are sorted, largest first. For a column of programs, this is their count."""
         found = getattr(row, self.field)
         return -1 if found is None else len(found) if isinstance(found, tuple) else found
 

@@ -76,7 +76,10 @@ def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> P
 def plan_rounds(
     parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], max_records: int
 ) -> list[dict[TopicPartition, Span]]:
-    """Divide the records into rounds of at most about `max_records`, assuming that gaps are spread evenly."""
+    """Divide the records into rounds of at most about `max_records`.
+
+    Gaps between offsets are assumed to be spread evenly.
+    """
     rounds: list[dict[TopicPartition, Span]] = []
     room: float = 0
     for partition, span, records in _slices(parts, extents, max_records):

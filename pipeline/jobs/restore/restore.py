@@ -151,7 +151,7 @@ class _Restoration:
 def _without_records(
     notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, plan.Extent], options: RestoreOptions
 ) -> set[str]:
-    """Return the requested topics that the archive's notes list, but that had no records."""
+    """Return the requested topics that are in the archive's notes but have no records in the archive."""
     asked = (
         notes.keys()
         if options.topics is None or options.into is not None

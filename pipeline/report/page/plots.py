@@ -253,7 +253,7 @@ _SIMPLER = (
 """Parts of the SVG to remove, because a page of many drawings does not need them, such as styles and names of groups."""
 _TAG = re.compile(r"<[^>]*>")
 _FRACTION = re.compile(r"(\d\.\d)\d+")
-"""Digits after the first decimal of a point, which make less than a pixel. They are removed from tags, not from text."""
+"""Matches a number with several decimals. In tags, only its first decimal is kept: others make less than a pixel."""
 
 
 def _svg(figure: Figure) -> str:

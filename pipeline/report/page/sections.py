@@ -183,7 +183,10 @@ def _figure(title: str, caption: str, svg: str) -> str:
 
 
 def _partition_legend(all_series: Sequence[Sequence[Series]]) -> str:
-    """Return a legend with a shade per partition of the topic with the most; empty if no topic has several."""
+    """Return a legend with a shade for each partition; empty if no topic has several partitions.
+
+    The legend has as many entries as the topic with the most partitions.
+    """
     longest = max((len(series) for series in all_series), default=0)
     if longest < 2:
         return ""

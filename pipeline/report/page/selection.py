@@ -23,7 +23,9 @@ MIN_WIDTH_MS = 1000
 MAX_TIME = 253_402_300_800_000
 """The end of the year 9999. Times later than this or before 1970 are mistakes that would flatten every plot."""
 STRAY_SHARE = 0.001
-"""Largest share of a topic's records that a plot leaves out at either end, because they lie far away in time."""
+"""Largest share of a topic's records that a plot may leave out at each end, because these records lie far away in
+time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,10 @@ def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
 
 
 def _span(times: TimeHistogram) -> Iterator[tuple[int, int]]:
-    """Yield the span in which a topic is drawn: all of it, unless a few records at an end would more than double it."""
+    """Yield the span of time in which a topic is drawn; nothing if no record has a time that can be drawn.
+
+    The span covers all records, unless a few records at its ends would more than double it.
+    """
     width = times.width_ms
     buckets = [
         (number * width, amount.records)
@@ -149,7 +154,10 @@ def _span(times: TimeHistogram) -> Iterator[tuple[int, int]]:
 
 
 def _inner(buckets: Iterable[tuple[int, int]], allowed: float) -> int:
-    """Return the start of the first bucket that is kept, after buckets with at most `allowed` records."""
+    """Return the start of the first bucket that is drawn.
+
+    The buckets before it have at most `allowed` records in total.
+    """
     passed = 0
     for start, records in buckets:
         passed += records

@@ -238,7 +238,10 @@ def _ending(options: Mapping[str, str], *, streaming: bool) -> offsets.Bound:
 
 
 def _bound(options: Mapping[str, str], end: str, default: offsets.Bound) -> offsets.Bound:
-    """Parse the bound `end` (`starting` or `ending`). A time overrides times by partition, which override offsets."""
+    """Parse the bound `end` (`starting` or `ending`). The first option that is given counts.
+
+    The order is: one time for all partitions, a time for each partition, offsets.
+    """
     timestamp = options.get(f"{end}timestamp")
     if timestamp is not None:
         if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < offsets.EARLIEST:

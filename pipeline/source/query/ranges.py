@@ -61,13 +61,13 @@ def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Return the ends of a batch of about `limit` offsets, divided in proportion to the partitions' new offsets.
+    """Return where a batch of about `limit` offsets ends. Each partition's share is in proportion to its new offsets.
 
     A share below one offset is rounded up to one, so that each partition with new offsets makes progress.
     """
     sizes = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in sizes.values() if size > 0)
-    if total <= limit:  # If both are equal, the shares below are the sizes.
+    if total <= limit:  # If both were equal, the formula below would also return `end`.
         return dict(end)
     return {
         one: start[one] + max(1, size * limit // total) if size > 0 else end[one]
