@@ -32,7 +32,10 @@ def appended(counts: EngineCounts, topic: str) -> tuple[int, int, int, int]:
 
 
 def test_each_way_of_an_append_is_counted_once():
-    """Small and larger appends, of this process and of clients, are counted once. Refused appends are not."""
+    """Each append is counted once, whether it is small or large, and whether it is of a client or of this process.
+
+    A refused append is not counted.
+    """
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     size = 0
@@ -88,7 +91,10 @@ def test_a_cleaning_is_counted_with_what_it_made_free():
 
 
 def test_logs_that_were_not_closed_in_order_are_counted_as_recovered():
-    """A log recovered after an unclean stop is counted, with the removed bytes. A cleanly closed log is not."""
+    """If a log is recovered after an unclean stop, the recovery is counted with the bytes that it removed.
+
+    A cleanly closed log is not recovered, and so is not counted.
+    """
     disk = SimulatedDisk()
     append_lines(engine_on(disk).create_topic("orders").partitions()[0], "a\n")
     torn = Path("/data/orders-0/00000000000000000000.log")
@@ -101,7 +107,10 @@ def test_logs_that_were_not_closed_in_order_are_counted_as_recovered():
 
 
 def test_replicas_that_fall_out_of_sync_and_come_back_are_counted():
-    """Replicas that leave or join the ISR are counted. Clients' appends are counted once for all replicas."""
+    """Each replica that leaves or joins the ISR is counted.
+
+    An append of a client is counted once, however many replicas get it.
+    """
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\nb\n")
@@ -130,7 +139,11 @@ def test_no_sum_goes_back_when_a_topic_is_deleted():
 
 
 def test_durations_are_counted_by_powers_of_two():
-    """Durations are counted in buckets of powers of two, negative ones in the first, long ones in the last."""
+    """Durations are counted in buckets of powers of two.
+
+    A negative duration is in the first bucket. A duration that is too long for the other buckets is in the last
+    bucket.
+    """
     durations = Durations()
     for nanoseconds in (-1, 0, 1, 2, 3, 4, 1 << 60):
         durations.note(nanoseconds)

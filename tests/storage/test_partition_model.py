@@ -1,8 +1,8 @@
 """A partition with producers, transactions and compaction compared with a list, through all kinds of failures.
 
-After power losses, full disks, failing writes, failing syncs and interrupted cleanings every synced batch is stored
-completely, and a later batch completely or not at all. The log's state of producers, transactions and committed
-records follows from the batches that it still has.
+The failures are power losses, full disks, failing writes, failing syncs and interrupted cleanings. After each failure
+every synced batch is stored completely. A later batch is stored completely or not at all. The state of producers,
+transactions and committed records follows from the stored batches.
 """
 
 from __future__ import annotations

@@ -33,7 +33,10 @@ def orders(engine: EmbeddedEngine) -> Log:
 
 
 def lived_in(disk: SimulatedDisk, clock: ManualClock) -> EmbeddedEngine:
-    """Return an engine whose topic `orders` has settings, producers, compaction, deletions, checkpoints, a reader."""
+    """Return an engine whose topic `orders` has left all kinds of state.
+
+    The topic has settings, producers, checkpoints, deleted and compacted records, and a group that reads it.
+    """
     engine = engine_on(disk, clock=clock)
     engine.create_topic("__consumer_offsets", partitions=1)
     engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "5000", **TINY_SEGMENTS})

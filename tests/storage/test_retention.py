@@ -18,7 +18,10 @@ NOTHING = retention.Decision((), roll_first=False)
 
 
 def segments_of(*sizes: int, records: int = 5, ages_ms: tuple[int, ...] = ()) -> list[SegmentInfo]:
-    """Return adjacent segments, each of `records` offsets or none if its size is 0. The last one is active."""
+    """Return adjacent segments of the given sizes. The last segment is active.
+
+    A segment has `records` offsets, or no offset if its size is 0.
+    """
     built = []
     offset = 0
     for number, size in enumerate(sizes):
@@ -177,7 +180,10 @@ class RecordingLog:
 
 
 def test_decision_is_carried_out_in_order() -> None:
-    """If all segments are due, retention rolls first, and then deletes segments with each reason."""
+    """If all segments are due, retention first rolls the log.
+
+    Retention then deletes the segments, by one reason after the other.
+    """
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )

@@ -112,7 +112,10 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
     ],
 )
 def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
-    """Row 144: an epoch ends where the next epoch starts, and the latest at the log's end; a later epoch is unknown."""
+    """Row 144: an epoch ends where the next epoch starts. The latest epoch ends at the log's end.
+
+    The end of an epoch later than the latest one is unknown.
+    """
     epochs = opened(disk, (2, 11), (4, 13), (5, 15))
     assert expected == epochs.end_offset_for(epoch, Offset(17))
 
@@ -143,7 +146,10 @@ def test_epoch_for_offset(disk: SimulatedDisk) -> None:
 def test_truncation_from_the_start(
     disk: SimulatedDisk, start_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """Row 145: entries up to the new start become one entry at the new start. The latest entry always stays."""
+    """Row 145: entries that start at or below the new start become a single entry at the new start.
+
+    The latest entry always stays.
+    """
     epochs = opened(disk, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_start(Offset(start_offset))
     assert expected == list(epochs.entries)

@@ -160,7 +160,10 @@ def test_ids_are_kafkas() -> None:
 
 
 def test_new_ids_are_no_options_and_not_reserved() -> None:
-    """`new_id` repeats its choice if an ID is reserved or begins with a dash, as an option does."""
+    """`new_id` makes another ID if an ID is reserved or begins with a dash.
+
+    A shell command would take an ID with a dash for an option.
+    """
     dash = UUID(bytes=b"\xf8" + b"\0" * 15)
     good = UUID(int=1 << 100)
     drawn = iter([dash, UUID(int=0), UUID(int=1), good])
@@ -230,7 +233,10 @@ def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
     [b'{"version":0,"brokerEpoch":1355}', b'{"version":1,"brokerEpoch":7,"unknown":true}', b"[]", b""],
 )
 def test_a_marker_counts_whatever_it_says(disk: SimulatedDisk, content: bytes) -> None:
-    """Row 147: the marker counts whatever its content is: a broker's epoch, unknown fields, or nothing."""
+    """Row 147: the marker counts whatever its content is.
+
+    The content may have a broker's epoch or unknown fields, or be empty.
+    """
     disk.write_bytes(DATA / ".kafka_cleanshutdown", content)
     assert is_marked_clean(disk, DATA)
     assert remove_mark(disk, DATA)

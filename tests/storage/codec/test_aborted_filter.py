@@ -29,7 +29,10 @@ def shown(log, *pairs, **options):
 
 
 def test_aborted_data_is_hidden_from_its_first_offset_to_its_marker():
-    """An aborted producer's records are shown before its first aborted offset and after the abort marker."""
+    """The records of an aborted transaction are hidden, from its first offset to its marker.
+
+    Records of the same producer before the first offset and after the marker are shown.
+    """
     log = data(0, pid=1) + marker(1, pid=1) + data(2, pid=1) + abort(3, pid=1) + data(4, pid=1)
     assert [0, 4] == shown(log, (1, 2))
     assert [0, 2, 4] == shown(log)
@@ -72,7 +75,7 @@ def test_headers_tell_what_is_hidden():
 
 
 def test_transactions_that_continue_after_a_part():
-    """`still_aborted` returns only the aborted transactions that continue after the first part of the data."""
+    """`still_aborted` returns the aborted transactions that have not ended within the first part of the data."""
     first = scan(data(0, pid=1) + abort(1, pid=1) + data(2, pid=2))
     left = still_aborted(aborted((1, 0), (2, 2), (1, 5)), first)
     assert list(left) == aborted((2, 2), (1, 5))
@@ -96,7 +99,10 @@ def test_a_marker_ends_only_earlier_transactions_of_its_producer():
 
 
 def test_counting_leaves_out_markers_hidden_batches_and_those_partly_outside():
-    """`count_visible` counts the visible records of batches that are completely inside the range."""
+    """`count_visible` counts the visible records of the batches that are completely inside the range.
+
+    Markers, hidden batches and batches that are partly outside the range are not counted.
+    """
     two = encode([Record(Offset(offset), Timestamp(0), None, b"v") for offset in (5, 6)])
     log = data(0) + data(1, pid=1) + abort(2, pid=1) + data(3) + data(4, pid=2) + two
     batches = scan(log)

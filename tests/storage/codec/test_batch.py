@@ -144,7 +144,10 @@ LIMITS = {"max_batch_bytes": len(OWN), "latest_timestamp": 1000}
 
 
 def test_plain_batches_get_their_offsets_together():
-    """`assign_plain` writes the same as `assign_offsets` for each batch, and returns size, end and time of each."""
+    """`assign_plain` changes batches just as `assign_offsets` changes each batch alone.
+
+    `assign_plain` returns size, last offset and largest timestamp of each batch.
+    """
     batches, alone = OWN + OWN, [bytearray(OWN), bytearray(OWN)]
     placed = assign_plain(batches, base_offset=2**40, leader_epoch=7, **LIMITS)
     for number, batch in enumerate(alone):
@@ -154,7 +157,10 @@ def test_plain_batches_get_their_offsets_together():
 
 
 def test_one_plain_batch_gets_its_offset():
-    """`assign_one` writes the same as `assign_plain` and counts the append. For two batches it changes nothing."""
+    """`assign_one` changes a batch just as `assign_plain` does, and counts the append.
+
+    `assign_one` changes nothing if its argument has two batches.
+    """
     batch, among, counts = bytearray(OWN), bytearray(OWN), TopicCounts(None)
     (placed,) = assign_plain(among, base_offset=2**40, leader_epoch=7, **LIMITS)
     assert (placed[1:], among) == (assign_one(batch, 2**40, 7, len(OWN), 1000, counts), batch)
@@ -423,7 +429,10 @@ def test_short_checksums_are_the_librarys(size: int):
 )
 @pytest.mark.parametrize("damaged", range(6))
 def test_checksums_of_neighbors_fail_each_by_itself(sizes: tuple[int, ...], damaged: int):
-    """A wrong checksum is reported for its own batch, although `scan` computes three adjacent checksums together."""
+    """A wrong checksum is reported for the damaged batch and not for a neighbor.
+
+    `scan` computes the checksums of three adjacent batches together.
+    """
     batches = [encode([Record(0, 0, None, b"v" * size)]) for size in sizes * 2]
     position = sum(len(batch) for batch in batches[:damaged])
     batches[damaged][-1] ^= 1
@@ -458,7 +467,10 @@ def test_the_end_of_batches_is_found_without_reading_them_all():
 
 
 def test_the_batch_of_an_offset_is_found_by_headers_alone():
-    """`find_offset` needs only headers, and stops at a bad header or at the end of the data."""
+    """`find_offset` reads only the headers of batches.
+
+    The search ends at a bad header or at the end of the data.
+    """
     batches = [bytes(encode([Record(offset, 0, None, b"v" * 99)])) for offset in (3, 5, 9)]
     size, data = len(batches[0]), b"".join(batches)
     impossible = b"\xff" + batches[1][1:]
@@ -488,7 +500,7 @@ def test_the_batch_of_an_offset_is_found_by_headers_alone():
     ],
 )
 def test_batches_are_counted_as_long_as_their_offsets_ascend(last_offsets, lowest, limit, expected):
-    """Counting stops at the first offset that is out of bounds or not above the previous one."""
+    """Batches are counted up to the first batch whose offset is out of bounds or does not ascend."""
     found = headers({"last_offset": offset} for offset in last_offsets)
     assert expected == found.count_ascending(lowest, limit)
 

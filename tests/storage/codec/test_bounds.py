@@ -96,7 +96,10 @@ def test_a_batch_has_a_bounded_number_of_records(codec):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_record_has_a_bounded_number_of_headers(codec):
-    """A record may have MAX_HEADERS headers. One more is refused as oversize, an impossible count as corrupt."""
+    """A record may have MAX_HEADERS headers. A record with one more header is refused as oversize.
+
+    A number of headers that cannot fit the record's bytes is refused as corrupt.
+    """
     (columns,) = decode(sealed(record(headers=empty_headers(MAX_HEADERS)), codec=codec))
     assert 4 * MAX_HEADERS == len(columns.header_spans(0))
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_HEADERS} headers"):
@@ -153,7 +156,10 @@ def test_decode_each_returns_the_batches_before_a_fault():
 
 
 def test_the_size_of_columns():
-    """The size of columns is eight numbers per record, plus the plain batches or the inflated content."""
+    """The size of columns is eight 64-bit numbers per record, plus the size of the plain batches.
+
+    For a compressed batch the size of its inflated content is added instead.
+    """
     content = record(b"a" * 100) + record(b"b", delta=1)
     plain, packed = sealed(content, count=2), sealed(content, count=2, codec=Codec.ZSTD)
     sizes = [columns.size_bytes for columns in decode(plain + packed + plain + plain)]
@@ -161,7 +167,10 @@ def test_the_size_of_columns():
 
 
 def test_within_limits_the_bytes_of_records():
-    """`within` returns records until their keys, values and headers exceed the limit, but at least one record."""
+    """`within` returns records until their keys, values and headers together exceed the limit.
+
+    `within` returns at least one record.
+    """
     content = b"".join(
         record(b"v" * size, key=b"k", headers=b"\2\2n\2x", delta=delta)
         for delta, size in enumerate([4, 5, 90, 0])

@@ -265,7 +265,10 @@ END = bytes(4)
     ids=["plain", "content size", "block checksum", "content checksum"],
 )
 def test_lz4_frames_that_kafka_reads(frame):
-    """Row 142: a content size is skipped, a block checksum verified, a content checksum ignored."""
+    """Row 142: LZ4 frames with optional fields are read.
+
+    A content size is skipped, a block checksum is verified, and a content checksum is ignored.
+    """
     assert b"hello" == inflate(Codec.LZ4, frame)
 
 
@@ -297,7 +300,10 @@ def test_lz4_frames_that_kafka_refuses(frame, cause):
 
 
 def test_the_lz4_header_checksum_is_ignored_in_the_oldest_format():
-    """Row 142: in magic 0 the header checksum is ignored, as old writers got it wrong. Magic 1 and 2 check it."""
+    """Row 142: in magic 0 a wrong header checksum of an LZ4 frame is ignored, because old writers computed it wrongly.
+
+    In magic 1 and 2 the header checksum is verified.
+    """
     quirk = bytes.fromhex("04224d1860401a") + STORED_BLOCK + END
 
     assert b"hello" == inflate(Codec.LZ4, quirk, magic=0)

@@ -59,7 +59,10 @@ def test_markers_round_trip(kind):
     ],
 )
 def test_types_of_control_records(key, expected):
-    """A key of a newer version is read as one of the newest known version. An unknown type becomes UNKNOWN."""
+    """If the version of a marker's key is newer than the known versions, the key is read by the newest known version.
+
+    A marker of an unknown type becomes UNKNOWN.
+    """
     assert expected is control.control_type(key)
 
 

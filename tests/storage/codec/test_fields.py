@@ -17,7 +17,10 @@ MODULES = {Path(module.__file__).name: module for module in (fields, wire)}
 
 @pytest.mark.parametrize("source", CONSTANTS)
 def test_c_takes_the_names_and_the_numbers_of_the_module(source, tmp_path):
-    """The generated .pxd has the module's constants. It is rewritten only on a change, to avoid a compilation."""
+    """The generated .pxd file has the same constants as the module.
+
+    The file is rewritten only if a constant changes, because a rewrite causes a compilation.
+    """
     name = Path(source).name
     copied = tmp_path / name
     shutil.copy(Path(__file__).parents[3] / source, copied)

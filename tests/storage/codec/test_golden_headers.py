@@ -88,7 +88,10 @@ def header_of(size: int, magic: int = 2, total: int = 200) -> bytes:
     ],
 )
 def test_the_size_of_the_next_batch(data, expected):
-    """Row 138: the size includes the 12-byte prefix. An impossible size or format is damage, a cut batch is torn."""
+    """Row 138: the size of the next batch includes the prefix of 12 bytes.
+
+    A batch with an impossible size or format is damaged. A batch that is cut off is torn.
+    """
     if isinstance(expected, int):
         assert expected == read_header(data).size_bytes
     else:

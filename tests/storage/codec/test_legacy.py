@@ -48,7 +48,10 @@ def test_the_helper_of_these_tests_writes_the_golden_entries():
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_wrappers_of_every_codec(codec, magic):
-    """Wrappers have absolute offsets in v0 and relative ones in v1. v0's wrong LZ4 header checksum is accepted."""
+    """Wrappers are read with each codec. Their messages have absolute offsets in v0, and relative offsets in v1.
+
+    In v0 the wrong checksum of an LZ4 frame's header is accepted.
+    """
     inner = b"".join(entry(n if magic else 40 + n, b"v%d" % n, magic=magic, timestamp=n) for n in range(3))
 
     found = records_of(wrapper(42, inner, codec=codec, magic=magic, timestamp=2))
@@ -66,7 +69,10 @@ def test_a_compacted_wrapper_keeps_its_gaps():
 
 
 def test_wrapper_offset_zero_counts_from_zero():
-    """Row 141: records of a wrapper with offset 0, as an old librdkafka wrote it, are counted from 0."""
+    """Row 141: if a wrapper has offset 0, the offsets of its records are counted from 0.
+
+    An old librdkafka wrote such wrappers.
+    """
     inner = b"".join(entry(n, b"v") for n in range(3))
 
     (columns,) = decode(wrapper(0, inner))

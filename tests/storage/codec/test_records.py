@@ -125,7 +125,10 @@ def test_a_span_of_batches_is_one_set_of_columns(first, second):
 
 @given(record_lists(), st.integers(300, 5000))
 def test_columns_split_at_the_largest_batch(records, max_batch_bytes):
-    """Each batch fits, has offsets from 0 without gaps, and has no room for the next record."""
+    """No batch exceeds the limit, and each batch is as large as possible.
+
+    The next record would not fit the batch. The offsets in a batch begin at 0 and have no gaps.
+    """
     try:
         batches = encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes)
     except RecordTooLargeError:
@@ -268,7 +271,10 @@ def test_control_batches_are_listed_without_records():
 
 
 def test_columns_find_the_first_record_as_late():
-    """`find_time` returns the first record at or after a time and an offset, even if times do not ascend."""
+    """`find_time` returns the first record from an offset on whose time is at or after the given time.
+
+    The times need not ascend.
+    """
     records = [Record(offset, time, None, b"v") for offset, time in ((10, 5), (20, 9), (30, 7), (40, -1))]
     (columns,) = decode(encode(records))
 
@@ -328,7 +334,10 @@ def test_every_truncation_is_detected():
 
 
 def test_every_flipped_bit_is_detected_or_harmless():
-    """A flipped bit below the checksum is detected. A flipped bit before it changes only offset, epoch or length."""
+    """A flipped bit after the checksum field, or in it, is detected.
+
+    A flipped bit before the checksum field changes at most offset, epoch or length.
+    """
     for bit in range(8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
         damaged[bit // 8] ^= 1 << bit % 8

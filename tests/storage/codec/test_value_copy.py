@@ -52,7 +52,10 @@ def plain_batches(draw):
 
 @given(plain_batches(), st.data())
 def test_plain_batches_always_have_a_result(batches, data):
-    """Plain batches always have a result, with any keys, values, offsets, bounds, begun text and buffer size."""
+    """For plain batches there is always a result.
+
+    This holds for any keys, values, offsets, bounds, buffer size, and text that is already in the buffer.
+    """
     content, end = batches
     bounds = data.draw(st.tuples(st.integers(0, end), st.integers(0, end)))
     begun, room = data.draw(SMALL), data.draw(st.integers(0, 5000))
@@ -125,7 +128,10 @@ def test_the_buffer_holds_the_given_text():
 
 
 def inflated(batch, bounds=ALL, *, begun=b"", limit=MAX_CONTENT_BYTES):
-    """Return `begun` with the values of inflated batches (None without a result), and the inflated size."""
+    """Return `begun` followed by the values of inflated batches, and the inflated size.
+
+    The first value is None if the copy has no result.
+    """
     text, batches = begin_text(begun, 0), scan(batch)
     copied, end, taken = copy_inflated(
         batch,
@@ -231,7 +237,10 @@ def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
 def test_compressed_content_of_any_form_gives_its_values_or_no_result(codec, name):
-    """Readers that release the GIL refuse the same bytes as other readers, and copy the same values or none."""
+    """Readers that release the GIL refuse the same compressed bytes as other readers.
+
+    If a reader returns values, they equal the values that other readers return.
+    """
     batch = bytes(batch_of(codec, VARIANTS[codec, name]))
     if name in REFUSED[codec]:
         assert joined(batch) is None

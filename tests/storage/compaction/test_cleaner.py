@@ -46,7 +46,10 @@ def test_neighbors_are_merged():
 
 
 def test_a_second_pass_begins_where_the_first_ended():
-    """A second pass maps only records that were appended since the first pass; they replace older records."""
+    """A second pass puts only records into the map that were appended after the first pass.
+
+    These records replace older records of the same keys.
+    """
     log = CompactedLog()
     log.fill(keys=3, rounds=3)
     log.clean()
@@ -244,7 +247,10 @@ class CountingDisk(SimulatedDisk):
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
 @pytest.mark.parametrize("steps", range(40))
 def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
-    """Row 115: after a crash each key has its newest value, at the offsets from before or from after the pass."""
+    """Row 115: after a crash each key has its newest value.
+
+    The offsets in the log are either those from before the pass or those from after the pass.
+    """
     disk = CountingDisk()
     log = CompactedLog(disk=disk, internal_segment_bytes=500)
     log.fill(keys=4, rounds=5)
@@ -298,7 +304,10 @@ def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
 
 @pytest.mark.parametrize(("retention_ms", "left"), [(500, [3]), (950, [0, 3])])
 def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, left):
-    """A tombstone of an old format goes if its segment is delete.retention.ms older than the last clean segment."""
+    """A tombstone of an old format is dropped by the time of its segment's file.
+
+    The tombstone goes if the file is delete.retention.ms older than the file of the last clean segment.
+    """
     log = CompactedLog(delete_retention_ms=retention_ms)
     log.log.appender.append_as_follower(bytearray(old_entry(0, None, key=b"gone", timestamp=NOW)))
     log.log.appender.roll()
@@ -327,7 +336,7 @@ def test_cached_read_positions_end_with_the_old_files():
 
 
 def test_a_read_that_began_before_a_pass_leaves_no_cached_position():
-    """A read that began before a pass leaves no cached positions for later readers."""
+    """If a read begins before a pass, the read stores no position of an old file for later readers."""
     log = CompactedLog()
     for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
         log.put((key, value))

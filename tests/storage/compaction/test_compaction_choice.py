@@ -92,7 +92,7 @@ def test_a_young_segment_waits_though_the_log_starts_inside_it():
 
 
 def test_an_overdue_segment_is_due_though_the_log_starts_inside_it():
-    """The time since which a segment is overdue counts from its first batch, even if the log starts inside it."""
+    """The lag of a segment counts from the time of its first batch, even if the log starts inside this segment."""
     segments = [segment(0, first=50), segment(10, first=95), segment(20)]
     moved = {"segments": segments, "log_start_offset": 5, "now": 100, "min_dirty_ratio": 1.0}
     assert planned(**moved, max_lag_ms=49).due
@@ -141,7 +141,10 @@ def test_a_segment_larger_than_the_limit_stays_alone():
 
 
 def test_offsets_of_a_group_fit_one_index():
-    """Row 114: the offsets of a group span at most 2^31, counted up to the next segment's base minus one."""
+    """Row 114: the offsets of a group span at most 2^31.
+
+    The last offset of a segment counts as the next segment's base offset minus one.
+    """
     far = 2**31
     rows = [(0, 1, 0, 0), (10, 1, 0, 0)]
     assert [[0, 10]] == grouped(rows, end=far)

@@ -56,7 +56,8 @@ def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
 def visible(log: CompactedLog) -> list[Record]:
     """Return the records that read_committed readers see.
 
-    All records between the first aborted one and its marker are hidden, because no other producer wrote there.
+    All records between the first record and the marker of an aborted transaction are left out. No other producer
+    wrote records in between.
     """
     spans = log.log.aborted
     return [

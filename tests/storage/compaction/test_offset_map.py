@@ -20,7 +20,7 @@ def test_the_newest_offset_wins():
 
 
 def test_a_full_map_takes_known_keys_only():
-    """Row 116: a map of which nine tenths of the slots are in use accepts only known keys."""
+    """Row 116: if nine tenths of the slots of a map are in use, the map accepts only known keys."""
     offsets = OffsetMap(240)
     assert 9 == offsets.capacity
     assert [True] * 9 + [False] == [offsets.put(b"%d" % n, n) for n in range(10)]

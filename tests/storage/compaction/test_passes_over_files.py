@@ -109,7 +109,10 @@ def segments_far_apart(log: CompactedLog) -> list[int]:
 
 @pytest.mark.parametrize("empty_indexes", [False, True], ids=["indexes", "empty indexes"])
 def test_sparse_offsets_are_grouped_as_far_as_an_index_reaches(empty_indexes):
-    """Row 114: a group spans at most 2^31 offsets, even if indexes are empty and only names show the ends."""
+    """Row 114: a group of segments spans at most 2^31 offsets.
+
+    This holds even if the indexes are empty, so that only the names of the files show the offsets.
+    """
     log = CompactedLog()
     offsets = segments_far_apart(log)
     log.log.close()
@@ -167,7 +170,10 @@ STEPS = {
     "the old ones are gone": "before .log .swap",
     "the first new file has its name": "after .log .swap",
 }
-"""The six crash points of Kafka's test, each as a rename and whether the crash is before or after it."""
+"""The six crash points of Kafka's test.
+
+Each entry has a rename, and says whether the crash is before or after this rename.
+"""
 
 
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])

@@ -26,7 +26,10 @@ def offsets(log: CompactedLog) -> list[int]:
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_a_marker_outlives_its_records_by_the_retention(commit):
-    """Row 106: the first pass keeps a marker with its data, the second sets a horizon, and a later one drops it."""
+    """Row 106: a marker stays in the pass that removes its records, and gets a horizon in the next pass.
+
+    A pass after this horizon removes the marker.
+    """
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=commit)
@@ -46,7 +49,10 @@ def test_a_marker_outlives_its_records_by_the_retention(commit):
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(commit):
-    """Row 107: an emptied batch with a producer's newest sequence stays with its marker until the producer writes."""
+    """Row 107: an emptied batch with a producer's newest sequence stays, and so does the marker after it.
+
+    After the producer has written again, passes remove both.
+    """
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=commit)
@@ -129,7 +135,10 @@ def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
 
 
 def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
-    """An aborted record below the log start is removed with its marker, and does not return without a checkpoint."""
+    """A record that was aborted below the log start is removed in the same pass as its marker.
+
+    If the checkpoint of the log start is lost, the record does not return.
+    """
     log = _committed_after_an_abort()
     pass_over(log)
     assert () == log.log.aborted
@@ -138,7 +147,10 @@ def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
 
 
 def test_an_abort_that_ended_before_the_dirty_section_leaves_later_keys_to_the_map():
-    """Records that a producer commits after an abort are put into the map and replace older records."""
+    """If an abort ended before the dirty part, later committed records of this producer are put into the map.
+
+    These records replace older records of their keys.
+    """
     log = CompactedLog()
     log.put((b"k", b"old"))
     log.put((b"a", b"aborted"), base_sequence=0, **STAMP)

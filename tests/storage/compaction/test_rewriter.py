@@ -107,7 +107,10 @@ def _newer(key):
 
 
 def test_the_last_batch_of_a_live_producer_stays_empty():
-    """Row 111: a live producer's last batch stays for its sequence; an expired producer's last batch is dropped."""
+    """Row 111: the last batch of a live producer stays without records, because the batch has the producer's sequence.
+
+    The last batch of an expired producer is dropped.
+    """
     data = batch(record(0, b"a"), producer_id=7, producer_epoch=0, base_sequence=0) + batch(record(1, b"a"))
     live = cleaned(data, producers={7: LastOfProducer(Offset(0), 0)})
     assert [0, 0] == [read_header(live).record_count, read_header(live).last_sequence]
@@ -155,7 +158,10 @@ def test_an_emptied_batch_holds_its_marker():
 
 
 def test_an_emptied_marker_keeps_the_epoch():
-    """Row 108: the emptied marker of a live producer without data stays in later passes."""
+    """Row 108: the emptied marker of a live producer stays in later passes, because it has the producer's epoch.
+
+    This holds if the producer has no data batch in the log.
+    """
     producers = {7: LastOfProducer(None, 0)}
     with_horizon = cleaned(marker(1, commit=True))
     emptied = cleaned(with_horizon, now=LATER + RETENTION, producers=producers)
@@ -177,7 +183,7 @@ def test_aborted_records_are_not_in_the_map():
 
 
 def test_retained_aborts_go_into_the_new_index():
-    """Row 118: an abort is retained for the new index if the pass has read its data."""
+    """Row 118: an abort is kept for the new index if the pass has read a batch of the aborted transaction."""
     span = AbortedSpan(7, 0, 1, 2)
     transactions = PassTransactions([span])
     transactions.read_data(read_header(batch(record(0, b"a"), **TXN)))

@@ -44,7 +44,10 @@ def log_of(batches, **stamp):
 
 
 def judged(columns, end_offset):
-    """Return the marks of a map that covers offsets below `end_offset`, and the marks that a dictionary gives."""
+    """Return the marks that a map gives, and the marks that a dictionary gives.
+
+    The map covers the offsets below `end_offset`.
+    """
     newest, model = OffsetMap(2400), {}
     for record in columns:
         if record.key is not None and record.offset < end_offset:
@@ -70,7 +73,11 @@ def test_marks_are_those_of_a_dictionary(batches, end_offset):
 
 @given(BATCHES, st.integers(0, 20), st.integers(-1, 20))
 def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
-    """A run is copied (all records stay, none is null), dropped (none stays, none ends at the bound), or one batch."""
+    """The runs cover each batch once. There are three kinds of runs.
+
+    In a copied run all records stay, and no value is null. In a dropped run no record stays, and no batch ends at the
+    bound. A single run is one batch of any other kind.
+    """
     columns = log_of(batches)
     marks, expected = judged(columns, end_offset)
     first = start = 0
@@ -122,14 +129,14 @@ def test_a_batch_with_a_horizon_is_looked_at():
 
 
 def test_due_tombstones_stay_no_longer():
-    """Due tombstones are dropped. Tombstones beyond the map stay until a later pass decides."""
+    """Due tombstones are dropped. A tombstone beyond the map stays, because only a later pass can decide about it."""
     marks = bytearray([STAYS, STAYS | NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE])
     drop_tombstones(marks, 0, 4)
     assert [STAYS, NULL_VALUE, STAYS | NULL_VALUE | BEYOND_MAP, NULL_VALUE] == list(marks)
 
 
 def filtered(marks):
-    """Return whether a batch with these marks loses records and keeps others, of which none is a tombstone."""
+    """Return whether a batch with these marks loses some records, keeps others, and keeps no tombstone."""
     kept = [mark for mark in marks if mark & STAYS]
     return 0 < len(kept) < len(marks) and not any(mark & NULL_VALUE for mark in kept)
 
@@ -158,7 +165,10 @@ STAMPS = st.sampled_from(
 
 @given(st.lists(st.tuples(st.integers(1, 6), STAMPS), min_size=1, max_size=6), st.data())
 def test_filtered_batches_are_written_as_one_by_one(shapes, data):
-    """Filtered batches keep bounds and stamp. The largest timestamp is recomputed unless the broker set it."""
+    """A filtered batch keeps its bounds and its stamp.
+
+    The largest timestamp of a filtered batch is computed again, unless the broker set the time.
+    """
     written, expected, marks, offset = bytearray(), bytearray(), bytearray(), 9
     for count, stamp in shapes:
         last = offset + count - 1

@@ -28,9 +28,9 @@ message.max.bytes=2000000
 def test_defaults_are_kafkas() -> None:
     """The defaults equal a broker's defaults, with four exceptions.
 
-    topicfs looks for logs to flush each second, a broker never. An empty group does not wait for further members in
-    topicfs, and waits three seconds in a broker. A broker limits neither the number of connections nor the memory of
-    requests.
+    topicfs looks for logs to flush each second, and a broker never does. In topicfs an empty group does not wait for
+    further members, and in a broker it waits for three seconds. A broker limits neither the number of connections nor
+    the memory of requests.
     """
     expected = {
         "node.id": 1,

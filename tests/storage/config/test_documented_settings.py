@@ -25,7 +25,10 @@ def test_every_setting_of_a_log_has_a_row():
 
 @pytest.mark.parametrize(("name", "default", "synonyms"), TOPIC_ROWS)
 def test_a_row_has_the_default_and_the_brokers_name(name, default, synonyms):
-    """A row has the setting's default and the names of its broker settings, which may be shortened to their ends."""
+    """A row of the document has the setting's default and the names of its broker settings.
+
+    The name of a broker setting may be shortened to its end.
+    """
     written = default.strip("`").replace(f"2⁶³{MINUS}1", str(2**63 - 1)).replace(MINUS, "-")
     assert setting(name).default_text == written
     told = re.findall(r"`([\w.]+)`", synonyms.replace("same", f"`{name}`"))

@@ -120,7 +120,7 @@ def test_bad_values_are_refused(name: str, value: str) -> None:
 
 
 def test_error_says_what_is_valid() -> None:
-    """The words after `must be` describe the setting's kind."""
+    """The words after `must be` in an error describe the valid values of the setting."""
     with pytest.raises(
         InvalidConfigError, match=r"^segment.bytes=1: must be a whole number from 1048576 to 2147483647$"
     ):

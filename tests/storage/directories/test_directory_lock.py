@@ -59,7 +59,10 @@ def test_the_error_for_a_second_process_names_the_holder(
 
 
 def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
-    """A second lock in the same process is refused. fcntl would grant it, and drop both at the first close."""
+    """A second lock in the same process is refused.
+
+    fcntl would grant a second lock, and the first close would drop both locks.
+    """
     lock = DirectoryLock(tmp_path)
     with pytest.raises(DirectoryLockedError) as caught:
         DirectoryLock(tmp_path)
@@ -77,7 +80,10 @@ def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: sub
 
 
 def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
-    """`find_holder` keeps this process's own lock, which opening and closing the file would drop."""
+    """`find_holder` does not drop the lock of its own process.
+
+    Opening and closing the lock file would drop the lock.
+    """
     lock = DirectoryLock(tmp_path)
     assert LockHolder(os.getpid(), is_this_engine=True) == find_holder(tmp_path)
     assert refused_elsewhere(tmp_path)
@@ -149,7 +155,10 @@ def refused_elsewhere(directory: Path) -> bool:
 def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the previous holder deletes the file between open and lock, the new lock file is locked instead."""
+    """The previous holder may delete the lock file after another process has opened the file.
+
+    The other process then locks the new lock file instead.
+    """
     opens, deletions = os.open, iter([True])
 
     def opened_just_before_its_end(path: Path, flags: int, mode: int = 0o777) -> int:

@@ -105,7 +105,10 @@ def test_a_file_that_cannot_be_flushed_takes_one_partition_offline(
 
 
 def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """Reopening one partition brings back its whole directory, with all records and meanwhile changed settings."""
+    """Reopening one partition brings back the whole directory of this partition.
+
+    All its partitions then have their records, and the settings that were changed meanwhile.
+    """
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
     append_lines(engine.partition("u", 1), "u\n")
@@ -133,7 +136,10 @@ def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, 
 def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
     disks: SeveralDisks, clock: ManualClock
 ) -> None:
-    """A topic that was deleted while a directory was offline cannot be created until the directory is back."""
+    """If a topic was deleted while a directory was offline, the topic's name is in use until the directory is back.
+
+    The topic's partitions in this directory are deleted when the directory comes back.
+    """
     engine = filled(disks, clock)
     engine.create_topic("other", partitions=2)
     fail_by_checkpoint(engine, disks, clock)

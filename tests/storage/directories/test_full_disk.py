@@ -78,7 +78,10 @@ def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> 
 
 
 def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
-    """Retention deletes old segments although epochs and checkpoints find no room outside the reserve."""
+    """Retention deletes old segments on a full disk.
+
+    Epochs and checkpoints find room only in the reserve.
+    """
     engine = opened(disk, clock)
     engine.create_topic("t", overrides={**SEGMENTS, "retention.bytes": "300000"})
     partition = engine.partition("t", 0)

@@ -72,7 +72,10 @@ def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
 
 
 def test_a_partition_in_no_directory_is_reported(disks: SeveralDisks) -> None:
-    """A warning names partitions that no opened directory has, and they are not created again."""
+    """If a partition is in no opened directory, a warning names the partition.
+
+    The partition is not created again, because it may be in another directory.
+    """
     filled(disks).close()
     alone = opened(disks, None, A)
     assert [0] == list(alone.topic("t").partitions())

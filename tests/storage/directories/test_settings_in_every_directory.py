@@ -37,7 +37,10 @@ def test_the_newest_copy_of_the_settings_counts(disks: SeveralDisks) -> None:
 
 
 def test_what_an_older_copy_alone_knows_is_kept() -> None:
-    """Merging keeps topics that only an older copy has, unless that copy says that they are being created."""
+    """A topic that only an older copy of the settings has is kept.
+
+    The topic is dropped if the older copy says that the topic is being created.
+    """
     newer = RegistryCopy({"t": TopicEntry("new")}, 5)
     older = RegistryCopy(
         {

@@ -28,9 +28,10 @@ def disk():
 
 @contextmanager
 def size_limit(size: int) -> Iterator[None]:
-    """Limit the size of files: a write beyond `size` is cut short, and the next write fails.
+    """Limit the size of files.
 
-    The limit is lifted before the test ends, because pytest's own output may be a file.
+    A write beyond `size` is cut short, and the next write fails. The limit ends before the test ends, because pytest
+    may write its own output to a file.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -50,7 +51,10 @@ def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
 
 
 def test_an_error_after_opening_names_the_file(disk, tmp_path):
-    """Errors of writing, reading and flushing name the file, which the calls on its descriptor do not know."""
+    """The error of a write, read or flush names the file.
+
+    The system calls work on a descriptor, so their own errors do not have the file's name.
+    """
     with size_limit(150), pytest.raises(OSError, match="too large") as written:
         disk.write_bytes(tmp_path / "large", b"b" * 200)
     assert str(tmp_path / "large") == written.value.filename
@@ -72,7 +76,10 @@ CHANGES = {
 @pytest.mark.parametrize("kind", [NativeFileSystem, SimulatedDisk])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_does_not_reach_other_hard_links(kind, change, tmp_path):
-    """The first change of a linked file copies it, with its modification time, and only the opened name changes."""
+    """If a file has several names (hard links), the first change copies the file, with its modification time.
+
+    Only the name by which the file was opened then leads to the changed copy.
+    """
     disk = kind()
     directory = tmp_path if kind is NativeFileSystem else Path("/")
     ours, theirs, alone = (directory / name for name in ("ours", "theirs", "alone"))
@@ -118,7 +125,10 @@ def test_a_copy_for_which_there_is_no_room(disk, tmp_path):
 
 
 def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, monkeypatch):
-    """A descriptor that was opened just before the copy is not kept, so later reads see the copy."""
+    """If a descriptor was opened just before a linked file was copied, the descriptor is not kept.
+
+    Later reads then see the copy.
+    """
     disk.write_bytes(tmp_path / "theirs", b"0123456789")
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     file = disk.open(tmp_path / "ours")

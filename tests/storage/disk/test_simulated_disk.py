@@ -17,7 +17,10 @@ LOG = Path("/log")
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_synced_survives_a_crash(seed):
-    """Synced content and names survive a crash. Later appends survive in part, at their positions."""
+    """Content and names that were synced survive a crash.
+
+    Content that was appended after the sync may survive in part. The part that survives is at its own position.
+    """
     disk = SimulatedDisk(seed=seed)
     file = disk.open(LOG, create=True)
     file.append(b"a" * 1000)

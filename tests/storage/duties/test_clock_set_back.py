@@ -12,7 +12,10 @@ TEN_DAYS_MS = 10 * 24 * 3600 * 1000
 
 
 def test_deleted_segments_go_after_their_delay():
-    """The deletion delay counts from the first check after the clock change, so readers keep files for all of it."""
+    """The delay of a deletion counts from the first check after the clock was set back.
+
+    So a reader keeps the deleted files for at least the whole delay.
+    """
     on_disk = filled(6, file_delete_delay_ms=1000)
     on_disk.log.replacer.delete_oldest_segments(1, "test")
     on_disk.clock.advance(-TEN_DAYS_MS)

@@ -128,7 +128,10 @@ def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, cl
 
 
 def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
-    """A deleted topic's line is removed from the checkpoint, so that a new topic of its name is dirty."""
+    """A deleted topic's line is removed from the checkpoint.
+
+    So a new topic of the same name begins with all its records dirty.
+    """
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     clean(engine, clock)
@@ -137,7 +140,10 @@ def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the cleaner's log lines, but no others: other tests may have lowered the level of their loggers."""
+    """Return the log lines of the cleaner.
+
+    Lines of other loggers are left out, because other tests may have changed the levels of these loggers.
+    """
     return [one.getMessage() for one in caplog.records if one.name == "topicfs.storage.duties.log_cleaner"]
 
 
@@ -260,7 +266,10 @@ def test_without_the_cleaner_nothing_is_compacted(disk, clock):
 
 
 def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
-    """A cleaning round also runs the retention of compacted topics. Only topics with compact,delete expire by time."""
+    """A round of cleaning also applies retention to compacted topics.
+
+    Only topics with cleanup.policy=compact,delete lose records by age.
+    """
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=10_000)
     only = topic(engine, "only", 9, retention_ms=10_000)

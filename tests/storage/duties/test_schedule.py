@@ -174,7 +174,10 @@ def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, cl
 
 
 def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 72: segments below the log start are deleted without retention, even if the start is in a later segment."""
+    """Row 72: segments below the log start are deleted, even if no retention is set.
+
+    The log start may be inside a later segment.
+    """
     engine, partition = topic_of(disk, clock, 9, {"retention.ms": "-1"})
     before = bases(partition)
     partition.delete_records(Offset(before[1] + 1))

@@ -10,9 +10,10 @@ from topicfs.storage.manager import Machine, open_engine
 
 
 def test_a_directory_without_writes_is_not_listed_again_and_again():
-    """A directory is listed only if it has changed, because it may have 100,000 names.
+    """The directory is listed only if it has changed, because a listing may have 100,000 names.
 
-    If its modification time is at least a second old, only a change of that time causes another listing.
+    If the directory's modification time is at least a second old, the directory counts as unchanged until this time
+    changes.
     """
     disk, clock = SimulatedDisk(), ManualClock()
     populated(disk).close()

@@ -170,7 +170,10 @@ def test_a_topics_lines_stay_with_their_partitions():
 
 
 def test_partitions_that_came_meanwhile_wait_for_the_next_run():
-    """A run that repeats a killed one does not use partitions added since, so that it finds the lines to skip."""
+    """If a run repeats a killed run, it does not use partitions that were added in between.
+
+    Each line then goes to the same partition as before, so the run finds the lines to skip.
+    """
     logs = [LogOnDisk(), LogOnDisk()]
 
     def run(count, appends):
@@ -286,7 +289,7 @@ def test_each_input_has_its_own_producer_id():
 
 
 def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
-    """Records of a killed run are flushed before the next run records them in the registry."""
+    """The next run first flushes the records of a killed run, and then records them in the registry."""
     for steps in range(200):
         setup = Setup(MortalDisk())
         setup.on_disk.disk.sync_directory(DIRECTORY)

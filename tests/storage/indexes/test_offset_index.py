@@ -89,7 +89,10 @@ def test_reopening_trims_and_fills(tmp_path):
 
 
 def test_zeros_of_an_untrimmed_file_count_as_entries():
-    """Row 22: an untrimmed file is read with its zeros as entries, because it does not store its number of entries."""
+    """Row 22: the zeros of an untrimmed file are read as entries.
+
+    The file does not store its number of entries.
+    """
     file = MemoryFile(Path("/45.index"))
     OffsetIndex(file, BASE, new_bytes=80).append(Offset(51), Position(9))
     reopened = OffsetIndex(file, BASE)
@@ -171,7 +174,11 @@ def test_sanity_check_for_tools():
     ],
 )
 def test_the_end_of_an_index_shows_whether_it_fits_a_log(data: bytes, right: bool) -> None:
-    """An index may belong to a log if it has whole, used slots and ends at or above the base and inside the log."""
+    """The end of an index shows whether the index can belong to a log.
+
+    The index must consist of whole slots, and the last slot must be in use. The last entry must be at or above the
+    base offset and inside the log.
+    """
     assert right == may_end(ends_of(data, SLOT.size), 10_000)
 
 
@@ -182,7 +189,7 @@ def sorted_slots(keys: Iterable[int]) -> tuple[memoryview, Key]:
 
 
 def test_the_warm_section_is_searched_alone():
-    """If the last 8 KiB include the target, only they are searched; otherwise they are skipped."""
+    """If the target is in the last 8 KiB of an index, only these bytes are searched. Otherwise they are skipped."""
     entries = 5000
     first_warm = entries - 1 - WARM_ENTRIES
     probes: list[int] = []

@@ -99,7 +99,10 @@ def test_truncation_with_offsets_that_repeat():
 
 
 def test_sanity_check_for_tools():
-    """Row 27: `check` refuses a last offset below the base, a last timestamp below the first, and an odd size."""
+    """Row 27: `check` refuses an index whose last offset is below the base offset.
+
+    `check` also refuses a last timestamp below the first timestamp, and a size that is not a multiple of 12.
+    """
     index = new_index()
     append(index, 5)
     index.check()
@@ -138,7 +141,10 @@ def test_sanity_check_for_tools():
 def test_the_end_of_an_index_shows_whether_it_fits_a_log(
     entries: list[tuple[int, int]], first_batch: tuple[int, int], right: bool
 ) -> None:
-    """Row 27: the last slot must be whole, used, not below the base, and not before the first entry."""
+    """Row 27: an index can belong to a log only if its last slot is whole and in use.
+
+    The last entry must not be below the base offset, and must not be before the first entry.
+    """
     data = b"".join(SLOT.pack(*entry) for entry in entries)
     first = TimeEntry(Timestamp(first_batch[0]), Offset(first_batch[1]))
     assert right == may_end(ends_of(data, SLOT.size), lambda: first, has_later=lambda: False)

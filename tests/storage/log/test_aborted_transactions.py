@@ -12,7 +12,11 @@ from topicfs.storage.model import Isolation, Offset
 
 
 def test_aborts_are_indexed_with_the_stable_offset_they_leave():
-    """Row 83: an abort's last stable offset is an open transaction's first offset, or the offset after the marker."""
+    """Row 83: an aborted transaction is indexed with the last stable offset that its marker leaves.
+
+    This is the first offset of a transaction that is still open. If no transaction is open, it is the offset after
+    the marker.
+    """
     log = Transactions()
     log.fill(5, pid=1)
     log.fill(3, pid=2)
@@ -39,7 +43,10 @@ def test_reads_list_the_aborts_of_returned_records():
 
 
 def test_a_read_lists_only_aborts_within_its_range():
-    """Rows 21 and 29: a read returns only aborts within its own range, including a marker at its first offset."""
+    """Rows 21 and 29: a read returns only the aborted transactions that overlap the read's own range.
+
+    A transaction whose marker is the first record of the range is returned as well.
+    """
     log = Transactions()
     for pid in (1, 2, 3):
         log.fill(2, pid=pid)

@@ -52,9 +52,10 @@ def test_batches_encoded_here_give_the_same_files():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_small_appends_give_the_same_files(seed: int):
-    """Small appends that skip checks give the same files and results as full appends, whatever becomes due.
+    """Small appends that skip checks give the same files and results as full appends.
 
-    Times go back and far ahead, settings change, logs are truncated, and some batches come from clients.
+    In this test timestamps go back and far ahead, settings change, and logs are truncated. Some batches come from
+    clients.
     """
     random = Random(seed)
     limits = {"internal_segment_bytes": 8192, "segment_ms": 1000, "segment_index_bytes": (60, 1200)[seed % 2]}
@@ -203,7 +204,10 @@ def test_log_append_time():
 
 
 def test_a_producers_log_append_time():
-    """A client's LogAppendTime batch gets CreateTime. It is refused if it has no time or the topic sets the time."""
+    """A client's batch with LogAppendTime is stored with CreateTime.
+
+    The batch is refused if it has no timestamp, or if the topic itself sets the append time.
+    """
     stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     on_disk = LogOnDisk()
     data = batch(b"a", timestamp=7, stamp=stamp)
@@ -346,7 +350,10 @@ def test_a_followers_segment_is_based_at_its_first_offset():
 
 
 def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
-    """Row 39: the header of a compressed old batch has only its last offset, so the base is last - (2^31 - 1)."""
+    """Row 39: the base offset of a new segment for a compressed old batch is the batch's last offset - (2^31 - 1).
+
+    The header of such a batch has only the last offset, so the first offset is not known.
+    """
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(old)

@@ -170,7 +170,10 @@ def test_cached_read_positions_are_limited(monkeypatch):
 
 
 def test_a_roll_trims_indexes_before_the_next_segment_exists():
-    """At no step of a roll is there a next segment while an index has unused slots, which are read as entries."""
+    """A roll trims the indexes of a segment before the next segment exists.
+
+    The unused slots of an untrimmed index would be read as entries.
+    """
     for steps in range(50):
         disk = MortalDisk()
         on_disk = LogOnDisk(disk=disk, index_interval_bytes=0)
@@ -198,7 +201,11 @@ def test_a_producer_of_which_no_record_is_left_is_forgotten_at_a_restart():
 
 
 def test_a_replacement_is_on_disk_step_by_step():
-    """A replacement is synced when files have `.swap` names, before old files are removed, and with final names."""
+    """A replacement of segments is synced three times.
+
+    The directory is synced when the new files have `.swap` names, before the old files are removed, and when the new
+    files have their final names.
+    """
     on_disk = LogOnDisk(
         internal_segment_bytes=300, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0
     )

@@ -122,7 +122,10 @@ def test_truncated_segments_never_come_back():
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
-    """If an index cannot be opened, even during the undo, the next batch gets the failed one's position and offset."""
+    """If an index cannot be opened, the append fails and its batch is not kept.
+
+    The next batch gets the same file position and the same offset, even if the undo could not open the index either.
+    """
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
     on_disk.log.appender.roll()
@@ -215,7 +218,10 @@ def test_a_truncation_that_fails_takes_the_log_offline(cut):
 @pytest.mark.parametrize("end", list(End), ids=str)
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
-    """After a crash at any step of a truncation the old records have no gap, and the log ends after them."""
+    """If a crash interrupts a truncation at any step, the remaining old records have no gap.
+
+    The log ends after the last of these records.
+    """
     for seed, steps in product(range(3), range(50)):
         disk = MortalDisk(seed=seed)
         on_disk = of_four_segments(disk)
@@ -282,7 +288,10 @@ def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffi
 
 
 def test_epochs_of_batches_that_found_no_room_are_not_noted():
-    """The epochs of batches that did not fit are not written, because the next attempt may begin elsewhere."""
+    """If batches do not fit on the disk, their epochs are not written.
+
+    The follower's next attempt may begin at another offset.
+    """
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=5))

@@ -116,7 +116,10 @@ def test_a_preallocated_log_is_cut_before_the_roll_is_over(seed):
 
 
 def test_the_recovery_point_stays_inside_a_segment_that_is_closed_while_it_is_flushed():
-    """If a segment is rolled while it is flushed, the recovery point stays inside it until the next flush."""
+    """If a segment is rolled while it is being flushed, the recovery point stays inside this segment.
+
+    The next flush moves the recovery point on.
+    """
     on_disk, flusher = flushing()
     fill(on_disk, 2)
     log = on_disk.log
@@ -185,7 +188,10 @@ def test_a_truncation_forgets_what_was_closed_above_it():
 
 
 def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it():
-    """A snapshot is synced before the recovery point passes it, so that repeated batches are still recognized."""
+    """A snapshot is synced before the recovery point moves above the snapshot's offset.
+
+    So after a crash the log still recognizes repeated batches.
+    """
     on_disk, flusher = flushing()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     on_disk.log.append(batch(b"once", timestamp=NOW, stamp=stamp))
@@ -260,7 +266,10 @@ def test_a_flusher_does_one_after_the_other():
 
 
 def test_a_thread_that_cannot_begin_is_tried_again(monkeypatch):
-    """If the thread cannot start, the work is done with the next submission, or is dropped by `close`."""
+    """If the flusher's thread cannot start, the work waits.
+
+    The next submission starts the thread again. A `close` drops the work.
+    """
     flusher, done, last = BackgroundFlusher(), [], threading.Event()
     start = threading.Thread.start
 

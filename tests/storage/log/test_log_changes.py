@@ -33,7 +33,10 @@ def test_rolls_by_wall_clock_without_timestamps():
 
 
 def test_rolls_by_record_time():
-    """Row 53: with timestamps only the record time since the segment's first batch counts, not the clock."""
+    """Row 53: if records have timestamps, the age of a segment is measured in record time.
+
+    The age is the time of the next batch minus the time of the segment's first batch. The clock does not count.
+    """
     on_disk = LogOnDisk(segment_ms=HOUR)
     start = on_disk.clock.now
     on_disk.log.append(batch(b"a", timestamp=start))
@@ -414,7 +417,7 @@ def test_settings_of_a_segment():
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_files_whose_new_name_finds_no_room_go_at_once(number):
-    """If a rename does not fit on a full disk, the files of the deleted segments are unlinked immediately."""
+    """If the disk has no room for the new name of a deleted segment's file, the file is unlinked immediately."""
     on_disk = LogOnDisk()
     for value in (b"a", b"b", b"c"):
         on_disk.log.append(batch(value))
@@ -431,7 +434,10 @@ def test_files_whose_new_name_finds_no_room_go_at_once(number):
 
 
 def test_a_followers_start_moves_as_its_leaders():
-    """A follower's start moves with its leader's under any policy, never moves back, and keeps the active segment."""
+    """A follower's log start moves with the leader's log start, whatever the cleanup policy is.
+
+    The log start never moves back, and the active segment stays.
+    """
     on_disk = LogOnDisk(internal_segment_bytes=300, cleanup_policy=("compact",))
     for offset in range(6):
         on_disk.log.appender.append_as_follower(sized_batch(150, offset=offset, epoch=2))

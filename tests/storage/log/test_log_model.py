@@ -1,7 +1,7 @@
 """A log compared with a list, through power losses, full disks, failing writes and failing syncs.
 
-After each of these failures every synced record is stored, the later records are a prefix of complete batches, a
-failed append left nothing, and the indexes match the log.
+After each failure all synced records are stored. The records after them are a prefix of the appended records, in
+complete batches. A failed append has left nothing, and the indexes match the log.
 """
 
 from __future__ import annotations

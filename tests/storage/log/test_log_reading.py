@@ -94,7 +94,10 @@ def test_a_high_watermark_inside_a_batch_hides_the_batch():
 
 
 def test_the_high_watermark_keeps_its_bounds():
-    """Row 65: a checkpoint's high watermark is limited to the log. Truncation lowers it, and appends keep it."""
+    """Row 65: the high watermark of a checkpoint is limited to the offsets of the log.
+
+    A truncation below the high watermark lowers it. An append does not change it.
+    """
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c"))
     assert 3 == on_disk.reopen(high_watermark=5).high_watermark
@@ -142,7 +145,7 @@ def test_a_lookup_reads_its_batch_once(monkeypatch, offset):
 
 @pytest.mark.parametrize("offset", [3, 10, 11])
 def test_a_search_passes_large_batches_by_their_headers(monkeypatch, offset):
-    """A search reads a large batch completely only if it contains the offset."""
+    """A search reads a large batch completely only if the batch contains the offset."""
     on_disk = LogOnDisk(index_interval_bytes=10**9, internal_segment_bytes=10**9)
     for _ in range(10):
         on_disk.log.append(batch(b"x" * 80_000, b"y" * 80_000))
@@ -327,7 +330,10 @@ def test_segments_as_users_see_them():
 
 
 def test_the_files_of_a_segment_are_shown_byte_for_byte():
-    """A segment's file is mapped byte for byte, the active log up to the visible end. Other names are refused."""
+    """The mapping of a segment's file has the bytes of the file. The active log is mapped up to the visible end.
+
+    A name that is not a file of a present segment is refused.
+    """
     on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
     for _ in range(3):
         on_disk.log.append(sized_batch(140))
@@ -369,7 +375,10 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file():
 
 @pytest.mark.slow
 def test_readers_in_other_threads_see_one_state_at_a_time():
-    """Readers in other threads never see an end beyond the segments, a repeated offset or a missing one."""
+    """Readers in other threads always see a consistent state.
+
+    A reader never sees a log end that is beyond the segments, and never a repeated or missing offset.
+    """
     log = LogOnDisk(internal_segment_bytes=300).log
     stop, problems, readers = threading.Event(), [], 3
 
@@ -402,7 +411,10 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
 
 
 def test_a_file_that_ends_early_has_one_window_that_tells_so():
-    """A file shorter than expected gives one window with a problem, even if it ends between batches."""
+    """If a file is shorter than expected, the reader returns a window with a problem and stops.
+
+    This holds even if the file ends between two batches.
+    """
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(140))
     file = on_disk.log.chain.active.log

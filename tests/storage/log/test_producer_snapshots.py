@@ -47,7 +47,10 @@ def test_an_existing_snapshot_is_not_written_again():
 
 
 def test_a_clean_log_without_snapshots_never_had_producers():
-    """Rows 44 and 81: a clean log without snapshots is not read; it gets empty ones at its last bases and its end."""
+    """Rows 44 and 81: if a cleanly closed log has no snapshots, the log is not read, because it never had producers.
+
+    The log gets empty snapshots at its last bases and at its end.
+    """
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
@@ -153,7 +156,10 @@ def test_a_truncation_takes_a_snapshot_at_the_new_end():
 
 
 def test_a_segment_recovered_after_a_clean_close_takes_the_later_snapshots_along():
-    """If a segment is recovered after a clean close, the snapshots of the last two bases and the end are rewritten."""
+    """If a segment is recovered after a clean close, later snapshots are written again.
+
+    These are the snapshots at the last two bases and at the end.
+    """
     on_disk = rolled()
     on_disk.log.close()
     on_disk.disk.unlink(on_disk.log.directory / "00000000000000000000.index")
@@ -202,7 +208,10 @@ def test_snapshots_go_with_their_segments():
 
 
 def test_a_producer_is_known_after_its_records_were_deleted_inside_a_segment():
-    """Row 45: producers stay known if the log start moves into a segment, even after a restart."""
+    """Row 45: if the log start moves into a segment, the producers of the deleted records stay known.
+
+    They are known even after a restart.
+    """
     on_disk = LogOnDisk()
     on_disk.log.append(produced(pid=1))
     on_disk.log.append(produced(pid=2))
@@ -275,7 +284,10 @@ def test_records_after_a_damaged_segment_without_an_index_stay():
 
 
 def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
-    """Recovered producers have a broker's order: 7 and 23 share a bucket, and the last one comes first."""
+    """Producers that recovery reads again are in the same order as in a broker.
+
+    Producers 7 and 23 are in the same bucket. In this bucket the producer that was added last comes first.
+    """
     on_disk = LogOnDisk()
     for pid in (7, 23):
         on_disk.log.append(produced(pid=pid))

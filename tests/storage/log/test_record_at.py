@@ -25,7 +25,10 @@ def log_of(codec: Codec, *, batches: int = 40, records: int = 3) -> LogOnDisk:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_the_record_is_the_one_that_a_read_at_its_offset_gives(codec):
-    """`record_at` finds the offset of `offset_for_timestamp`, and the record, batch and position of a read."""
+    """`record_at` finds the same offset as `offset_for_timestamp`.
+
+    The record, its batch and the file position equal those of a read at this offset.
+    """
     log = log_of(codec).log
     assert len(log.chain.segments) > 2
     for time in range(-5, 1190, 7):
@@ -65,7 +68,10 @@ def test_a_record_above_the_high_watermark_is_not_found():
 
 
 def test_an_aborted_record_is_given_as_an_offset_from_which_to_read_on():
-    """With READ_COMMITTED an aborted record gives only an offset for reading; READ_UNCOMMITTED gives the record."""
+    """If the found record is aborted, READ_COMMITTED gives only an offset, from which the caller can read on.
+
+    READ_UNCOMMITTED gives the record.
+    """
     log = Transactions()
     log.write(b"a", b"b", pid=1)
     log.end(pid=1, commit=False)

@@ -124,7 +124,10 @@ def test_files_that_go_are_closed(go, tmp_path):
 
 
 def test_a_running_read_continues(tmp_path):
-    """An old read works until the files are unlinked. After that, only mappings that it still holds stay open."""
+    """A read with an old state of the log works until the files are unlinked.
+
+    After that, only a mapping that a reader still holds stays open.
+    """
     on_machine = LogOnMachine(tmp_path)
     state = on_machine.log.parts.state
     wanted = bytes(fetch(state, state.end, Offset(0), 10_000).data)
@@ -158,7 +161,10 @@ def test_a_file_opened_after_its_unlink_is_closed_a_round_later(tmp_path, monkey
 
 
 def test_a_second_segment_of_the_same_name_has_its_own_delay(tmp_path):
-    """After two compactions within the delay, the files of each segment have their own delay."""
+    """If two compactions remove segments of the same name, each segment's files have their own delay.
+
+    Here the second compaction is within the delay of the first one.
+    """
     on_machine = LogOnMachine(tmp_path)
     compact(on_machine)
     on_machine.clock.advance(DELAY_MS // 2)

@@ -104,7 +104,7 @@ def test_plain_data_in_an_open_transaction_writes_nothing():
 
 
 def test_an_old_coordinator_writes_nothing():
-    """Row 86: a marker with an old coordinator epoch is fenced and not written."""
+    """Row 86: a marker with a coordinator epoch below the last one is fenced and not written."""
     log = LogOnDisk().log
     log.append(marker(coordinator_epoch=2), origin=Origin.COORDINATOR)
     with pytest.raises(ProducerFencedError):

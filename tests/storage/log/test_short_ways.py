@@ -23,7 +23,10 @@ def _append_own(on_disk, data):
 
 
 def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
-    """If the first batch of an epoch fails in a follower, the epoch is recorded when the batch succeeds later."""
+    """If the first batch of an epoch cannot be written by a follower, the epoch is not lost.
+
+    The epoch is recorded as soon as a batch of this epoch is written.
+    """
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
@@ -60,7 +63,10 @@ def test_a_follower_notes_an_epoch_before_it_extends_its_log():
 
 
 def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
-    """A follower without the leader's epoch is skipped. A later append gives it the batch and the epoch."""
+    """A follower without the leader's epoch is left out of an append in step.
+
+    A later append to the follower writes the batch and the epoch.
+    """
     leader, follower = LogOnDisk(), LogOnDisk()
     for offset in range(2):
         _append_own(leader, batch(b"a", timestamp=NOW))

@@ -44,7 +44,10 @@ def test_the_stable_offset_stays_below_the_high_watermark():
 
 
 def test_the_stable_offset_is_never_below_the_log_start():
-    """Row 85: deleting records inside an open transaction raises its first unstable offset (from 0 to 5)."""
+    """Row 85: if records inside an open transaction are deleted, the first unstable offset is the new log start.
+
+    Here the first unstable offset moves from 0 to 5.
+    """
     log = Transactions()
     log.fill(10, pid=1)
     log.log.delete_records(5)

@@ -95,9 +95,10 @@ def by_log_start(topic: Topic) -> None:
 
 
 def by_log_start_at_a_segment(topic: Topic) -> None:
-    """Move the log start to a segment's base offset, which is the lowest offset in file names after the removal.
+    """Move the log start to the base offset of a segment.
 
-    The reopening leaves only the removal of older segments to do.
+    After the older segments are removed, this offset is the lowest offset in the file names. The engine is opened
+    again, so that only the removal of the older segments is left to do.
     """
     topic.delete_records(6)
     topic.engine.close()
@@ -105,7 +106,7 @@ def by_log_start_at_a_segment(topic: Topic) -> None:
 
 
 def up_to_a_promised_start(topic: Topic) -> None:
-    """Move the log start to an offset among the records that retention by age will delete."""
+    """Move the log start to an offset that retention by age will pass later."""
     topic.delete_records(2)
 
 

@@ -1,7 +1,7 @@
 """Tests that a process or machine that fails during a roll leaves no segment with a wrong index.
 
-Until its segment is inactive, an index has unused slots of zeros. Read as entries they say that the newest record is
-of 1970, so retention would delete the segment and lookups by time would skip it.
+The index of an active segment has unused slots of zeros. If these zeros were read as entries, the newest record would
+seem to be of 1970. Retention would then delete the segment, and lookups by time would skip it.
 """
 
 from __future__ import annotations

@@ -178,7 +178,10 @@ def two_directories() -> tuple[SimulatedDisk, list[Path]]:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, int]) -> None:
-    """A failed change that one directory kept is older than the copy that undoes it, in either order."""
+    """A failed change may be stored in one directory. The copy that undoes the change is newer.
+
+    So the order in which the copies are read does not matter.
+    """
     disk, directories = two_directories()
     registry = TopicRegistry({one: read_copy(one, disk) for one in directories}, disk)
     registry.put({"t": TopicEntry(TOPIC_ID)})
@@ -191,7 +194,10 @@ def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, 
 
 
 def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> None:
-    """After a directory joins, the served settings are the newest, even if the joined copy changed often."""
+    """After a directory joins, the served settings are the newest settings.
+
+    This holds even if the settings in the joined directory were changed more often.
+    """
     disk, directories = two_directories()
     alone = TopicRegistry.read(directories[1], disk)
     for number in range(9):

@@ -53,7 +53,7 @@ def clean() -> bool:
 
 @pytest.fixture
 def brokers_directory(clean: bool) -> Iterator[Path]:
-    """A copy of a real broker's log.dirs that the reader, who is not root, cannot write."""
+    """A copy of a real broker's log.dirs. The reader is not root, and cannot write to the copy."""
     root = Path(tempfile.mkdtemp())
     directory = root / "log-dirs"
     shutil.copytree(VECTORS, directory)

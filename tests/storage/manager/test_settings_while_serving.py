@@ -104,7 +104,10 @@ def test_overrides_that_need_each_other_stay():
 
 
 def test_a_failing_directory_keeps_new_settings_from_no_other(monkeypatch: pytest.MonkeyPatch):
-    """If a directory fails during the change, the others get the settings at once, and this one when it returns."""
+    """If a directory fails while settings are changed, all other directories get the new settings at once.
+
+    The failed directory gets the settings when it returns.
+    """
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     first, second, third = three.engine._replica_dirs

@@ -61,7 +61,10 @@ def producers():
 
 
 def test_first_any_then_one_more(producers):
-    """Row 87: an unknown producer may begin anywhere, then has no gaps or repeats; a new epoch begins at 0."""
+    """Row 87: an unknown producer may begin at any sequence, and must then continue without gaps or repeats.
+
+    A new epoch begins at sequence 0.
+    """
     producers.data(5, epoch=1)
     producers.data(6, epoch=1)
     with pytest.raises(OutOfOrderSequenceError, match="sequence 6 instead of 7"):
@@ -161,7 +164,10 @@ def test_a_marker_of_the_same_epoch_keeps_the_batches(producers):
 
 
 def test_markers_of_old_epochs_are_fenced(producers):
-    """Row 91: a marker of an old epoch is fenced. Version 2 requires a newer epoch, unless the marker is a repeat."""
+    """Row 91: a marker of an old epoch is fenced.
+
+    In transactions of version 2 the marker needs a newer epoch than the data. A marker that is repeated is accepted.
+    """
     producers.data(0, epoch=3, txn=True)
     with pytest.raises(ProducerFencedError):
         producers.end(1, epoch=2)
@@ -172,7 +178,7 @@ def test_markers_of_old_epochs_are_fenced(producers):
 
 
 def test_a_transaction_of_the_largest_epoch_can_end(producers):
-    """A marker of epoch 32767 ends a transaction of the same epoch, even in version 2."""
+    """A marker of epoch 32767 ends a transaction of the same epoch, even in version 2, because no epoch is larger."""
     producers.data(0, epoch=32766, txn=True)
     with pytest.raises(ProducerFencedError, match="above 32766"):
         producers.end(1, epoch=32766, bumps=True)
@@ -226,7 +232,10 @@ def test_the_marker_of_an_empty_transaction_leaves_no_trace(producers):
 
 
 def test_the_stable_offset_of_an_abort(producers):
-    """Row 95: an abort's last stable offset is an open transaction's first offset, or the offset after the marker."""
+    """Row 95: the last stable offset of an abort is the first offset of a transaction that is still open.
+
+    If no transaction is open, the last stable offset is the offset after the marker.
+    """
     producers.data(0, offset=10, txn=True)
     producers.data(0, pid=OTHER, offset=12, txn=True)
     done = CompletedTransaction(PID, Offset(10), Offset(14), aborted=True)

@@ -45,7 +45,10 @@ def ask(state, sequence=0, *, epoch=0, bumps_epoch=True):
 
 
 def test_a_first_sequence_other_than_0_is_refused_under_version_2():
-    """Row 78: an unknown producer may begin at sequence 3, unless version 2 gives each transaction an epoch."""
+    """Row 78: an unknown producer may begin at sequence 3.
+
+    Under version 2 the first sequence must be 0, because each transaction has its own epoch.
+    """
     for bumps_epoch in (False, True):
         state = ProducerState(TopicPartition("t", 0))
         ask(state, 3, epoch=5, bumps_epoch=bumps_epoch)
@@ -57,7 +60,10 @@ def test_a_first_sequence_other_than_0_is_refused_under_version_2():
 
 
 def test_a_batch_above_the_lowest_sequence_is_refused(state):
-    """A batch above the lowest sequence being verified is refused, because the earlier batch may still arrive."""
+    """While two batches of a producer are being verified, the batch with the lower sequence must come first.
+
+    The batch with the higher sequence is refused, because the earlier batch may still arrive.
+    """
     append(state, 0, txn=False)
     ask(state, 2)
     ask(state, 1)
@@ -133,7 +139,10 @@ def test_plain_data_takes_no_guard_away(state):
 
 
 def test_the_oldest_of_too_many_verifications_is_forgotten(state):
-    """A partition remembers so many verifications at most, and a forgotten producer has to ask again."""
+    """A partition keeps at most MAX_VERIFICATIONS verifications.
+
+    If there are more, the oldest one is dropped, and its producer has to ask again.
+    """
     for number in range(MAX_VERIFICATIONS + 1):
         state.begin_verification(ProducerId(100 + number), epoch=0, sequence=0, bumps_epoch=True)
     assert state.verifications.get(ProducerId(100)) is None

@@ -77,7 +77,10 @@ def test_segments_after_a_cut_are_renamed():
 
 @pytest.mark.parametrize("kept_bytes", [0, 100, 200])
 def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
-    """In a dense log, segments after lost records are removed. In other logs the gap counts as left by compaction."""
+    """In a dense log, the segments after lost records are removed.
+
+    In any other log the lost records look like a gap that compaction has left, so the later segments stay.
+    """
     on_disk = filled()
     on_disk.log.close()
     name = "00000000000000000003.log"
@@ -142,9 +145,10 @@ def test_a_preallocated_file_after_a_kill():
 
 
 def test_an_offset_outside_the_segment_is_damage():
-    """A batch whose last offset does not fit the segment ends the log, although its checksum is valid.
+    """A batch whose last offset does not fit the segment ends the log, although the batch's checksum is valid.
 
-    A valid next batch would allow a repair, but here the next batch is out of range as well.
+    If the next batch were valid, the offset would be repaired. Here the offset of the next batch is out of range as
+    well.
     """
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()

@@ -58,7 +58,10 @@ def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
 
 
 def test_a_log_start_is_confirmed_before_it_is_kept(disk):
-    """The high watermark is written with each log start, so that a log end lost with the power is noticed."""
+    """Each write of a log start also writes the high watermark.
+
+    If a power loss then removes the end of the log, the high watermark shows that the log start is not a mistake.
+    """
     engine = engine_on(disk)
     partition = engine.partition("t", 0)
     append_lines(partition, "d\ne\n")
@@ -105,7 +108,10 @@ def test_a_recovery_point_beyond_the_end_skips_no_segment():
 
 
 def test_a_gap_below_the_recovery_point_on_disk_stays():
-    """A gap below the recovery point stays, even if the log ends below it and recovery begins before the gap."""
+    """A gap below the recovery point stays.
+
+    This holds even if the log now ends below the recovery point and recovery begins before the gap.
+    """
     on_disk = filled(12)
     on_disk.log.close()
     on_disk.disk.unlink(DIRECTORY / f"{3:020}.log")
@@ -133,7 +139,10 @@ def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
     "content", [b"0\n1\nt 0 5\n", b"0\n1\nt 0 garbage\n"], ids=["beyond the end", "unreadable"]
 )
 def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
-    """A wrong first dirty offset counts as the log start. It stays in the file, where it marks possible gaps."""
+    """A wrong first dirty offset in the checkpoint counts as the log start.
+
+    The partition's line stays in the checkpoint. Such a line shows that the log may have gaps.
+    """
     disk.write_bytes(DATA / names.CLEANER_OFFSETS, content)
     engine = engine_on(disk)
     assert 1 == engine.partition("t", 0).parts.first_dirty_offset
@@ -143,7 +152,7 @@ def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_epoch_that_the_log_has_is_not_dropped(clean):
-    """A log is not loaded if an epoch starts beyond its end although batches below the end have that epoch."""
+    """If an epoch in the file starts beyond the log's end although the log has batches of it, the log is not loaded."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))

@@ -46,7 +46,10 @@ def test_a_directory_that_is_no_partitions():
 
 @pytest.mark.parametrize("recovery_point", [0, 10, 12])
 def test_the_same_log_comes_back(recovery_point):
-    """Row 33: end and indexes are the same after a clean or unclean stop. The last time entry is the maximum."""
+    """Row 33: the end of the log and its indexes are the same after a clean stop and after an unclean stop.
+
+    The last entry of the time index has the largest timestamp.
+    """
     on_disk = filled()
     on_disk.log.sync()
     active = on_disk.log.chain.active
@@ -109,7 +112,11 @@ def test_a_clean_start_looks_at_nothing():
 
 
 def test_lost_epochs_come_back():
-    """Rows 14 and 48: lost epochs are rebuilt from the batches: (1,0) (2,1) (3,3); and (0,104) (1,106) (2,110)."""
+    """Rows 14 and 48: lost epochs are rebuilt from the batches.
+
+    An entry has an epoch and its first offset: (1,0) (2,1) (3,3) for one log, and (0,104) (1,106) (2,110) for another
+    log.
+    """
     on_disk = LogOnDisk()
     for offset, epoch in ((0, 1), (1, 2), (2, 2), (3, 3)):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))

@@ -28,7 +28,10 @@ INDEX_INTERVAL_BYTES = {
 """The brokers' index.interval.bytes, by folder and first characters of the topic. The first match counts."""
 
 NOT_LONG_AFTER = 1_700_000_000_000
-"""A time at which no producer is a day old, as when the broker wrote its snapshots."""
+"""A time at which no producer has been idle for a day.
+
+This was also so when the broker wrote its snapshots.
+"""
 
 TELLS_OF_TRANSACTIONS = (names.SegmentFileKind.SNAPSHOT, names.SegmentFileKind.TRANSACTION_INDEX)
 

@@ -92,7 +92,7 @@ def test_indexes_rebuilt_below_the_recovery_point_are_synced():
 
 
 def test_a_record_of_1970_has_an_entry_that_reads_as_unused():
-    """An entry of zeros is valid if the first batch is a single record with timestamp 0."""
+    """A time index entry of zeros is valid if the segment's first batch has a single record with timestamp 0."""
     on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
     for _ in range(6):
         on_disk.log.append(sized_batch(100, timestamp=0))
@@ -109,7 +109,10 @@ def test_a_record_of_1970_has_an_entry_that_reads_as_unused():
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_an_entry_of_zeros_is_rebuilt_if_later_records_have_times(clean):
-    """An index with an entry of zeros is rebuilt if later records have times, so that retention does not see 1970."""
+    """If later records have timestamps, a time index with only an entry of zeros is rebuilt.
+
+    Otherwise retention would take the records for records of 1970.
+    """
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (0, 5, 7, 9):
         on_disk.log.append(sized_batch(100, timestamp=timestamp))

@@ -137,7 +137,10 @@ def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_length_is_repaired_by_the_checksum(record: int) -> None:
-    """A length is repaired to the value one bit away that has a valid checksum. A broker truncates the log there."""
+    """A wrong length is repaired if a value that differs from it in one bit gives a valid checksum.
+
+    A broker truncates the log at such a batch.
+    """
     on_disk = filled()
     whole = logs(on_disk)
     for bit in LENGTH:
@@ -242,7 +245,10 @@ def gapped(*offsets: int) -> LogOnDisk:
 
 
 def test_a_gap_leaves_what_is_one_bit_away() -> None:
-    """A base offset in a gap is repaired if exactly one value that is one bit away fits the gap."""
+    """In a log with gaps, a wrong base offset is repaired if only one candidate fits the gap.
+
+    A candidate differs from the wrong offset in one bit.
+    """
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -254,7 +260,10 @@ def test_a_gap_leaves_what_is_one_bit_away() -> None:
 
 
 def test_an_uncertain_base_offset_is_not_repaired() -> None:
-    """If several values that are one bit away fit the gap, the log ends before the batch."""
+    """If several candidates fit the gap, the base offset is not repaired and the log ends before the batch.
+
+    A candidate differs from the wrong offset in one bit.
+    """
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)

@@ -56,7 +56,10 @@ def test_an_unfinished_compaction_is_undone(clean, swapped):
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("gone", [(), (0,), (0, 3)])
 def test_a_finished_compaction_is_completed(clean, gone):
-    """Row 42: if only `.swap` files are left, the new segment replaces the old ones, even if some are gone."""
+    """Row 42: if a finished compaction has left only `.swap` files, the new segment replaces the old segments.
+
+    Some of the old segments may be removed already.
+    """
     on_disk, new = compacted()
     put(on_disk, new, ".swap")
     remove_old(on_disk, *gone)
@@ -92,7 +95,10 @@ def test_a_finished_compaction_is_shown_without_touching_it():
 
 @pytest.mark.parametrize("recovery_point", range(10))
 def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
-    """The snapshot of an old segment is deleted with it, and the log is loaded from an older snapshot on."""
+    """When an old segment is replaced, its snapshot is deleted as well.
+
+    The log then reads its producers from an older snapshot and the batches after it.
+    """
     on_disk, _ = compacted()
     other = LogOnDisk()
     other.log.replacer.truncate_fully_and_start_at(3)
@@ -124,7 +130,10 @@ def test_an_old_index_is_not_taken_for_a_new_segments():
 
 
 def test_sorting_by_names():
-    """`.swap` files below all `.cleaned` files are complete; those from the lowest `.cleaned` file on are deleted."""
+    """`.swap` files below all `.cleaned` files are complete.
+
+    The `.swap` files from the lowest `.cleaned` file on are deleted, and so are the `.cleaned` files.
+    """
     names = [
         "00000000000000000000.log.swap",
         "00000000000000000005.log.swap",

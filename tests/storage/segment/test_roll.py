@@ -42,7 +42,10 @@ NOTHING_DUE = roll.RollParameters(
     ],
 )
 def test_each_reason_at_its_limit(changes, expected):
-    """A value above its limit causes a roll, but a value at the limit does not. Time never rolls an empty segment."""
+    """A value above its limit causes a roll. A value that equals its limit does not.
+
+    An empty segment is never rolled by time.
+    """
     assert expected is roll.roll_reason(NOTHING_DUE._replace(**changes))
 
 
@@ -51,7 +54,10 @@ def test_each_reason_at_its_limit(changes, expected):
 @pytest.mark.parametrize("offset", [99, 100, 100 + 2**31 - 1, 100 + 2**31])
 @pytest.mark.parametrize("index_full", [False, True])
 def test_the_quick_check_agrees_with_the_full_check(size: int, timestamp: int, offset: int, index_full: bool):
-    """If the quick check finds no roll due, no roll is due. The quick check is unsure only for an empty segment."""
+    """If the quick check says that no roll is due, the full check agrees.
+
+    Otherwise a roll is due, unless the segment is empty.
+    """
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
     )

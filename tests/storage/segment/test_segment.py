@@ -179,7 +179,10 @@ def test_truncating_everything_restarts_the_creation_clock():
 
 
 def test_largest_timestamp_and_end_after_truncation():
-    """Row 9: truncating 30 batches with 14 time entries to one record leaves no entry, timestamp 400 and end 41."""
+    """Row 9: a segment with 30 batches and 14 time index entries is truncated to one record.
+
+    No time index entry is left. The largest timestamp is 400 and the end is 41.
+    """
     probe = OneSegment()
     size = probe.append(40, timestamp=400)
     one = OneSegment(interval=2 * size - 1)
@@ -267,7 +270,10 @@ def test_the_time_index_takes_only_higher_maxima():
 
 
 def test_the_sparse_rule_on_batches_of_1071_bytes():
-    """An index entry is due after more than 4096 bytes: at 4@4284 and 8@8568."""
+    """With an interval of 4096 bytes, an index entry is due after more than 4096 bytes.
+
+    Batches of 1071 bytes get entries for offset 4 at position 4284 and for offset 8 at position 8568.
+    """
     one = OneSegment(0, interval=4096)
     for offset in range(10):
         data = batch(b"v" * 1000, offset=offset, timestamp=offset)
@@ -338,7 +344,10 @@ def test_timestamps_of_log_append_time_are_found():
 
 
 def test_a_listing_includes_files_created_meanwhile(monkeypatch: pytest.MonkeyPatch):
-    """If a reader creates indexes while files are listed, the list includes them, so a removal misses none."""
+    """A reader may create indexes while the files of a segment are listed.
+
+    The list includes these indexes, so that a removal of the segment misses no file.
+    """
     one = OneSegment()
     segment, exists = one.segment, one.disk.exists
     (made,) = makers = [Thread(target=segment.create_indexes)]

@@ -106,7 +106,10 @@ def test_abandoned_staged_files_go_after_a_week():
 
 
 def test_staged_files_of_a_later_micro_batch_stay():
-    """A commit removes staged files of its own and earlier micro-batches, but none of later ones."""
+    """A commit removes the staged files of its own micro-batch and of earlier micro-batches.
+
+    The staged files of later micro-batches stay.
+    """
     disk = SimulatedDisk()
     engine = populated(disk)
     area = StagingArea(DATA, disk)

@@ -79,7 +79,10 @@ def test_a_micro_batch_for_a_topic_that_was_created_again_is_refused():
     ids=lambda one: next(iter(one)),
 )
 def test_settings_that_would_refuse_a_write_that_has_begun_do_not_stop_it(settings):
-    """A write that has begun ignores settings that were changed to refuse it, as half of it is visible."""
+    """If settings change so that they would refuse a write, the write continues if it has begun.
+
+    Half of the write is already visible.
+    """
     disk, clock = half_appended(), ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.alter_config("orders", settings)
@@ -110,7 +113,11 @@ def test_records_deleted_in_between_are_not_appended_again(expired):
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_in_between_has_nothing_appended_again(expired, others):
-    """Compacted records are not appended again. The write's last batch shows the progress, or the owner stops."""
+    """If records of a half-appended write were compacted, they are not appended again.
+
+    The write's last batch shows how much was appended. If neither this batch nor the producer is known, the owner
+    stops.
+    """
     disk, clock = half_appended(), ManualClock()
     engine = engine_on(disk, clock=clock)
     engine.alter_config("orders", {"cleanup.policy": "compact"})

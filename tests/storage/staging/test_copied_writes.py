@@ -84,7 +84,10 @@ def died(number: int, steps: int, *, kills: bool) -> Dying | None:
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("kills", [False, True])
 def test_a_repeated_micro_batch_is_there_once_wherever_a_disk_died(number: int, kills: bool) -> None:
-    """The remaining directory continues from its copy, even if other tasks repeat the micro-batch."""
+    """If one disk fails at any step, the other directory continues the micro-batch from its copy.
+
+    The log has the micro-batch once, even if the repeated micro-batch has other tasks.
+    """
     found, steps = set(), 0
     while (two := died(number, steps, kills=kills)) is not None:
         other = 3 - number

@@ -72,7 +72,10 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
-    """The recorded content is that of the appended rows: the first rows, if they were submitted before the crash."""
+    """The recorded content is the content of the rows that were appended.
+
+    If the first rows were submitted before the crash, these rows are appended, and not the repeated rows.
+    """
     first, again = Content(7, 1), Content(7, 2)
     submitted = []
 
@@ -175,7 +178,10 @@ def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
 
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING], ids=str)
 def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
-    """Records of others are synced before a write begins, so that the ends of logs in its record stay valid."""
+    """Before a write begins, the records of others are synced.
+
+    The record of the write has the end offsets of the logs. After a crash no log ends below these offsets.
+    """
     begun = 0
 
     def run(disk: MortalDisk, engine: LogManager) -> None:

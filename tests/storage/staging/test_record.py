@@ -100,7 +100,10 @@ def test_a_kill_between_the_copies_leaves_the_newer_one_counting() -> None:
 
 
 def test_an_old_copy_that_comes_back_is_replaced() -> None:
-    """When an old copy returns, each query's highest micro-batch counts, and all entries are kept."""
+    """If an old copy returns, each query's highest micro-batch counts.
+
+    The old copy is replaced, and no entry of either copy is lost.
+    """
     copies = Copies()
     copies.serving = [A]
     copies.record.note(WriteId("elsewhere", 4), committed(4), set)
@@ -116,7 +119,10 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
 
 @pytest.mark.parametrize("damaged", [A, B])
 def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
-    """While both directories serve, one valid copy is enough to read, to record and to repair the damaged copy."""
+    """While both directories serve, one valid copy of the record is enough.
+
+    Reading and recording use the valid copy, and the damaged copy is repaired.
+    """
     copies = Copies()
     copies.note(0)
     copies.damage(damaged)

@@ -193,7 +193,10 @@ def test_a_full_disk_loses_no_commit() -> None:
 
 
 def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entries of a deleted topic's ID are dropped, but not queries whose rows name their topics."""
+    """An entry for the ID of a deleted topic is dropped.
+
+    An entry of a query whose rows name their topics stays, because it is not for a single topic.
+    """
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()
     for query, target in (("a", TOPIC), ("b", OTHER), ("c", "")):
@@ -206,8 +209,8 @@ def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries older than a year are dropped, and leave a mark for their topic.
 
-    An entry that is one millisecond younger is kept. Entries in the future, after the clock was set back, are kept as
-    well.
+    An entry that is one millisecond younger is kept. An entry whose time is in the future is kept as well; such a
+    time occurs after the clock was set back.
     """
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()

@@ -53,7 +53,7 @@ def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) ->
 
 
 def test_a_listener_that_was_added_twice_is_ended_once():
-    """A callable that was added twice is called until both registrations are cancelled."""
+    """If a listener was added twice, it is called until both registrations are cancelled."""
     engine = engine_on(SimulatedDisk())
     told = []
 

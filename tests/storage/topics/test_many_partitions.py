@@ -102,7 +102,10 @@ def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
 
 
 def test_new_partitions_are_closed_without_writes() -> None:
-    """Closing new partitions writes nothing, because they are stored as a close would leave an empty log."""
+    """Closing new partitions writes nothing.
+
+    A new partition is already stored in the same form as an empty log after a close.
+    """
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1)

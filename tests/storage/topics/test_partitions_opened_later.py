@@ -263,7 +263,10 @@ def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk,
 
 
 def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
-    """When a failed directory returns, all its partitions are recovered. Partitions of the other one stay unopened."""
+    """When a failed directory returns, all its partitions are recovered.
+
+    The unopened partitions of the other directory stay unopened.
+    """
     a, b = Path("/a"), Path("/b")
     disks = SeveralDisks({a: SimulatedDisk(), b: SimulatedDisk()})
 
@@ -365,7 +368,10 @@ def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
 
 @pytest.mark.parametrize("settings", [{"cleanup.policy": "compact"}, {"retention.bytes": "500"}])
 def test_a_partition_with_too_much_is_opened(clock: ManualClock, settings: dict[str, str]) -> None:
-    """A partition with segments to compact or too many bytes is opened, but its small neighbor is not."""
+    """A partition is opened if it has segments to compact or too many bytes.
+
+    The other partition of the topic is small, and stays unopened.
+    """
     engine = several_segments(SimulatedDisk(), clock)
     duties(engine, clock, HOUR_MS)
     assert [] == open_now(engine)

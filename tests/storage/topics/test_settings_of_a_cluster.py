@@ -40,7 +40,10 @@ def metadata(topic_id: str, settings: Mapping[str, str]) -> bytes:
 
 
 def overrides(disk: SimulatedDisk, *, max_opened_at_start: int = 1000, **changes: str) -> dict[str, str]:
-    """Open the disk for writing and apply `changes`; return the overrides that the topic had before."""
+    """Open the disk for writing, and return the overrides that the topic has then.
+
+    `changes` are applied afterwards.
+    """
     with closing(
         open_engine([ONE, OTHER], machine=Machine(files=disk), max_opened_at_start=max_opened_at_start)
     ) as engine:
@@ -68,7 +71,10 @@ def topic_id(disk: SimulatedDisk) -> str:
 
 
 def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk) -> None:
-    """A new topic gets the cluster's settings in addition to its defaults, so that a broker can open its indexes."""
+    """A topic gets the settings that its cluster gave it, in addition to the defaults for new topics.
+
+    With these settings a broker can open the topic's indexes later.
+    """
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.index.bytes": "800"}))
     assert {**KEPT, "segment.index.bytes": "800"} == overrides(disk)
     with closing(open_engine([ONE, OTHER], machine=Machine(files=disk))) as engine:
@@ -77,7 +83,10 @@ def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk)
 
 @pytest.mark.parametrize("max_opened_at_start", [0, 1000])
 def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_opened_at_start: int) -> None:
-    """A start follows settings that the cluster changed or removed, even for unopened partitions."""
+    """If the cluster has changed or removed a setting of a topic, the next start does the same.
+
+    This holds even if the topic's partitions are not opened.
+    """
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000", "retention.ms": "5"}))
     assert {"segment.ms": "1000", "retention.ms": "5"} == overrides(disk)
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "2000"}))

@@ -57,7 +57,10 @@ def test_a_batch_without_records_is_refused():
 
 
 def test_a_batch_that_counts_no_records_is_refused():
-    """A count of 0 with a delta of -1 is refused, because the next batch would get the same offset."""
+    """A batch with a count of 0 and a last offset delta of -1 is refused.
+
+    The next batch would get the same offset.
+    """
     batch = encode(records(NOW))[:61]
     struct.pack_into(">i", batch, 8, 61 - 12)
     struct.pack_into(">i", batch, 23, -1)
@@ -69,7 +72,10 @@ def test_a_batch_that_counts_no_records_is_refused():
 
 @pytest.mark.parametrize("declared", [5, NOW - 7, NOW + 9])
 def test_a_batch_is_found_by_the_times_of_its_records(declared):
-    """A wrong largest timestamp in a header is corrected from the records, both in the log and for its segment."""
+    """If the largest timestamp in a client's header is wrong, it is replaced by that of the batch's records.
+
+    The segment gets the right largest timestamp as well.
+    """
     batch = encode(records(NOW, NOW + 2))
     set_max_timestamp(batch, 0, Timestamp(declared), TimestampType.CREATE_TIME)
     on_disk = LogOnDisk()
@@ -120,7 +126,10 @@ def test_the_size_is_checked_again_after_recompression():
 
 
 def test_compressed_inner_offsets_are_made_dense():
-    """Row 125: inner offsets with gaps, from old clients, are renumbered if the batch's bounds are right."""
+    """Row 125: inner offsets with gaps are numbered again if the batch's own bounds are right.
+
+    Old clients send such compressed batches.
+    """
     plain = encode(records(NOW, NOW), BatchStamp())
     second = len(plain) - (len(plain) - 61) // 2
     assert 2 == plain[second + 4]
