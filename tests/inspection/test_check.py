@@ -137,7 +137,10 @@ def test_a_torn_tail_is_found_unless_somebody_is_writing(directory):
 
 
 def test_offsets_that_do_not_follow_are_found(directory):
-    """A batch with repeated offsets is found by the order of batches, because no checksum covers base offsets."""
+    """A batch that repeats offsets of the previous batch is found by comparing the two batches.
+
+    No checksum covers a base offset.
+    """
     log = directory / f"{SEGMENT}.log"
     overwrite(log, 0, (131).to_bytes(8, "big"))
     causes = [finding.cause for finding in check(directory)]
@@ -164,7 +167,10 @@ def test_a_wrong_max_timestamp_is_found(tmp_path):
 
 
 def test_records_that_do_not_ascend_are_found(tmp_path):
-    """Record offsets that do not ascend are found, as a client may have sent them with a valid checksum."""
+    """Records whose offsets do not ascend are found.
+
+    The checksum of such a batch is valid if a client sent the batch in this form.
+    """
     batch = bytearray(encode([Record(Offset(at), Timestamp(5), None, b"x") for at in range(3)]))
     first_record = 61
     batch[first_record + 3] = 0x02
@@ -253,7 +259,10 @@ def test_index_files_of_a_wrong_size_are_found(directory):
 
 
 def test_room_in_an_active_index_is_fine_after_a_crash(directory):
-    """Unused slots in an active index are a finding only after a clean shutdown, which removes them."""
+    """After a crash, unused slots in an active index are not a finding.
+
+    A clean shutdown removes unused slots, so after a clean shutdown they are a finding.
+    """
     (directory / ".kafka_cleanshutdown").unlink()
     with (directory / "g-none-0" / "00000000000000000268.index").open("ab") as file:
         file.write(bytes(80))
@@ -261,7 +270,11 @@ def test_room_in_an_active_index_is_fine_after_a_crash(directory):
 
 
 def test_the_older_brokers_way_of_indexing_is_accepted(directory):
-    """Brokers up to 3.9 index an append's last offset at its first batch's position, which lookups can use."""
+    """The index of an older broker gives no finding.
+
+    For an append of several batches, brokers up to 3.9 write the append's last offset with the first batch's
+    position. A lookup can use such an entry.
+    """
     index = directory / f"{SEGMENT}.index"
     first, second = (int.from_bytes(index.read_bytes()[at : at + 4], "big") for at in (0, 8))
     ends = [header.last_offset - 132 for header in scan((directory / f"{SEGMENT}.log").read_bytes())]
@@ -296,7 +309,7 @@ def test_aborted_transactions_that_do_not_ascend_are_found(directory):
 
 
 def test_a_segments_numbers_are_learnt_on_the_way(directory):
-    """A segment's counts cover its valid batches, while its size is the file's size."""
+    """A segment's number of batches and records counts only its valid batches. Its size is the size of the file."""
     partition = DirectoryCheck(directory, NativeFileSystem(read_only=True)).partition(
         TopicPartition("g-none", 0)
     )

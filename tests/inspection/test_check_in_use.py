@@ -56,7 +56,7 @@ def checked(examination: DirectoryCheck, partition: TopicPartition) -> list[Find
 
 
 def test_an_owner_that_recovers_its_logs(engine, tmp_path, monkeypatch):
-    """Unused slots in a closed segment's index are not reported while the directory's owner rebuilds the index."""
+    """If an owner is rebuilding an index after a kill, the check does not report unused slots in this index."""
     engine.create_topic("orders", overrides=SMALL_SEGMENTS)
     fill(engine)
     killed = tmp_path.with_name("killed")

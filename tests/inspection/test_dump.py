@@ -30,7 +30,10 @@ EVERY = (*UNCOMPRESSED, "g-gzip-0", "g-lz4-0", "g-zstd-0")
 DECODED = tuple(
     f"{topic}-{number}" for topic in ("__consumer_offsets", "__transaction_state") for number in range(4)
 )
-"""Partitions whose records kafka-dump-log printed with a decoder, but whose indexes and batches without a decoder."""
+"""Partitions of coordinators' topics.
+
+kafka-dump-log printed their records with a decoder. It printed their indexes and batches without a decoder.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +60,10 @@ def findings(lines) -> str:
 
 
 def blocks(text: str) -> list[list[str]]:
-    """Return the findings in sorted blocks per file, as Kafka's order depended on where the files were."""
+    """Return the findings as sorted blocks, one block for each file.
+
+    The order in which Kafka's tool prints files depends on where the files are.
+    """
     return sorted(block.splitlines() for block in re.split(r"(?m)^(?=\S)", text) if block)
 
 
@@ -94,7 +100,7 @@ def test_without_flags_only_batches_are_printed(partition):
 
 
 def test_deep_iteration_prints_records_without_their_content():
-    """With --deep-iteration alone, record lines end before key and payload."""
+    """With --deep-iteration alone, the line of a record has neither a key nor a payload."""
     printed, _ = expected("g-none-0", "log")
     without = re.sub(r"(?m)^(\| .*?\])(?: key: .*| payload: .*)?$", r"\1", printed)
     assert without == output(run(names_of("g-none-0", ".log"), deep_iteration=True))
@@ -116,7 +122,7 @@ def test_max_bytes_ends_before_the_batch_that_does_not_fit():
 
 
 def test_an_index_that_contradicts_its_segment_is_reported(tmp_path):
-    """Mismatches go to standard error, by descending offset, in Kafka's words."""
+    """Mismatches are printed to standard error in Kafka's words, the highest offset first."""
     segment = copy(tmp_path, "g-none-0/00000000000000000000.log")
     index = copy(tmp_path, "g-none-0/00000000000000000000.index")
     broken = bytearray(index.read_bytes())
@@ -195,7 +201,10 @@ def test_a_batch_whose_checksum_is_wrong_is_printed_as_invalid(tmp_path):
 
 
 def test_files_that_cannot_be_dumped_are_reported(tmp_path):
-    """Files with unknown suffixes are skipped, as by the tool; a name without base offset or a missing file fails."""
+    """A file with an unknown suffix is skipped, as by Kafka's tool.
+
+    A segment file without a base offset in its name, or a missing file, raises an error.
+    """
     stranger = tmp_path / "notes.txt"
     stranger.write_text("")
     assert [

@@ -1,4 +1,7 @@
-"""Records of coordinators' topics as JSON. Expected texts are kafka-dump-log's output unless a test says otherwise."""
+"""Records of coordinators' topics are printed as JSON.
+
+The expected texts are output of kafka-dump-log, unless a test says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +176,11 @@ def test_groups_of_consumers_show_what_their_members_said(version, start, member
     ],
 )
 def test_a_members_bytes_that_are_no_subscription_stay_bytes(protocol_type, data, shown):
-    """Bytes of other protocols, empty, cut or newer ones print as base64; a negative version counts as the first."""
+    """If a member's bytes are not a subscription that we know, they are printed as base64.
+
+    This holds for other protocols, and for empty, truncated or newer data. A negative version is read as the first
+    version.
+    """
     key, value = group(3, protocol_type, (data, write_versioned(ASSIGNMENT, ASSIGNED)))
     payload = decoded(key, value).payload
     assert payload is not None
@@ -181,7 +188,10 @@ def test_a_members_bytes_that_are_no_subscription_stay_bytes(protocol_type, data
 
 
 def test_a_transactions_state():
-    """Tagged fields print, in their place, only if they are set; a state without partitions prints null."""
+    """A tagged field of a transaction's state is printed only if it is set.
+
+    If a state has no partitions, null is printed in their place.
+    """
     state = {"producerId": 7, "producerEpoch": 2, "transactionTimeoutMs": 60000, "transactionStatus": 4}
     state |= {"transactionPartitions": [{"topic": "a", "partitionIds": [0, 1]}]}
     state |= {"transactionLastUpdateTimestampMs": NOW, "transactionStartTimestampMs": NOW - 1}

@@ -46,7 +46,10 @@ def dumped(log_dirs: Path, partition: str, suffixes: Sequence[str], options: Dum
 
 
 def findings(text: str) -> list[str]:
-    """Return the findings in sorted blocks per file, as Kafka's order depended on where the files were."""
+    """Return the findings as sorted blocks, one block for each file.
+
+    The order in which Kafka's tool prints files depends on where the files are.
+    """
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith(" "):

@@ -90,7 +90,10 @@ def test_gaps_of_a_topic_that_compacts_are_not_missing(tmp_path):
 
 
 def test_gaps_of_a_directory_without_replicas_are_not_looked_for(tmp_path):
-    """Gaps in a broker's directory are not reported, as it does not record which topics are compacted."""
+    """Gaps in a broker's directory are not reported, because compaction may have left them.
+
+    The directory does not record which topics are compacted.
+    """
     with closing(open_engine(tmp_path / "a", config=CONFIG)) as engine:
         engine.create_topic("orders")
         for number in range(30):

@@ -96,7 +96,10 @@ def test_sound_batches_end_with_the_first_that_is_not(made):
 
 
 def test_limits_are_kept_to_the_offset():
-    """Valid batches end exactly at the largest offset or epoch end; a batch below the start offset is not valid."""
+    """Valid batches end with the largest offset, or just before the end offset of the epoch.
+
+    A batch below the start offset, or of another epoch, is not valid.
+    """
     (columns,) = decode(_log([{"gap": 0, "epoch": 0, "times": [1], "harm": ""}] * 5), control=True)
     assert 5 == end_of_sound(columns, 0, EVERYTHING)
     assert 5 == end_of_sound(columns, 3, EVERYTHING)
@@ -150,7 +153,10 @@ def test_a_time_entry_of_zeros_is_an_entry(tmp_path):
 
 
 def test_zeros_of_a_preallocated_log_are_no_damage_after_a_kill(tmp_path):
-    """Zeros at the end of a killed log are fine; after a clean close or mixed with other bytes they are damage."""
+    """After a kill, zeros at the end of a preallocated log are not damage.
+
+    They are damage after a clean close, or if another byte is among them.
+    """
     settings = {"preallocate": "true", "segment.bytes": str(3 << 20)}
     directory = _directory_of(tmp_path, settings, close=False, timestamp=5)
     log = directory / "t-0" / f"{0:020}.log"

@@ -38,7 +38,7 @@ def read_records(partition: Partition, isolation: Isolation = Isolation.READ_COM
 
 
 class _Reader:
-    """Collects visible records: at or above the log start, without markers and aborted transactions."""
+    """Collects visible records: records at or above the log start that are neither markers nor aborted."""
 
     def __init__(self, start_offset: Offset) -> None:
         self.records: list[Record] = []

@@ -39,9 +39,9 @@ def test_records_are_those_a_consumer_got(name: str, isolation: Isolation) -> No
 def test_recovery_makes_the_brokers_own_files(name: str, tmp_path: Path) -> None:
     """Recovery from the `.log` files and a clean close write all other files with the broker's bytes.
 
-    There are two exceptions. Snapshots and transaction indexes of a cleaned section may mention batches that
-    compaction has removed since. (The clock is at its earliest, so that no producer expires.) And neither our
-    recovery nor a broker's writes a snapshot at the log start.
+    There are two exceptions. A snapshot or transaction index of a cleaned section may mention batches that a later
+    compaction has removed. After recovery neither our engine nor a broker writes a snapshot at the log start. The
+    test sets the clock to its earliest time, so that no producer expires.
     """
     directory = tmp_path / name
     directory.mkdir()

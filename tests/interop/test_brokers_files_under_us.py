@@ -222,9 +222,10 @@ def test_the_broker_starts_again_on_what_we_closed(
 
 
 def test_the_broker_rebuilds_the_indexes_of_what_we_wrote(broker: Broker, client: Client) -> None:
-    """The broker starts after our engine wrote with the topic settings of the metadata log.
+    """The broker starts after our engine has written with the topic settings in the broker's metadata log.
 
-    With a larger segment size, the index that the broker rebuilds would not fit, and the broker would not start.
+    If our engine used a larger segment size, a segment could need more index entries than the broker's index can
+    hold. The broker would then not start.
     """
     name, settings = "small-indexes", {"segment.index.bytes": "800", "index.interval.bytes": "0"}
     client.create_topic(name, settings=settings)

@@ -86,8 +86,8 @@ def passes(broker: Broker, client: Client, tmp_path_factory: pytest.TempPathFact
 def keyed_records(number: int) -> list[Outgoing]:
     """Return twenty records: a few keys with tombstones, and a unique key at the end of each batch.
 
-    A unique key makes a pass keep a record of the last batch. Brokers of this version always keep that batch's
-    header.
+    Because of the unique key a pass keeps a record of the last batch. A broker of this version keeps the header of
+    the last batch in any case.
     """
     return [
         Outgoing(

@@ -56,7 +56,10 @@ class BatchLocation(NamedTuple):
         return self.base_offset ^ 1 << 63 - BITS[bit] if bit in OFFSET_BITS else self.base_offset
 
     def may_have(self, bit: str) -> bool:
-        """Return whether the changed base offset fits into the segment; if it does not, a broker does not start."""
+        """Return whether the changed base offset fits into the segment.
+
+        If the base offset does not fit, a broker does not start.
+        """
         segment_base = int(self.log[:20])
         last_offset = self.offset_with(bit) + IN_A_BATCH - 1
         return segment_base <= self.offset_with(bit) and last_offset <= segment_base + MAX_RELATIVE_OFFSET
@@ -75,7 +78,10 @@ class Damaged(NamedTuple):
 
     @property
     def moves_the_end(self) -> bool:
-        """Return whether the last batch's base offset changed; no later batch shows that the change is wrong."""
+        """Return whether the flip changed the base offset of the last batch.
+
+        No later batch can show that this base offset is wrong.
+        """
         return self.found_offset != self.base_offset == RECORDS - IN_A_BATCH
 
 
@@ -162,10 +168,11 @@ def own_end(source: Path, parent: Path, place: BatchLocation, bit: int) -> int:
 
 
 def test_a_broker_keeps_the_batch_but_for_its_length_and_an_older_magic(outcomes: list[Damaged]) -> None:
-    """A broker cuts the log only at a wrong length or an older magic; it ignores wrong base offsets and epochs.
+    """A broker truncates the log only at a batch with a wrong length or an older magic.
 
-    The base offset of the last batch, right or wrong, gives the log end. If the offset breaks the indexes, as in the
-    very first batch here, the broker itself loses the log's offsets.
+    The broker keeps a batch with a wrong base offset or leader epoch. The base offset of the last batch determines
+    the log end, even if the offset is wrong. In the very first batch a wrong offset also breaks the indexes, and the
+    broker loses the log's offsets.
     """
     assert [brokers_end(one) for one in outcomes] == [one.brokers for one in outcomes]
 
@@ -179,10 +186,11 @@ def brokers_end(one: Damaged) -> int:
 
 
 def test_we_keep_what_a_broker_keeps(outcomes: list[Damaged]) -> None:
-    """We keep what a broker keeps, and also batches with a wrong magic, or with a length that the checksum refutes.
+    """Our engine keeps each batch that a broker keeps.
 
-    If the last batch has a larger base offset, the log has a gap before the batch, as in a broker; a smaller base
-    offset is corrected.
+    Our engine also keeps a batch with a wrong magic, and a batch whose wrong length is found by the checksum. If the
+    base offset of the last batch is too large, the log has a gap before this batch, as in a broker. If the base
+    offset is too small, our engine corrects it.
     """
     assert [own_expected(one) for one in outcomes] == [one.own for one in outcomes]
 

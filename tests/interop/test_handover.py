@@ -109,7 +109,10 @@ def test_handover_in_one_run(bench: Bench) -> None:
 
 
 def test_handover_in_steps(bench: Bench) -> None:
-    """With --no-wait each run prints the next step; extra runs change nothing, and the broker may be killed."""
+    """With --no-wait, each run prints the next step.
+
+    Additional runs change nothing. The handover also works if the broker was killed.
+    """
     waiting = bench.handover("--no-wait")
     assert (1, True) == (waiting.exit_code, "still runs: stop it" in str(waiting.exception))
     assert 1 == bench.handover("--no-wait").exit_code
@@ -139,7 +142,7 @@ def test_nothing_that_the_broker_has_is_overwritten(bench: Bench) -> None:
 
 
 def test_a_refused_placing_changes_nothing_of_the_broker(bench: Bench) -> None:
-    """A handover that is refused because the broker has new records changes no file of the broker."""
+    """If the broker has new records, a handover is refused and changes no file of the broker."""
     name = f"{bench.prefix}trimmed"
     assert 1 == bench.handover("--no-wait").exit_code
     theirs = plain_records(0, 3)
@@ -154,7 +157,10 @@ def test_a_refused_placing_changes_nothing_of_the_broker(bench: Bench) -> None:
 
 
 def test_a_refused_takeover_changes_nothing(bench: Bench, tmp_path: Path) -> None:
-    """A takeover that is refused because the source deleted records beyond our copy's end changes neither side."""
+    """If the source has deleted records beyond the end of our copy, a takeover is refused.
+
+    The refused takeover changes no file on either side.
+    """
     name, taken = f"{bench.prefix}theirs", tmp_path / "taken"
     bench.client.create_topic(name)
     bench.client.produce(name, plain_records(0, 20), batch=5)
@@ -217,10 +223,11 @@ def test_takeover(bench: Bench, tmp_path: Path, link: bool) -> None:
 
 
 def test_from_one_cluster_to_another(bench: Bench, java: Java, tmp_path: Path) -> None:
-    """A takeover, then a handover, move transactions, all codecs and several leader epochs to another cluster.
+    """A takeover and then a handover move topics from one cluster to another.
 
-    A group that had read half of a topic continues as soon as the other broker has started. The Java consumer also
-    reads the topic, because it would take batches with an epoch above the leader's as a sign of a new leader.
+    The topics have transactions, all codecs and several leader epochs. A group that has read half of a topic
+    continues as soon as the other broker has started. The test also reads with the Java consumer. This consumer takes
+    a batch with an epoch above the leader's epoch as a sign of a new leader.
     """
     plain, transactions = f"{bench.prefix}plain", f"{bench.prefix}transactions"
     bench.client.create_topic(plain)

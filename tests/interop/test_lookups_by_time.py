@@ -51,9 +51,9 @@ def test_a_broker_answers_with_the_offset_of_a_transactions_marker(broker, clien
 
 
 def test_a_broker_finds_nothing_if_the_first_late_record_was_deleted(broker, client, tmp_path):
-    """A broker finds nothing if the first segment with a late enough time has that record below the log start.
+    """If the first record that is late enough is below the log start, a broker finds no record.
 
-    The broker searches only that segment; our lookup continues in the next segment.
+    The broker searches only the segment of this record. Our lookup continues in the next segment.
     """
     client.create_topic("times-deleted", settings={"retention.ms": "-1", **TWO_A_SEGMENT})
     client.produce("times-deleted", map(record, (LATE, EARLY, LATEST, LATEST)), batch=1)
@@ -63,7 +63,10 @@ def test_a_broker_finds_nothing_if_the_first_late_record_was_deleted(broker, cli
 
 
 def test_a_broker_finds_nothing_if_compaction_left_an_empty_batch(broker, client, tmp_path):
-    """A broker finds nothing if a late enough time is only in the header of an empty batch that compaction kept."""
+    """A broker finds no record if only the header of an empty batch has a time that is late enough.
+
+    Compaction leaves such batches.
+    """
     topic = "times-compacted"
     client.create_topic(
         topic, settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0", **TWO_A_SEGMENT}

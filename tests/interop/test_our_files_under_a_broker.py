@@ -302,7 +302,8 @@ def test_the_broker_left_or_made_the_indexes_that_we_make(
 ) -> None:
     """The broker keeps our indexes, or rebuilds them with the same bytes, except in the active segment.
 
-    A transaction index rebuilt from a cleaned log has fewer entries; for this comparison our index is rebuilt, too.
+    A transaction index that is rebuilt from a cleaned log has fewer entries. So the test compares the broker's index
+    with our own rebuilt index.
     """
     directory = one.ours
     if one.name.endswith("compacted") and not one.name.startswith("clean-"):
@@ -348,8 +349,8 @@ def test_a_compacted_table_is_the_brokers(placed: Everything, client: Client, wa
 def test_kafkas_dump_finds_no_mismatch(placed: Everything, java: Java) -> None:
     """kafka-dump-log finds that our indexes fit their logs, and reads our snapshots.
 
-    It complains only about time index entries of emptied batches, which a broker's cleaner also writes, because the
-    tool looks for their time in records.
+    The tool looks for the time of each time index entry in the log's records. So it complains about entries of
+    emptied batches. A broker's cleaner writes such entries as well.
     """
     files = [
         path

@@ -157,7 +157,10 @@ def flip_all(directory: Path) -> None:
 
 
 def add_strays(directory: Path) -> None:
-    """Add snapshots at offsets that are no segment's base; two are above the last base, one of these past the end."""
+    """Add snapshots at offsets that are not the base of a segment.
+
+    Two of these offsets are above the last base, and one of the two is beyond the log's end.
+    """
     content = paths(directory)[-1].read_bytes() if paths(directory) else bytes.fromhex("000148674bc700000000")
     for offset in (3, 17, max(bases(directory)) + 1, 5_000):
         (directory / f"{offset:020d}.snapshot").write_bytes(content)
@@ -258,7 +261,10 @@ def snapshots(directory: Path) -> Snapshots:
 
 
 def epochs_below(directory: Path, end_offset: Offset) -> Entries:
-    """Return the epochs of the log's batches, without those from `end_offset` on, in which the broker led."""
+    """Return the epochs in a log's epoch file that begin below `end_offset`.
+
+    The later epochs are those in which the broker led.
+    """
     file = directory / names.LEADER_EPOCHS
     return truncate_from_end(decode_epochs(file.read_bytes(), file=file), end_offset)
 

@@ -41,7 +41,10 @@ def generations(disk: StoppingDisk) -> dict[str, int]:
 
 
 def test_records_of_groups_are_taken_along() -> None:
-    """The newest record of each group is copied, unless the group was deleted or reads only topics not copied."""
+    """The newest record of each group is copied.
+
+    The record is not copied if the group was deleted, or if the group reads only topics that are not copied.
+    """
     disk, _ = prepared_disk(LOG_DIR)
     write(
         disk,

@@ -50,7 +50,10 @@ def test_each_step_prints_a_line() -> None:
 
 
 def test_checkpoints_say_what_was_put_there() -> None:
-    """Recovery point and high watermark are the log's end; a log start inside a segment is in its checkpoint."""
+    """After placing, a partition's recovery point and high watermark are the log's end.
+
+    A log start inside a segment is written to the checkpoint of log starts.
+    """
     disk, _ = prepared_disk(DATA)
     given(disk).prepare(OwnCluster(disk))
     given(disk).place()
@@ -71,7 +74,10 @@ def test_checkpoints_say_what_was_put_there() -> None:
 
 
 def test_topics_added_later_are_asked_for_too() -> None:
-    """Placing requires that all present topics were prepared, including topics added after a preparation."""
+    """Files are placed only if all present topics were prepared.
+
+    If a topic was added after a preparation, another preparation is needed.
+    """
     disk, _ = prepared_disk(DATA)
     cluster = OwnCluster(disk)
     given(disk).prepare(cluster)

@@ -59,7 +59,11 @@ def test_indexes_with_unused_slots_do_not_go_along(way: str) -> None:
 
 
 def test_leader_epochs_are_lowered_to_the_brokers() -> None:
-    """For a broker that leads in epoch 5, batches of epochs 3 and 7 get epochs 3 and 5; checksums do not change."""
+    """A copy for a broker lowers each leader epoch that is above the broker's leader epoch.
+
+    Here the broker leads in epoch 5. A batch of epoch 7 gets epoch 5, and a batch of epoch 3 keeps its epoch. The
+    checksums do not change.
+    """
     disk = SimulatedDisk()
     for directory in (handover.DATA, handover.LOG_DIR):
         disk.make_directory(directory)

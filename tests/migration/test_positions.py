@@ -244,7 +244,10 @@ def test_taking_positions_continues_after_any_interruption() -> None:
 
 
 def test_a_second_takeover_moves_no_group_back() -> None:
-    """In a second takeover, positions committed here since then stay, and newer positions of the source are copied."""
+    """A second takeover keeps positions that were committed here after the first takeover.
+
+    Positions that are newer in the source are copied.
+    """
     disk, _ = source_with_groups()
     taken(disk)
     commit(disk, DATA, committed("a", 15, at=NOW + 1))
@@ -255,7 +258,10 @@ def test_a_second_takeover_moves_no_group_back() -> None:
 
 
 def test_groups_keep_their_positions() -> None:
-    """Positions are set before the broker stops; after its start, missing ones are added and existing ones stay."""
+    """A handover sets the positions of groups before the broker stops.
+
+    After the broker's start, missing positions are added, and existing positions stay.
+    """
     disk, _ = prepared_disk(DATA)
     commit(disk, DATA, committed("a", 12), committed("a", 3, partition=1), committed("b", 8, topic="trimmed"))
     cluster = OwnCluster(disk)
@@ -317,7 +323,10 @@ def open_transaction(disk: SimulatedDisk) -> None:
 
 
 def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
-    """A handover with an open transaction, which the cluster cannot end, needs a flag, and then prints the remedy."""
+    """A handover with an open transaction is refused unless a flag is given.
+
+    The cluster cannot end such a transaction. With the flag, the handover prints the command that ends it.
+    """
     disk, _ = prepared_disk(DATA)
     open_transaction(disk)
     with pytest.raises(StorageError, match="orders-1: has an open transaction.*--with-open-transactions"):

@@ -1,4 +1,7 @@
-"""Transactions of a stopped broker: a takeover carries out what the broker has decided, and reports the others."""
+"""Tests of the transactions of a stopped broker.
+
+A takeover completes the transactions that the broker has decided, and reports the others.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 
 
 def left(status: Status, *, version: int = 2) -> StoppingDisk:
-    """Return the disk of a broker that stopped while a transaction had this status, without any marker."""
+    """Return the disk of a broker that stopped while a transaction had the status `status`.
+
+    No partition has a marker of this transaction.
+    """
     disk, _ = prepared_disk(LOG_DIR)
     engine = served(disk, LOG_DIR)
     for place in PLACES:
@@ -56,7 +62,7 @@ def left(status: Status, *, version: int = 2) -> StoppingDisk:
 
 class Found(NamedTuple):
     lines: list[str]
-    """What the takeover said about transactional ids."""
+    """The lines that the takeover printed about transactional ids."""
     values: list[str]
     """Committed values of the producer, once a coordinator has started."""
     position: int | None
@@ -95,14 +101,20 @@ def taken(disk: StoppingDisk) -> Found:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_committed_transaction_is_taken_over_whole(version: int) -> None:
-    """Records and positions of a transaction in state PrepareCommit are there, although no partition has its marker."""
+    """A takeover completes a transaction in state PrepareCommit, although no partition has a marker of the transaction.
+
+    All records and positions of the transaction become visible.
+    """
     line = "transactional id tx: topicfs serve commits its transaction over orders-0, orders-1"
     assert Found([line], ["sold", "sold"], 3, True) == taken(left(Status.PREPARE_COMMIT, version=version))
 
 
 @pytest.mark.parametrize("status", [Status.PREPARE_ABORT, Status.ONGOING])
 def test_other_transactions_are_aborted(status: Status) -> None:
-    """Nothing is seen of a transaction that was not committed, and readers of committed records go on."""
+    """If a transaction was not committed, none of its records and positions become visible.
+
+    The transaction is aborted, so readers of committed records can read on.
+    """
     line = "transactional id tx: topicfs serve aborts its transaction over orders-0, orders-1"
     assert Found([line], [], None, True) == taken(left(status))
 

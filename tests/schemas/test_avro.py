@@ -54,7 +54,10 @@ def test_each_type_has_one_rendering(schema, value, shown):
 
 
 def test_types_of_referenced_schemas_are_known():
-    """Types of referenced schemas are known by their full names, and so are the types that these schemas need."""
+    """The types of a referenced schema are known by their full names.
+
+    The types in the references of the referenced schema are known as well.
+    """
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
     lines = {"type": "record", "name": "shop.Lines", "fields": [{"name": "all", "type": {"type": "array", "items": "shop.Line"}}]}  # fmt: skip
     codec = AvroCodec(
@@ -64,7 +67,10 @@ def test_types_of_referenced_schemas_are_known():
 
 
 def test_a_union_of_referenced_types_is_a_schema():
-    """A union of referenced types is a schema, as in topics with several kinds of events. One type may need another."""
+    """A union of types of referenced schemas is a schema. Topics with several kinds of events use such unions.
+
+    A type in the union may need another type in the union.
+    """
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
     order = {"type": "record", "name": "shop.Order", "fields": [{"name": "line", "type": "shop.Line"}]}
     codec = AvroCodec(of_avro(["shop.Line", "shop.Order"]), {"a": of_avro(line), "b": of_avro(order)})

@@ -54,7 +54,10 @@ def test_the_first_source_that_has_a_schema_is_believed():
 
 
 def test_an_id_means_another_schema_for_the_subject_of_another_context():
-    """One id can mean different schemas in different contexts. A schema of several subjects is compiled once."""
+    """An id can mean a different schema for a subject in another context.
+
+    If several subjects share a schema, the schema is compiled once.
+    """
 
     class Contexts(Kept):
         def by_id(self, schema_id, subject=""):
@@ -120,7 +123,10 @@ def test_compiled_schemas_have_a_bound(monkeypatch):
 
 
 def test_a_reader_keeps_a_schema_as_unknown():
-    """A schema that a reader met as unknown stays unknown to it, and makes it outdated; a stream uses it at once."""
+    """If a schema is unknown to a reader, it stays unknown to this reader.
+
+    When a source gets the schema, the reader becomes outdated. A reader for a stream uses the schema at once.
+    """
     source = Kept()
     catalog = SchemaCatalog((source,))
     reading, stream = PayloadReader(Kind.AVRO, catalog), PayloadReader(Kind.AVRO, catalog, lasting=False)

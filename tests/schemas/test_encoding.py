@@ -37,7 +37,10 @@ def json_schema(schema: object) -> JsonSchemaCodec:
     [{}, {"d": "0.00"}, {"d": "1234567.89"}, {"d": "-1234567.89"}, {"a": None}, {"a": "s"}, {"a": {"x": 7}}, {"b": []}, {"b": [{"x": "NaN"}, {"y": "-Infinity"}]}, {"d": "-0.01"}],
 )  # fmt: skip
 def test_what_is_shown_of_avro_is_written_back(changed):
-    """Every branch of a union, and each value that JSON lacks, is encoded from the form in which it is shown."""
+    """An Avro value is encoded from the JSON form in which it is shown.
+
+    This holds for each branch of a union, and for values that JSON lacks.
+    """
     codec = AvroCodec(of_avro(ALL), {})
     value = GOOD | changed
     assert value == json.loads(codec.decode(codec.encode(value), None))
@@ -131,7 +134,10 @@ def test_json_is_written_if_its_schema_accepts_it():
 
 
 def test_referenced_json_schemas_are_those_of_the_registry():
-    """Referenced JSON Schemas are found by their names in the registry, and no network address is fetched."""
+    """A referenced JSON Schema is found in the registry by its name.
+
+    No schema is fetched from a network address.
+    """
     needed = {"id.json": PayloadSchema(Kind.JSON, '{"type":"integer"}')}
     schema = PayloadSchema(Kind.JSON, '{"properties":{"id":{"$ref":"id.json"}}}')
     codec = JsonSchemaCodec(schema, needed)

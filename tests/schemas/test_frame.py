@@ -67,6 +67,9 @@ def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
     ],
 )
 def test_a_path_that_is_torn_or_too_long_is_refused(data):
-    """A truncated or long path is refused, before a read beyond the end and before a list of a billion steps."""
+    """A path that is truncated or too long is refused.
+
+    The reader does not read beyond the payload's end, and does not build a list of a billion steps.
+    """
     with pytest.raises(ValueError):
         read_path(data, 64)

@@ -146,7 +146,10 @@ def test_any_bytes_are_a_message_or_refused(codec, seed):
     ids=["value", "value within", "extension", "scope of an extension"],
 )  # fmt: skip
 def test_names_that_each_element_shows_have_a_bound(text):
-    """Names that are shown for each element have a limited length, as one byte of a message may show a full name."""
+    """Names that are shown for each element have a limited length.
+
+    A single byte of a message can be shown as a full name, so a short message could become a very long text.
+    """
     ProtobufCodec(of_protobuf(text % ("a" * 500)), {})
     with pytest.raises(SchemaError, match="more than 512 characters"):
         ProtobufCodec(of_protobuf(text % ("a" * 513)), {})
@@ -162,7 +165,10 @@ def test_long_names_of_values_count_as_often_as_they_are_shown():
 
 
 def test_a_descriptor_that_needs_very_many_files_is_refused_at_once(monkeypatch):
-    """protoc runs only for files that come with it. It does not run for other names in a descriptor."""
+    """For a serialized descriptor, protoc runs only if an import comes with protoc.
+
+    protoc does not run for any other name. A descriptor with thousands of other names is refused at once.
+    """
     monkeypatch.setattr(module, "_by_protoc", lambda *_: pytest.fail("protoc was run"))
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
     file.dependency.extend(f"{number}.proto" for number in range(10_000))

@@ -142,7 +142,10 @@ def test_requests_have_authentication():
     ids=["no json", "no object", "nested", "no text", "error", "refused", "huge"],
 )  # fmt: skip
 def test_a_registry_that_answers_garbage_is_left_alone_for_a_while(status, body):
-    """A registry that answers garbage is not queried for a while. Schemas are unknown, and writers get the reason."""
+    """If a registry returns garbage, the registry is not queried for a while.
+
+    During this time its schemas are unknown, and a writer gets an error with the reason.
+    """
     clock = Clock()
     with serving(lambda handler: say(handler, status, body)) as (url, asked):
         source = RegistrySource(url, clock=clock)
@@ -166,7 +169,7 @@ def test_an_answer_that_is_no_schema_is_a_bad_schema(body):
 
 @pytest.fixture
 def hurried(monkeypatch):
-    """Shorten the time limit for a whole answer, but not the limit for each read of it."""
+    """Shorten the time limit for a whole answer, but not the time limit for a single read."""
     in_time = RegistrySource._in_time
     monkeypatch.setattr(RegistrySource, "_in_time", lambda source, call, _: in_time(source, call, 0.2))
 

@@ -125,7 +125,10 @@ def test_an_engine_without_the_topic_has_no_schemas_until_it_has(tmp_path):
 
 
 def test_schemas_whose_records_were_deleted_are_unknown(engine):
-    """If the records of a schema were deleted, the schema is unknown, because only the offset is in memory."""
+    """If the records of a schema were deleted, the schema is unknown.
+
+    The source keeps only the schema's offset in memory.
+    """
     source = SchemasTopic(engine)
     assert 7 == source.by_id(7).number
     partition = engine.topic("_schemas").partitions()[0]
@@ -187,7 +190,11 @@ def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
 
 
 def test_of_two_contexts_that_have_one_id_the_subject_says_which(engine):
-    """If contexts share an id, the schema of the subject's context is used, else the default's, else the only one."""
+    """If two contexts have the same id, the subject's context decides which schema is used.
+
+    If the subject's context lacks the id, the schema of the default context is used. If the default context lacks the
+    id as well, the only schema with the id is used.
+    """
     grow(
         engine,
         registered(

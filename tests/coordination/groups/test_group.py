@@ -60,7 +60,10 @@ def test_common_protocols_follow_the_members():
 
 
 def test_all_have_joined_when_the_last_one_has():
-    """Members may join in any order. A member that leaves is not waited for; a client that was given an id is."""
+    """All have joined when each member and each client with a pending id has joined.
+
+    The order of the joins does not matter. A member that leaves is not waited for.
+    """
     group = group_of(*(member(name, "range") for name in "abcd"))
     for name in "cad":
         assert not group.all_joined
@@ -76,7 +79,10 @@ def test_all_have_joined_when_the_last_one_has():
 
 
 def test_a_tie_is_decided_by_the_order_of_a_java_hash_map():
-    """Ties go by bucket, (h ^ h >>> 16) & 15: sticky 8, range 9, roundrobin 10, cooperative-sticky 15."""
+    """If protocols have equally many votes, the order of a Java HashMap decides.
+
+    The bucket of a name with hash h is (h ^ h >>> 16) & 15: sticky 8, range 9, roundrobin 10, cooperative-sticky 15.
+    """
     names = ["cooperative-sticky", "roundrobin", "range", "sticky"]
     assert ["sticky", "range", "roundrobin", "cooperative-sticky"] == hash_map_order(names)
     tied = group_of(member("a", "roundrobin", "range"), member("b", "range", "roundrobin"))
@@ -124,7 +130,11 @@ def test_a_replaced_instance_is_fenced_and_the_new_id_takes_over():
 
 
 def test_members_are_checked_by_instance_first():
-    """The errors are unknown instance, instance with another id, and unknown id, in this order."""
+    """The instance id is checked before the member id.
+
+    An unknown instance is UNKNOWN_MEMBER_ID. An instance with another member id is FENCED_INSTANCE_ID. Without an
+    instance, an unknown member id is UNKNOWN_MEMBER_ID.
+    """
     group = group_of(member("a", "range", instance_id="i"), member("b", "range"))
     cases = {
         ("a", "other"): Code.UNKNOWN_MEMBER_ID,

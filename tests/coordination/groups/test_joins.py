@@ -126,7 +126,10 @@ def test_a_join_during_the_delay_adds_another_delay():
 
 
 def test_all_delays_together_take_the_rebalance_timeout():
-    """Row 175: With a rebalance timeout of two delays there are two delays, however many members join."""
+    """Row 175: All delays together take at most the rebalance timeout, however many members join.
+
+    Here the rebalance timeout is as long as two delays.
+    """
     all_ = Coordination(delay_ms=DELAY_MS)
     answers = [all_.join(version=3, rebalance_timeout_ms=2 * DELAY_MS)]
     for _ in range(2):
@@ -153,7 +156,10 @@ def test_a_new_member_that_waits_too_long_is_dropped():
 
 
 def test_after_its_join_a_new_member_goes_by_its_session_timeout():
-    """Row 177: If the new member sends no sync or heartbeat, the group is empty in generation 2, which is written."""
+    """Row 177: If the new member sends neither a sync nor a heartbeat, its session ends.
+
+    The coordinator then writes the empty group with generation 2.
+    """
     all_ = Coordination(delay_ms=DELAY_MS)
     answer = all_.join(version=3)
     all_.advance(DELAY_MS + SESSION_MS)
@@ -189,7 +195,10 @@ def test_an_id_that_is_given_out_holds_up_the_join_phase():
 
 
 def test_a_follower_that_joins_again_unchanged_gets_the_same_answer():
-    """Row 180: In Stable, a follower gets the same answer; a leader causes a rebalance, as it may assign again."""
+    """Row 180: A follower that joins a Stable group again without a change gets the same answer as before.
+
+    If the leader joins again, the group rebalances, because the leader may assign the partitions differently.
+    """
     all_ = Coordination()
     leader, follower = all_.stable(None, None)
     (answer,) = all_.join(follower)
@@ -215,7 +224,10 @@ def test_while_completing_the_same_join_is_answered_again():
 
 
 def test_a_member_that_comes_too_late_is_of_an_old_generation():
-    """Row 188: A member that does not rejoin in time is unknown. A known member with an old generation is refused."""
+    """Row 188: A member that does not rejoin in time is removed, and its requests get UNKNOWN_MEMBER_ID.
+
+    A request of a present member with an old generation gets ILLEGAL_GENERATION.
+    """
     all_ = Coordination()
     first, second = all_.stable(None, None)
     all_.join(first)

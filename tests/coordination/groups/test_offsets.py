@@ -33,7 +33,10 @@ def test_a_position_without_a_generation_creates_the_group():
 
 
 def test_a_position_with_a_generation_needs_the_group():
-    """A commit for an unknown group fails with GROUP_ID_NOT_FOUND, before version 9 with ILLEGAL_GENERATION."""
+    """A commit with a generation fails if the group is unknown.
+
+    The error is GROUP_ID_NOT_FOUND. Requests before version 9 get ILLEGAL_GENERATION.
+    """
     all_ = Coordination()
     assert Code.GROUP_ID_NOT_FOUND is all_.commit(member_id="m", generation=1)
     assert Code.ILLEGAL_GENERATION is all_.commit(member_id="m", generation=1, version=8)
@@ -53,7 +56,7 @@ def test_no_position_is_committed_while_the_group_completes():
 
 
 def test_a_commits_retention_is_written_as_an_expiry():
-    """Row 204: A commit with a retention is written as record version 1, the only one with an expiry."""
+    """Row 204: A commit with a retention is written as record version 1, because only this version has an expiry."""
     all_ = Coordination()
     all_.commit(42, retention_ms=1_000)
     value = all_.written()[-1][2]
@@ -253,7 +256,11 @@ def test_who_may_commit():
 
 
 def test_since_when_a_position_ages():
-    """Row 201: A position ages from its commit or since its group is empty; in Stable only if its topic is unread."""
+    """Row 201: The age of a position counts from its commit, or from the time at which the group became empty.
+
+    In a Stable group only positions in topics without a subscriber expire. In the other states with members no
+    position expires.
+    """
     all_ = Coordination(retention_ms=HOUR)
     other = TopicPartition("other", 0)
     all_.topics[other] = uuid.UUID(int=0)

@@ -88,7 +88,10 @@ def test_a_leader_that_fails_ends_the_waiting_for_it():
 
 
 def test_members_that_do_not_sync_are_removed():
-    """Row 192: A member that does not sync is removed after the rebalance timeout despite heartbeats, in Stable too."""
+    """Row 192: A member that does not sync is removed after the rebalance timeout.
+
+    Heartbeats do not prevent the removal. A group that is Stable already removes the member as well.
+    """
     all_ = Coordination()
     leader, follower = completing(all_, 2)
     all_.sync(leader, 1, {leader: b"l", follower: b"f"})
@@ -220,7 +223,10 @@ def test_a_group_without_members_is_deleted_and_one_with_members_is_not():
 
 
 def test_removing_all_members_empties_a_group_in_any_state():
-    """One record is written in PreparingRebalance, CompletingRebalance and Stable, and no member is waited for."""
+    """Removing all members of a group writes one record, whatever the group's state is.
+
+    The coordinator does not wait for members that have not joined yet.
+    """
     for bring in (
         lambda all_: all_.join(version=3),
         lambda all_: completing(all_, 2),

@@ -30,7 +30,10 @@ def test_a_static_member_that_comes_back_disturbs_nobody():
 
 
 def test_a_replacement_that_cannot_be_written_is_undone():
-    """Row 182: The old id is the member again, with its own protocols, and the new id gets an error."""
+    """Row 182: If a static member's new id cannot be written, the new id gets an error.
+
+    The old id is the member again, with its own protocols.
+    """
     all_ = Coordination()
     leader, follower = all_.stable("one", "two")
     all_.refuse = Code.NOT_COORDINATOR
@@ -48,7 +51,10 @@ def test_a_replacement_that_cannot_be_written_is_undone():
 
 
 def test_a_static_leader_that_comes_back_need_not_assign():
-    """Row 183: The leader gets all members and a skip flag. An older client gets the former leader's id instead."""
+    """Row 183: A static leader that comes back gets the list of all members and a flag to skip the assignment.
+
+    An older client gets no list, and its answer names the former member id as leader.
+    """
     all_ = Coordination()
     leader, _ = all_.stable("one", "two")
     (answer,) = all_.join(instance_id="one")
@@ -123,7 +129,10 @@ def test_an_absent_static_leader_stays_a_member_and_leads_no_longer():
 
 
 def test_a_group_of_absent_static_members_keeps_waiting():
-    """Row 187: If all members are absent, the timer restarts in the old generation, and no member is removed."""
+    """Row 187: If all static members are absent, the rebalance timer starts again, and no member is removed.
+
+    The group keeps its generation until the members join.
+    """
     all_ = Coordination()
     ids = all_.stable("one", "two")
     live_long(all_)
@@ -165,7 +174,10 @@ def test_another_assignor_chosen_by_the_one_that_comes_back_is_a_rebalance():
 
 @pytest.mark.parametrize("timeout", [1, 0, -(2**31)])
 def test_a_join_phase_in_which_nobody_joins_is_not_repeated_at_once(timeout: int) -> None:
-    """A join phase in which nobody joins waits before the next one, however short its rebalance timeout is."""
+    """If nobody joins in a join phase, the coordinator waits before it begins the next join phase.
+
+    This holds even if the rebalance timeout is very short.
+    """
     all_ = Coordination()
     all_.stable("one", "two", "three")
     for one in ("one", "two"):

@@ -120,7 +120,10 @@ def test_every_partition_goes_to_exactly_one_subscriber(group):
 
 @given(groups())
 def test_sticky_is_balanced(group):
-    """No partition could move to a subscriber that has at least two partitions fewer."""
+    """The sticky assignment is balanced.
+
+    No member of a topic has at least two partitions more than another subscriber of this topic.
+    """
     members, partitions = group
     assignment = assignors.assign_sticky(members, partitions)
     load = {name: len(assigned) for name, assigned in assignment.items()}

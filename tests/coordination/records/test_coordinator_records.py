@@ -92,7 +92,10 @@ def test_an_empty_groups_value_has_the_size_that_articles_show():
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_transactions_state_round_trips(version):
-    """A transaction's state is decoded as it was encoded, in both versions, with the newer one's tagged fields."""
+    """A transaction's state is decoded as it was encoded, in both versions.
+
+    The newer version has tagged fields.
+    """
     state = {
         "producerId": 7,
         "producerEpoch": 1,
@@ -211,7 +214,10 @@ def test_a_groups_partition_of_fifty(group, partition):
 
 
 def test_hash_codes_are_javas():
-    """The hash is over UTF-16 units, signed with 32 bits. The lowest 32-bit number means partition 0."""
+    """The hash code of a name is Java's: computed over UTF-16 units, and signed, with 32 bits.
+
+    A name whose hash is the lowest 32-bit number belongs to partition 0.
+    """
     assert 0 == java_string_hash("")
     assert -(2**31) == java_string_hash("polygenelubricants")
     assert 0 == coordinator_partition("polygenelubricants")

@@ -120,5 +120,8 @@ def test_the_records_of_a_groups_members():
     [("0002000167", "g"), ("00010002676700017400000003", "gg"), ("0003000167", "g"), ("000b000167", None)],
 )
 def test_names_of_other_groups_are_known(key, group):
-    """Records with positions or states of consumer groups show that a name is not free for a share group."""
+    """A record of a consumer group shows that a share group cannot have this name.
+
+    Such a record holds a position or the state of the group.
+    """
     assert group == other_group(bytes.fromhex(key))

@@ -87,7 +87,10 @@ def test_a_kill_at_each_step_loses_nothing(end: End):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING])
 def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End, seed: int):
-    """Records of lost unflushed acknowledgements come again, even if the log ends below the group's start."""
+    """If a power loss removes acknowledgements that were not flushed, their records are delivered again.
+
+    New records are delivered as well, even if the log ends below the group's start offset.
+    """
     disk = prepared()
     engine = engine_on(disk, clock=ManualClock())
     session = engine.share_groups.group("g").open(["orders"], holder="")
@@ -112,7 +115,10 @@ def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End,
 
 
 def test_acknowledgements_beyond_a_lost_log_end_are_forgotten():
-    """No later owner counts new records at the offsets of lost ones as done."""
+    """Acknowledgements at offsets that the log has lost do not count.
+
+    A later owner delivers new records at these offsets.
+    """
     disk = prepared()
     clock = ManualClock()
     engine = engine_on(disk, clock=clock)

@@ -19,7 +19,10 @@ POISON = "job 421"
 
 
 class Worker(threading.Thread):
-    """Takes jobs until none is left; fails at some jobs and at each poison record, which closes its file."""
+    """Takes jobs until no job is left.
+
+    The worker fails at random, and at each poison record. A failure closes the worker's session.
+    """
 
     def __init__(self, group: QueueGroup, chance: Random, done: Counter[str], lock: threading.Lock) -> None:
         super().__init__(daemon=True)

@@ -36,7 +36,10 @@ def record(deliveries: int = 5) -> RejectedRecord:
 
 
 def test_what_was_written_is_read_back(disk: SimulatedDisk):
-    """Settings and rejected records are read as they were written. The last line about each of them counts."""
+    """Settings and rejected records are read as they were written.
+
+    If the journal has several lines about a group's settings or about a record, the last line counts.
+    """
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     assert not disk.exists(FILE)
     journal.set("g", {"share.delivery.count.limit": "3"})

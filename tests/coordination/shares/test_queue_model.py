@@ -135,7 +135,10 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     @rule(member=MEMBERS)
     def leave(self, member: int) -> None:
-        """Close a member, which releases its records; each release counts as a delivery, as the end of a lock does."""
+        """Close a member, which releases its records.
+
+        Such a release increases the delivery count, just as the end of a lock does.
+        """
         session = self.sessions.pop(member, None)
         if session is not None:
             session.close()

@@ -185,7 +185,10 @@ def test_what_is_rejected_is_shown_and_not_given_again():
 
 
 def test_a_restart_goes_on_where_the_group_stood():
-    """After a restart accepted records are done, released records keep their count, and held records come again."""
+    """After a restart a group continues from its stored state.
+
+    Accepted records are done, released records keep their delivery count, and held records are delivered again.
+    """
     bench = Bench()
     session = bench.open()
     taken = [session.take() for _ in range(4)]
@@ -265,7 +268,10 @@ def test_records_are_taken_some_at_a_time():
 
 
 def test_partitions_are_taken_in_turns():
-    """A session takes from all partitions in turn, even from added ones, before it has read any of them to the end."""
+    """A session takes records from all partitions in turn, and does not read one partition to its end first.
+
+    Partitions that were added later have their turn as well.
+    """
     bench = Bench(lines=0, partitions=2)
     for partition in (0, 1):
         bench.append("a", "b", partition=partition)

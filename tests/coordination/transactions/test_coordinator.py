@@ -137,7 +137,10 @@ def refusal(ask: Callable[..., object], *arguments: object, **how: object) -> Co
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_life_of_a_transaction(world: World, commit: bool) -> None:
-    """Records and positions of all partitions appear together, or never, and each step is a record."""
+    """The records and positions of a transaction become visible together, or never.
+
+    The coordinator writes a record for each step of the transaction.
+    """
     run = world.begin()
     assert 0 == run.epoch
     world.write(run, T0, b"a")
@@ -244,7 +247,10 @@ def test_a_marker_that_cannot_be_written_is_written_later(world: World) -> None:
 def test_a_partition_that_knows_a_later_coordinator_gets_the_marker(
     world: World, place: TopicPartition
 ) -> None:
-    """Markers of an administrator, or of a broker, may have a later coordinator epoch: the transaction still ends."""
+    """A transaction ends even if a partition already has a marker with a later coordinator epoch.
+
+    An administrator or a broker may have written such a marker.
+    """
     run = world.begin()
     world.commit_position(run, 3)
     run = world.end(run)
@@ -258,7 +264,10 @@ def test_a_partition_that_knows_a_later_coordinator_gets_the_marker(
 
 
 def test_a_partition_that_knows_a_later_epoch_needs_no_marker(world: World) -> None:
-    """If somebody else used the producer's id with a later epoch, the transaction ends without that partition."""
+    """If a partition has a later epoch of the producer's id, the transaction ends without this partition.
+
+    Somebody else has then written to the partition with this id.
+    """
     run = world.begin()
     partition = own(world.engine.partition(*T0))
     stamp = BatchStamp(producer_id=run.producer_id, producer_epoch=32767, base_sequence=0)
@@ -436,7 +445,10 @@ def test_too_few_replicas_get_no_marker_again_and_again() -> None:
 
 
 def test_a_partition_that_cannot_be_read_is_not_taken_for_empty(world: World) -> None:
-    """Requests for transactional ids of an unreadable partition fail, and so do lists, which would lack these ids."""
+    """If the coordinator cannot read a partition, its transactional ids are not taken for unknown.
+
+    Requests for these ids fail. Listing all ids fails as well, because the list would be incomplete.
+    """
     world.begin()
     number = coordinator_partition(NAME, CONFIG.transaction_topic_num_partitions)
     unknown = Record(Offset(0), Timestamp(0), write_key(NAME), b"\0\7")

@@ -74,7 +74,10 @@ def test_a_later_producer_gets_the_next_epoch(status: Status) -> None:
 
 
 def test_a_producer_that_knows_its_epoch_may_repeat_the_request() -> None:
-    """A producer may repeat a request to bump the epoch that it knows; any other epoch is fenced."""
+    """A producer that names its epoch gets the next epoch, and may repeat this request.
+
+    A request that names any other epoch is fenced.
+    """
     first = begin(at(Status.EMPTY), (ID, 5))
     assert (6, 5) == (first.epoch, first.last_epoch)
     assert first.run == begin(first, (ID, 5)).run
@@ -84,7 +87,10 @@ def test_a_producer_that_knows_its_epoch_may_repeat_the_request() -> None:
 
 @pytest.mark.parametrize("epoch", [EXHAUSTED_EPOCH, 32767])
 def test_a_new_id_follows_the_last_epoch(epoch: int) -> None:
-    """From epoch 32766 on a producer gets a new id with epoch 0; the old id may repeat its request."""
+    """A producer whose epoch is 32766 or higher gets a new id with epoch 0.
+
+    The producer may repeat the request under its old id.
+    """
     begun = begin(at(Status.EMPTY, epoch), (ID, epoch))
     assert (NEXT_ID, 0, epoch, ID) == (*begun.run, begun.last_epoch, begun.previous_producer_id)
     again = begin(begun, (ID, epoch))
@@ -122,7 +128,7 @@ def test_partitions_begin_a_transaction() -> None:
 
 @pytest.mark.parametrize("ask", [check_partitions, lambda *args: with_partitions(*args, NOW, NEW)])
 def test_partitions_that_are_refused(ask) -> None:
-    """The id is checked before the epoch, and both before the state."""
+    """The producer id is checked first, then the epoch, and then the state of the transaction."""
     assert Code.INVALID_PRODUCER_ID_MAPPING == refusal(ask, None, ProducerRun(ID, 5), [ONE])
     state = at(Status.PREPARE_COMMIT)
     assert Code.INVALID_PRODUCER_ID_MAPPING == refusal(ask, state, ProducerRun(NEXT_ID, 5), [ONE])
@@ -183,7 +189,10 @@ def code_of_end(status: Status, epoch: int, *, commit: bool, version: int) -> st
 def test_ends_of_newer_clients(
     status: Status, retried_abort: str, current_abort: str, retried_commit: str, current_commit: str
 ) -> None:
-    """The table of TransactionCoordinator: an epoch one below the present one is a repeated request."""
+    """The answers equal the table in Kafka's TransactionCoordinator.
+
+    A request whose epoch is one below the present epoch is a repeated request.
+    """
     found = [
         code_of_end(status, epoch, commit=commit, version=NEW) for commit in (False, True) for epoch in (4, 5)
     ]

@@ -1,4 +1,7 @@
-"""Tests that topicfs's coordinator writes the same records as a broker's for the same requests of real consumers."""
+"""Tests that our coordinator and a broker write the same records for the same requests.
+
+The requests are those of real consumers.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def written(disk: SimulatedDisk) -> bytes:
 
 
 def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock: ManualClock):
-    """Four batches have the broker's bytes: the empty group, its first generation, a position, the group emptied."""
+    """The coordinator writes the same four batches as a broker.
+
+    They are the empty group, its first generation, a committed position, and the group without members.
+    """
     brokers = (VECTORS / "__consumer_offsets-0" / LOG).read_bytes()
     stable = read_value(2, [one for columns in decode(brokers) for one in columns][1].value or b"")[1]
     (member,) = stable["members"]

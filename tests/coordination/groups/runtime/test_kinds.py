@@ -1,4 +1,7 @@
-"""Tests of the names of both kinds of groups: queues (share groups) come and go while consumer groups are served."""
+"""Tests that a consumer group and a queue (share group) cannot have the same name at the same time.
+
+The tests create and delete queues while consumer groups are served.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,11 @@ def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualC
 
 
 def test_a_reader_makes_no_group_beside_a_queue(engine: EmbeddedEngine):
-    """A queue created after the groups were loaded keeps a consumer group of its name from members and positions."""
+    """If a queue has a name, no consumer group of this name is created.
+
+    A reader that joins gets an error, and setting positions fails. This is so even if the queue is created after the
+    groups were loaded.
+    """
     engine.groups.create("first")  # Loads the records of groups.
     engine.share_groups.create("jobs")
     reader = Reader(engine, "jobs", "orders")

@@ -43,7 +43,10 @@ def test_a_wait_ends_after_too_many_wakeups(linger: Linger):
 
 
 def test_a_wait_lasts_as_long_as_the_last_work(linger: Linger, clock: ManualClock):
-    """While work arrives, a wait lasts as long as the last work took, or for a quarter of that time without work."""
+    """While work arrives, a wait lasts as long as the last work took.
+
+    The wait ends earlier if no work arrives for a quarter of that time.
+    """
     linger.goes_by(400)
     linger.begin()
     for _ in range(10 * MAX_WAKEUPS):

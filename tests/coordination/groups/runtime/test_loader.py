@@ -101,7 +101,11 @@ def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
 
 
 def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngine):
-    """Aborted positions are dropped, undecided ones are pending, and later positions override earlier ones."""
+    """A position in a transaction counts only if the transaction was committed.
+
+    A position of an aborted transaction is dropped. A position of an open transaction is pending. A later position
+    replaces an earlier one.
+    """
     transaction(engine, position(5))
     end(engine, ControlType.COMMIT)
     transaction(engine, position(6))
@@ -116,7 +120,10 @@ def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngin
 def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
     engine: EmbeddedEngine, clock: ManualClock
 ):
-    """A reader reads the partitions whose positions are decided, and waits for the others."""
+    """A reader does not get a partition while an open transaction has a position for this partition.
+
+    The reader gets the other partitions at once.
+    """
     append(engine, position(5, T1))
     transaction(engine, position(7))
     reader = Reader(engine, "g", "orders")
@@ -132,7 +139,10 @@ def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
 def test_records_of_newer_protocols_stay_as_they_are(
     engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture
 ):
-    """Records of newer protocols are logged and never rewritten; after their deletion the group's name is free."""
+    """The loader logs a record of a newer protocol, and never rewrites this record.
+
+    The group's name is in use until the record is deleted.
+    """
     append(
         engine, (other(3, "new"), b"\x00\x00what"), (other(16, "old"), b"\x00\x00x"), (other(16, "old"), None)
     )
@@ -174,7 +184,10 @@ def test_records_of_newer_protocols_stay_as_they_are(
 def test_a_record_that_cannot_be_read_fails_the_partition(
     engine: EmbeddedEngine, record: tuple[bytes, bytes | None]
 ):
-    """The partition fails with the reason and is not written. A load after a repair succeeds."""
+    """If a record cannot be read, its partition fails with the reason, and nothing is written to the partition.
+
+    After a repair the partition can be loaded.
+    """
     append(engine, position(1), record, position(2))
     before = engine.partition(TOPIC, 0).offsets().log_end_offset
     with pytest.raises(GroupError, match="__consumer_offsets-0: cannot be loaded: "):
@@ -191,7 +204,10 @@ def test_a_record_that_cannot_be_read_fails_the_partition(
 def test_what_is_written_survives_compaction_by_our_cleaner(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
-    """The newest positions and groups survive compaction, older records do not, and the next owner loads this state."""
+    """After compaction the newest positions and the newest state of each group are left.
+
+    Older records are removed. The next owner loads the same positions and groups.
+    """
     reader = Reader(engine, "g", "orders")
     wait_until(lambda: reader.partitions == [T0, T1], "the reader holds both partitions")
     for offset in range(50):

@@ -93,7 +93,10 @@ class WatchedReader:
 
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "sticky", "range"])
 def test_a_partition_has_one_holder_at_most(disk: SimulatedDisk, clock: ManualClock, assignor: str):
-    """No partition ever has two holders, and in the end each has one. Positions are the last acknowledged ones."""
+    """No partition ever has two holders.
+
+    At the end each partition has a holder, and the group's positions are the last acknowledged positions.
+    """
     engine = engine_on(disk, clock=clock, config=EngineConfig(offsets_topic_num_partitions=1))
     engine.create_topic("orders", partitions=7)
     group = Watched(engine, assignor, seed=7)

@@ -34,7 +34,10 @@ def positions(engine: EmbeddedEngine) -> dict[TopicPartition, int]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING])
 def test_flushed_positions_survive_a_loss_of_power(end: End, seed: int) -> None:
-    """Each partition has a committed position, at least the last flushed one, and the group continues from there."""
+    """After a loss of power each partition has a committed position.
+
+    This position is the last flushed one or a later one. The group continues from it.
+    """
     disk, chosen = prepared(seed), Random(seed)
     engine = engine_on(disk, clock=ManualClock())
     readers = [Reader(engine, "g", "orders", name=f"reader-{number}") for number in range(2)]

@@ -67,7 +67,10 @@ def test_the_first_group_creates_its_topic(engine: EmbeddedEngine):
 
 
 def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: EmbeddedEngine, caplog):
-    """With cooperative-sticky, members revoke only lost partitions. Each rebalance is logged: reason and generation."""
+    """With the cooperative-sticky assignor, a member revokes only the partitions that it loses.
+
+    Each rebalance is logged with its reason and its generation.
+    """
     caplog.set_level(logging.INFO)
     first = Reader(engine, "g", "orders", name="one")
     wait_until_shared([first], orders())
@@ -116,7 +119,10 @@ def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
 def test_commits_are_in_the_log_when_their_futures_are_done(
     engine: EmbeddedEngine, disk: SimulatedDisk, clock
 ):
-    """Committed positions with metadata, epoch and time are in the log, where the next owner finds them."""
+    """A committed position is in the log as soon as the commit's future is done.
+
+    The next owner finds the position with its metadata, epoch and time.
+    """
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     done = [
@@ -149,7 +155,7 @@ def test_the_later_of_two_commits_for_a_partition_counts(engine: EmbeddedEngine)
 
 
 def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
-    """A position that is committed before its partition is revoked is the start of the next holder."""
+    """If a holder commits a position before its partition is revoked, the next holder begins at this position."""
     first = Reader(engine, "g", "orders", gives_up=False)
     wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders")
@@ -171,7 +177,10 @@ def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
 def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, assignor: str):
-    """Members hold nothing while the assignor runs. Sticky returns partitions to their former holders if it can."""
+    """Each member gives all its partitions back before the assignor runs.
+
+    The sticky assignor then returns partitions to their former holders if it can.
+    """
     engine.groups.create("g")
     engine.groups.alter_config("g", {"assignor": assignor})
     first = Reader(engine, "g", "orders", gives_up=False)
@@ -206,7 +215,10 @@ def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
 
 
 def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
-    """A group that learns of a deletion and the new topic together begins the new topic without a position."""
+    """If a topic is deleted and created again at once, its readers begin the new topic without positions.
+
+    The group learns of both changes at the same time.
+    """
     reader = Reader(engine, "g", "orders", name="one")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 5)
@@ -309,7 +321,10 @@ def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
 
 
 def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngine):
-    """Setting positions is refused while there are members, as by Kafka's tool. An invalid position changes nothing."""
+    """The positions of a group with members cannot be set, as with Kafka's tool.
+
+    If one of several positions is invalid, nothing is changed.
+    """
     groups = engine.groups
     groups.set_positions("g", {orders(0)[0]: Position(7), orders(1)[0]: Position(10**12, "far")})
     assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
@@ -400,7 +415,10 @@ def test_members_of_a_process_that_ended_are_gone(
 
 
 def test_closing_an_engine_ends_its_members(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
-    """When an engine is closed, its members learn of it, their commits count, and a broker finds the group Empty."""
+    """Closing an engine ends its members.
+
+    Each member gets an error. Commits that were sent before the close count. A broker then finds an empty group.
+    """
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     last = reader.member.commit({orders(0)[0]: Position(7)})
@@ -461,7 +479,10 @@ def test_a_follower_shows_groups_and_changes_none(
 
 
 def test_a_commit_on_a_full_disk_fails_and_changes_nothing(engine: EmbeddedEngine, disk: SimulatedDisk):
-    """A commit fails with ENOSPC and leaves the old position. A new group that cannot be written does not exist."""
+    """On a full disk a commit fails with ENOSPC, and the old position stays.
+
+    If a new group cannot be written, the group does not exist.
+    """
     reader = Reader(engine, "g", "orders")
     wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
@@ -509,7 +530,10 @@ def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: Ma
 
 
 def test_a_created_group_stays_as_long_as_positions(engine: EmbeddedEngine, clock: ManualClock):
-    """A created group without positions stays for the retention time; a broker deletes it at its next check."""
+    """A group that was created without positions stays for the retention time of positions.
+
+    A broker deletes such a group at its next check.
+    """
     engine.groups.create("g")
     clock.advance(7 * DAY_MS - 1)
     engine.maintain_now(clock())

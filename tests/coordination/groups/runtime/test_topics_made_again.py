@@ -56,7 +56,10 @@ def commit_without_id(engine: Engine, offset: int) -> None:
 def test_a_new_topic_of_the_name_begins_without_a_position(
     tmp_path, opened: Callable[[Path], Engine], loaded: bool
 ):
-    """The old position does not count, even if no group was used before the deletion, or after a restart."""
+    """A position in the deleted topic does not count for the new topic of the same name.
+
+    This holds after a restart as well, and even if no group was used before the deletion.
+    """
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
     with closing(opened(tmp_path)) as engine:
@@ -100,7 +103,10 @@ def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
 
 
 def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(disk: SimulatedDisk):
-    """If the disk fails before the position is deleted, no topic of the name can be created until it is deleted."""
+    """If the disk fails before a deleted topic's position is deleted, no new topic of the same name can be created.
+
+    A new topic can be created as soon as the position is deleted.
+    """
     engine = engine_on(disk)
     engine.create_topic("orders")
     engine.create_topic("__consumer_offsets", partitions=1)
@@ -120,7 +126,10 @@ def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(dis
 
 
 class RememberingDisk(SimulatedDisk):
-    """A disk that copies its content before each change, which is what a kill at that moment would leave."""
+    """A disk that copies its content before each change.
+
+    Each copy is what a kill at this moment would leave.
+    """
 
     kept: list[SimulatedDisk] | None = None
 

@@ -62,7 +62,7 @@ class Bench:
         return [tuple(one) for one in self.partition.acquire(wanted, self.now)]
 
     def take_next(self, most: int = 1 << 30, **options) -> list[tuple[int, int, int]]:
-        """Acquire as a broker does, from the log's records from the next fetch offset on."""
+        """Acquire as a broker does: read the log from the next fetch offset on, and acquire what was read."""
         offset = self.partition.next_fetch_offset()
         batches = [one for one in self.log if one[1] >= offset]
         return self.take(most, fetch_offset=offset, log=batches, **options) if batches else []
@@ -120,7 +120,10 @@ def test_gaps_of_the_loaded_state_are_fetched_first():
 
 
 def test_holes_are_filled_one_after_the_other_and_what_the_log_lacks_is_passed_over():
-    """A fetch of the first hole moves on to the next. Offsets that the log lacks do not hold the start back."""
+    """If a fetch fills the first hole, the next fetch begins at the second hole.
+
+    The start offset moves past offsets that the log lacks.
+    """
     bench = loaded(10, (15, 20, ACKNOWLEDGED, 2), (30, 40, ARCHIVED, 3), log=[(10, 14), (21, 25), (41, 50)])
 
     assert [(10, 14, 1)] == bench.take_next(5)
@@ -163,7 +166,10 @@ def test_at_the_record_limit_only_released_records_are_delivered():
 
 
 def test_one_error_undoes_all_of_an_acknowledgement():
-    """Row 153: if a request acknowledges one record twice, all records stay held, as one batch."""
+    """Row 153: if a request acknowledges one record twice, the whole request is refused.
+
+    All records stay held, in the same batches as before.
+    """
     bench = Bench((5, 9), (10, 14), (15, 19))
     for one in bench.log:
         bench.take(log=[one])
@@ -190,7 +196,10 @@ def test_the_second_end_of_a_lock_archives_at_a_limit_of_two():
 
 
 def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
-    """Row 155: released records at the limit are archived; as all others were accepted, the start moves past them."""
+    """Row 155: a record that is released at the delivery limit is archived.
+
+    Here all other records were accepted, so the start offset moves past all records.
+    """
     bench = Bench((10, 14), (15, 19), limits=Limits(LOCK, 2, 200))
     bench.take(log=[(10, 14)])
     bench.take(log=[(15, 19)])
@@ -204,7 +213,10 @@ def test_records_released_at_the_limit_are_archived_and_nothing_is_kept():
 
 
 def test_records_delivered_often_are_delivered_alone():
-    """Row 156: records delivered twice come with new ones; a batch delivered three times comes alone and is halved."""
+    """Row 156: records that were delivered twice are delivered together with new records.
+
+    A batch that was delivered three times is delivered alone, and only its first half.
+    """
     log = [(7, 19), (20, 27)]
     bench = loaded(5, (15, 19, AVAILABLE, 2), (20, 22, ARCHIVED, 3), (26, 30, AVAILABLE, 3), log=log)
 
@@ -272,7 +284,11 @@ def test_a_moved_log_start_archives_records_that_are_not_held():
 
 
 def test_what_is_held_below_the_logs_start_keeps_the_start_until_it_is_settled():
-    """Accepting later records does not move the start. When locks expire, records below the log start are archived."""
+    """The start offset stays at the log start while records at this offset are held.
+
+    Accepting later records does not move the start offset. When the locks expire, held records below the log start
+    are archived.
+    """
     bench = Bench((0, 9), (10, 19))
     bench.take(log=[(0, 9)])
     bench.take(log=[(10, 19)])
@@ -319,7 +335,11 @@ def test_a_lock_that_ends_while_a_write_fails_gives_the_records_back(limit: int,
 
 
 def test_a_lock_that_ends_while_a_change_is_written_changes_nothing_of_it():
-    """Row 161: a lock that expires during a write releases only records that are not being acknowledged."""
+    """Row 161: a lock may expire while an acknowledgement is being written.
+
+    The expiry releases only records without an acknowledgement. Each other record gets the state that its
+    acknowledgement gives.
+    """
     bench = Bench((0, 4), (5, 19))
     bench.take(10, batch_size=5)
     words = [AckBatch(0, 0, (RELEASE,)), AckBatch(1, 1, (ACCEPT,)), AckBatch(5, 19, (ACCEPT,))]
@@ -368,7 +388,10 @@ def test_the_limit_at_the_release_counts():
 
 
 def test_new_records_are_cut_at_batches_of_the_log_or_exactly():
-    """A request for three records acquires all ten of a batch, or exactly three; then seven stay undelivered."""
+    """By default a request for three records acquires the whole batch of ten records.
+
+    An exact request acquires three records, and the other seven stay available.
+    """
     assert [(0, 9, 1)] == Bench((0, 9)).take(3)
     bench = Bench((0, 9))
 

@@ -70,7 +70,10 @@ batches = st.lists(
 
 
 def states(found: tuple[StateBatch, ...] | list[StateBatch], start: int) -> dict[int, tuple[int, int]]:
-    """Return each record's state: the one with the highest count; among equal counts, the highest state."""
+    """Return the delivery count and the state of each record.
+
+    If batches overlap, the highest delivery count wins. If two counts are equal, the higher state wins.
+    """
     best: dict[int, tuple[int, int]] = {}
     for one in found:
         for offset in range(max(start, one.first), one.last + 1):

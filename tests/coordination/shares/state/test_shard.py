@@ -61,7 +61,10 @@ def kind(record: StateRecord) -> RecordType:
 
 
 def test_a_state_begins_with_a_snapshot():
-    """The first snapshot has epoch 0, or one more than the last epoch. The count is known if the start is known."""
+    """A new state begins with a snapshot of epoch 0. The next snapshot has an epoch that is one higher.
+
+    The number of completed records is known if the start offset is known.
+    """
     bench = Bench()
     first, second = bench.initialize(epoch=3), bench.initialize(epoch=4, start=10)
 
@@ -85,7 +88,10 @@ def test_a_snapshot_follows_the_last_allowed_update(monkeypatch):
 
 
 def test_a_batch_that_an_update_does_not_touch_stays(monkeypatch):
-    """Row 165: the first and third batch are done and the start moves; the second batch stays in the snapshot."""
+    """Row 165: a batch that no update names stays in the snapshot.
+
+    Here the updates complete the first and the third batch and move the start. The second batch is unchanged.
+    """
     monkeypatch.setattr(shard_module, "UPDATES_PER_SNAPSHOT", 0)
     bench = Bench()
     bench.initialize()
@@ -119,7 +125,10 @@ def test_older_epochs_are_refused():
 
 
 def test_a_new_leader_writes_its_epoch():
-    """Row 167: a new leader's epoch is an update without batches. A second read by this leader writes nothing."""
+    """Row 167: when a new leader reads a state, its leader epoch is written as an update without batches.
+
+    Another read by the same leader writes nothing.
+    """
     bench = Bench()
     bench.initialize()
     state, record = bench.shard.read(KEY, 2, NOW)
@@ -133,7 +142,10 @@ def test_a_new_leader_writes_its_epoch():
 
 
 def test_cold_states_are_snapshotted_once():
-    """Row 169: a snapshot is written five minutes after the last one, and no other until the state changes."""
+    """Row 169: if a state has not changed for five minutes, a snapshot is written.
+
+    No further snapshot is written until the state changes.
+    """
     bench = Bench()
     bench.initialize(start=0)
     bench.write(StateBatch(0, 10, 0, 1), count=11)
