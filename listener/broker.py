@@ -147,7 +147,7 @@ class Broker:
             with self._lock:
                 if (
                     changes == self._changes
-                ):  # If a topic changed in the meantime, this map may have deleted topics.
+                ):  # A topic may have been deleted or created again since this map was made.
                     self._by_id = found
         return found
 

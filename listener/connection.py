@@ -46,7 +46,7 @@ class ClientConnection:
         self._client = Client(host, self, {})
         self._software = ""
         self._name: ClientName | None = None
-        """The client under which the connection is counted; None before its first request."""
+        """The name under which the connection is counted; None before the client's first request."""
 
     def serve(self) -> None:
         """Answer requests until the client disconnects or violates the protocol. Blocks."""
@@ -97,7 +97,7 @@ class ClientConnection:
         return not self._ended
 
     def is_connected(self) -> bool:
-        if self._tls is not None:  # TLS ends a connection with a last message, which is not a request.
+        if self._tls is not None:  # The closing message of TLS is data, but no request.
             poll = select.poll()
             poll.register(self._socket, _DISCONNECTED)
             return not poll.poll(0)

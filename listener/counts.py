@@ -1,4 +1,7 @@
-"""Counts of clients' requests: by kind with their durations and errors, and by client with bytes in and out."""
+"""Counts of clients' requests.
+
+For each kind of request, it counts requests, errors and durations; for each client, also the bytes in and out.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class ListenerCounts:
                 self._errors[key] = self._errors.get(key, 0) + 1
 
     def move(self, before: ClientName | None, after: ClientName | None) -> None:
-        """Count an open connection under `after` instead of `before`; None: before the open, or after the close."""
+        """Count an open connection under `after` instead of `before`.
+
+        `before` is None for a new connection, and `after` is None for a closed connection.
+        """
         with self._lock:
             if before is not None:
                 self._client(before).connections -= 1

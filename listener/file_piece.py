@@ -18,7 +18,7 @@ class FilePiece:
     """A part of an answer that is in a file. The file stays open until it is sent, even if the file is deleted."""
 
     def __init__(self, span: FileSpan) -> None:
-        self.fileno = span.file.fileno  # This method refers to the file, and so keeps it open.
+        self.fileno = span.file.fileno  # This bound method refers to the file, so the file stays open.
         self._at, self._size = int(span.position), span.size
 
     def __len__(self) -> int:
@@ -39,8 +39,7 @@ class FilePiece:
                 raise OSError(_TRUNCATED)
             connection.sendall(data)
 
-    # The methods of a file that `socket.sendfile` calls besides `fileno`, and also if there is no
-    # sendfile(2).
+    # `socket.sendfile` also calls these methods of a file. Without sendfile(2), it reads the file by them.
 
     def seek(self, position: int) -> None:
         self._read_at = position

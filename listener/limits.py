@@ -18,7 +18,7 @@ _LONGEST_SECONDS = 1e8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """The limits of one listener. Parentheses have the broker's setting for the same limit."""
+    """The limits of one listener. The parentheses name the broker's setting for the same limit."""
 
     max_request_bytes: int = 100 << 20
     """Largest size of a request (socket.request.max.bytes)."""

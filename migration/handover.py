@@ -265,7 +265,11 @@ class Handover:
         data_dirs: Mapping[TopicPartition, Path],
         partition: TopicPartition,
     ) -> PartitionCopy:
-        """Return the copy to make. Raises StorageError if one side lacks the partition, or has another topic's."""
+        """Return the copy to make for a partition.
+
+        Raises StorageError if the data directory or the broker lacks the partition, or if the broker's partition
+        belongs to another topic.
+        """
         topic = topics.get(partition.topic)
         if topic is None or partition.partition not in topic.offsets:
             raise StorageError(
@@ -289,7 +293,7 @@ class Handover:
         )
 
     def _epoch_of(self, target: Path) -> int:
-        """Return the latest known epoch in which the broker led the partition."""
+        """Return the last epoch in the broker's leader-epoch file of the partition; 0 if the file has none."""
         path = target / names.LEADER_EPOCHS
         entries = decode_epochs(self._files.read_bytes(path), file=path) if self._files.exists(path) else ()
         return entries[-1].epoch if entries else 0
@@ -297,7 +301,10 @@ class Handover:
     def _lines(
         self, partition: TopicPartition, data_dir: Path, offsets: PartitionOffsets
     ) -> dict[str, Offset | None]:
-        """Return the partition's lines for the broker's checkpoints: the whole log is on disk and committed."""
+        """Return the partition's lines for the broker's checkpoint files.
+
+        They say that the whole log is on disk and committed.
+        """
         source = data_dir / names.partition_directory(partition)
         inside = offsets.log_start_offset > first_base_offset(self._files, source)
         return {

@@ -59,7 +59,8 @@ class PositionCommitter:
             if not left:
                 self.report(f"group {group}: has the same position as here")
             return journal
-        # Record them first: after an interruption, they are then known to be set by the handover.
+        # Record the positions in the journal before they are committed. If the run is interrupted, the next
+        # run then knows that the handover set them.
         journal = self.note(
             journal.with_positions(group, {each: one.offset for each, one in missing.items()})
         )

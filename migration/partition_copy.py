@@ -83,7 +83,10 @@ class PartitionCopy:
 
 
 def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the partition is in place. Raises OSError, CorruptionError; StorageError for other records."""
+    """Return whether the partition is in place already.
+
+    Raises OSError, CorruptionError, and StorageError if the target has other records.
+    """
     if not files.exists(copy.target):
         return False
     if same_logs(files, copy):
@@ -97,7 +100,10 @@ def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Put the partition in place, on disk (blocking). Return False if it was in place. Raises like `is_in_place`."""
+    """Put the partition in place and flush it (blocking). Return False if it was in place before.
+
+    Raises the errors of `is_in_place`.
+    """
     if is_in_place(files, copy):
         return False
     staged = copy.target.with_name(names.marked_directory(copy.partition, names.DirectoryMark.DELETE))
@@ -115,7 +121,10 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the target has the source's logs, with lowered epochs, perhaps only up to a damaged batch."""
+    """Return whether the target's logs are the same as the source's logs with lowered epochs.
+
+    If no epochs are lowered, the target's last log may also end before a damaged batch of the source.
+    """
     wanted, present = (
         [name for name in _live_names(files, directory) if name.endswith(names.SegmentFileKind.LOG.value)]
         for directory in (copy.source, copy.target)
@@ -132,7 +141,7 @@ def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
-    """Return whether `target` is `source` up to an unreadable batch, which is what recovery leaves."""
+    """Return whether recovery has cut `target`: it equals `source` up to the first unreadable batch, and ends there."""
     size, end = files.size(target), files.size(source)
     if size >= end:
         return False

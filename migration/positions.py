@@ -31,7 +31,9 @@ TOPIC = names.CONSUMER_OFFSETS
 RECORDS_A_BATCH = 500
 
 _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
-"""States of files that are read. They include the new segments of an interrupted compaction, which repeat records."""
+"""The states of the segment files that are read. SWAP files are the new segments of an interrupted compaction. They
+may repeat records of live files.
+"""
 
 
 class GroupPartition(NamedTuple):
@@ -136,7 +138,10 @@ def newer_than(present: Positions, positions: Positions) -> list[group_records.C
 
 
 def belongs(position: group_records.CommittedOffset, topic_id: str) -> bool:
-    """Return whether a position is in the topic with that id; True for old records, which have no topic id."""
+    """Return whether a position belongs to the topic with the id `topic_id`.
+
+    Old records have no topic id, and are assumed to belong to it.
+    """
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 
 

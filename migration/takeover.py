@@ -80,7 +80,9 @@ class GroupsFound:
     """Positions that the data directory lacks, or has with an earlier commit time."""
     records: Mapping[str, GroupStateRecord]
     partitions: int
-    """Number of partitions of the broker's `__consumer_offsets`, as far as its directories show it."""
+    """Number of partitions of the broker's `__consumer_offsets`, derived from the partitions in the given
+    directories.
+    """
 
 
 class Takeover:
@@ -195,7 +197,10 @@ class Takeover:
         topics: Iterable[TopicFound],
         committing: Collection[ProducerId],
     ) -> GroupsFound:
-        """Return the groups with positions in the topics taken over; positions that are newer here are left out."""
+        """Return the groups with positions in the topics that are taken over.
+
+        A position is left out unless the data directory has none or an older one.
+        """
         numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
         theirs = _directories_of(log_dirs, POSITIONS_TOPIC)
         found = read_positions(self._files, theirs, committing)

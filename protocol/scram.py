@@ -46,7 +46,10 @@ def hashed(hash_name: str, client_key: bytes) -> bytes:
 
 
 def masked(hash_name: str, key: bytes, stored_key: bytes, signed: bytes) -> bytes:
-    """Return a client's proof for `key` and the messages `signed`. If `key` is such a proof, return the client key."""
+    """Mask `key` by XOR with the signature of the messages `signed`, and return the result.
+
+    If `key` is the client key, the result is the client's proof. If `key` is the proof, the result is the client key.
+    """
     signature = hmac.digest(stored_key, signed, hash_name)
     return bytes(one ^ other for one, other in zip(key, signature, strict=True))
 

@@ -54,7 +54,7 @@ def _in_header(payload: bytes, header: bytes) -> FramedMessage | None:
 
 
 def framed(number: int, message: bytes) -> bytes:
-    """Return a message with a frame that contains a schema's id in front."""
+    """Put a frame with the schema id `number` in front of a message."""
     return bytes([_NUMBER]) + number.to_bytes(4, "big") + message
 
 

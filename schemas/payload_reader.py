@@ -11,7 +11,9 @@ from topicfs.schemas.frame import FramedMessage, framed
 from topicfs.schemas.schema import Kind, SchemaError, SchemaId
 
 MAX_UNKNOWN = 1000
-"""Maximum number of ids remembered as unknown; after that, other new ids count as unknown without a lookup."""
+"""Maximum number of ids that are remembered as unknown. After that, each further new id counts as unknown without a
+lookup.
+"""
 
 
 class Decoded(NamedTuple):
@@ -25,7 +27,11 @@ class PayloadReader:
     """Decodes messages of one language, always to the same text. Safe from any thread; decoding may block for long."""
 
     def __init__(self, kind: Kind, catalog: SchemaCatalog, *, lasting: bool = True) -> None:
-        """Decode with a catalog. With `lasting=False`, for a single pass, schemas that appear later are also used."""
+        """Decode with a catalog. Pass `lasting=False` if the reader makes only one pass over the messages.
+
+        Such a reader also uses schemas that appear during the pass. A lasting reader always decodes a message to the
+        same text.
+        """
         self._kind = kind
         self._catalog = catalog
         self._lasting = lasting
@@ -36,7 +42,7 @@ class PayloadReader:
 
     @property
     def outdated(self) -> bool:
-        """True once a new reader could know schemas that were unknown to this reader; stays True. Never blocks."""
+        """True once a lookup could find schemas that this reader did not find. Stays True; never blocks."""
         if self._lasting and not self._outdated and self._unknown:
             self._outdated = self._catalog.stamp() != self._stamp
         return self._outdated

@@ -94,10 +94,11 @@ def in_context(subject: str, context: str) -> str:
 
 
 def of_contexts(found: Mapping[str, T], subject: str, has: Callable[[str], bool]) -> T | None:
-    """Choose between schemas (by context) with the same id; `has` returns whether a subject has a version with that id.
+    """Choose between the schemas in `found`, which have the same id in different contexts.
 
-    If exactly one context has the subject, return its schema. If no context has the subject, but there is only one
-    schema, return that schema. In all other cases, return the schema of the default context, or None.
+    `has` returns whether a subject has a version with that id. If exactly one context has the subject, return its
+    schema. If no context has the subject, but there is only one schema, return that schema. In all other cases,
+    return the schema of the default context, or None.
     """
     named = {context: one for context, one in found.items() if has(in_context(subject, context))} or found
     return next(iter(named.values())) if len(named) == 1 else found.get("")

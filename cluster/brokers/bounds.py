@@ -16,7 +16,10 @@ NO_LEADER = "no broker leads it"
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's bounds, as the leader of `leader_epoch` reported them. All except the first are exclusive."""
+    """A partition's bounds, as the leader of `leader_epoch` reported them.
+
+    The log start is inclusive, and the other bounds are exclusive.
+    """
 
     log_start_offset: Offset
     last_stable_offset: Offset
@@ -54,11 +57,12 @@ class KnownBounds(Protocol):
     def note_append(self, timestamp: Timestamp, told_until: float) -> None:
         """Record the largest timestamp of an append.
 
-        `told_until` is the time until which the append's answer makes a request for bounds unnecessary, or 0.
+        Until the time `told_until`, the bounds from the append's answer are used and no bounds are requested. If
+        `told_until` is 0, the answer did not give all bounds.
         """
 
     def moved(self) -> None:
-        """Record that the bounds have changed to unknown values."""
+        """Record that the bounds have changed, and that the new values are not known."""
 
 
 class AskedBounds(NamedTuple):

@@ -90,7 +90,11 @@ class Metadata(NamedTuple):
 
 
 class _ReadTopics(NamedTuple):
-    """The topics of a Metadata answer, and a digest of the bytes, because parsing thousands of partitions is slow."""
+    """The topics of a Metadata answer, and a digest of the bytes that contain them.
+
+    If the next answer has the same digest, its topics are not parsed, because parsing thousands of partitions is
+    slow.
+    """
 
     digest: bytes
     topics: Mapping[str, TopicMetadata]
@@ -98,9 +102,10 @@ class _ReadTopics(NamedTuple):
 
 
 class _AnswerReader:
-    """Reads Metadata answers. If the topics have the same bytes as in the last answer, its parsed topics are reused.
+    """Reads Metadata answers. Topics with the same bytes as in the last answer are not parsed again.
 
-    (Only these bytes are compared, because each answer names another random broker as the controller.)
+    Only the bytes of the topics are compared: the rest of each answer differs, as it names a random broker as
+    controller.
     """
 
     def __init__(self, last: _ReadTopics | None) -> None:
@@ -209,12 +214,13 @@ class Brokers:
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
 
     def answers_by_id(self, topics: Mapping[str, str], *, seconds: float) -> dict[str, int]:
-        """Ask about topics by id (`topics` maps names to ids) and return the error codes by name (blocking).
+        """Ask about topics by id, and return Kafka's error code for each name (blocking). `topics` maps names to ids.
 
-        The metadata of all topics omits a topic that the user may not describe, as if the topic were deleted. If
-        asked by id, a broker answers TOPIC_AUTHORIZATION_FAILED for such a topic and UNKNOWN_TOPIC_ID for a deleted
-        one. Brokers before Kafka 3.1 cannot be asked by id: if all brokers are older, each topic counts as deleted.
-        Raises the errors of `ask_any`, except UnsupportedVersionError.
+        A broker's list of all topics leaves out a topic that the user may not describe, just like a deleted topic. A
+        request by id shows the difference: the broker answers TOPIC_AUTHORIZATION_FAILED if the user may not describe
+        the topic, and UNKNOWN_TOPIC_ID if it was deleted. Brokers before Kafka 3.1 do not support requests by id. If
+        all brokers are older, each topic counts as deleted. Raises the errors of `ask_any`, except
+        UnsupportedVersionError.
         """
         ids = [{"topicId": decode_id(one), "name": None} for one in topics.values()]
         asked = {"topics": ids, "allowAutoTopicCreation": False}
@@ -284,7 +290,10 @@ class Brokers:
     def _connections(
         self, servers: Sequence[Server], seconds: float
     ) -> Iterator[tuple[Server, Future[_Standing]]]:
-        """Yield each server once its connection is made or has failed; after a second, also try the next server."""
+        """Connect to the servers, and yield each server as soon as its connection is made or has failed.
+
+        The next server is tried as well if a server has failed, or has not connected within NEXT_SECONDS.
+        """
         pending: dict[Future[_Standing], Server] = {}
         left, more = iter(servers), True
         try:
@@ -300,12 +309,16 @@ class Brokers:
             for one, server in pending.items():
                 if (
                     not one.cancel()
-                ):  # Connecting already; a wait for the end of a throttle time can be cancelled.
+                ):  # It is connecting. While it waits for its throttle time, it can be cancelled.
                     self._silent.update(() if one.done() else (server,))
                     one.add_done_callback(self._put_away)
 
     def _begin_to(self, server: Server, seconds: float, *, alone: bool) -> Future[_Standing]:
-        """Connect in a thread; connect in the caller's thread if a connection is idle or no other server is left."""
+        """Return the future connection to a server; connect in a new thread if `alone` is False.
+
+        If a connection is idle, return that one. If `alone` is True, or no thread can be started, connect in this
+        thread.
+        """
         future: Future[_Standing] = Future()
         pool = self._pool(server)
 

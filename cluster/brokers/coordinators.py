@@ -46,9 +46,10 @@ class Coordinators:
         what: str,
         seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> Values:
-        """Send a request to the coordinator of `key`; retry while one is being created, moved or loaded (blocking).
+        """Send a request to the coordinator of `key` (blocking).
 
-        Raises the error for the first permanent error code in the answer, UnreachableError, and like `Connection.call`.
+        Retries while the coordinator is being created, moved or loaded. Raises the error for the first permanent
+        error code in the answer, UnreachableError, and the errors of `Connection.call`.
         """
         deadline, backoff = time.monotonic() + self._timeout_seconds, Backoff()
         while True:
@@ -70,7 +71,10 @@ class Coordinators:
                 raise error from None
 
     def node(self, kind: int, key: str, *, what: str) -> int:
-        """Return the broker that coordinates `key` (blocking). Raises UnreachableError, also if no broker does yet."""
+        """Return the broker that coordinates `key` (blocking).
+
+        Raises UnreachableError, also if no broker coordinates `key` yet.
+        """
         found = self._found.get((kind, key))
         if found is not None:
             return found

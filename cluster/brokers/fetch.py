@@ -73,14 +73,14 @@ class FetchedPartition:
     """Batches as on the broker's disk. The last batch may be incomplete."""
     aborted: tuple[AbortedTransaction, ...]
     diverging: EpochEnd | None
-    """Where the leader's log diverges from the log that was read; None if it does not. `records` is then empty.
+    """The last epoch that both logs have, with its end in the leader's log, if the logs diverge; None if they do not.
 
-    It is the last epoch that both logs have, with the end of that epoch in the leader's log.
+    If the logs diverge, `records` is empty.
     """
 
     @property
     def at_place(self) -> bool:
-        """True if the leader has read from the requested offset, so that `records` begins there."""
+        """True if the leader has read from the requested offset, so that `records` begins at that offset."""
         return self.error == NONE and self.diverging is None
 
 
@@ -133,9 +133,10 @@ class FetchSession:
         wait_ms: int = 0,
         seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> FetchAnswer:
-        """Return the partitions that changed. Unless the broker throttles, the other partitions have not changed.
+        """Return the partitions that have changed since the last call.
 
-        The broker waits up to `wait_ms` for new bytes. Blocks and raises like the function `fetch`.
+        A partition that is missing from the answer has not changed. Only a throttled answer may leave out changed
+        partitions. The broker waits up to `wait_ms` for new bytes. Blocks and raises like the function `fetch`.
         """
         now = {one.partition: one for one in wanted}
         while True:
@@ -345,10 +346,10 @@ def epoch_ends(
     epochs: Mapping[TopicPartition, int],
     leader_epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, EpochEnd]:
-    """Return, for each partition, the leader's newest epoch that is not above the given one, with its end (blocking).
+    """Ask a leader for its end offset of each partition's leader epoch in `epochs` (blocking).
 
-    Partitions that the broker does not lead, or does not lead in the epoch of `leader_epochs`, are left out. Raises
-    the errors of `Connection.call`.
+    If the leader's log lacks that epoch, the result is the newest epoch below it, with its end. The result leaves out
+    partitions that the broker does not lead in the epoch of `leader_epochs`. Raises the errors of `Connection.call`.
     """
     request = {
         "replicaId": -1,

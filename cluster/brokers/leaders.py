@@ -33,7 +33,9 @@ REPORT_AFTER_SECONDS = 1.0
 MAX_REPORTED_PARTITIONS = 10
 """Maximum number of waiting partitions that are reported one by one."""
 FAILURES_GONE = 4
-"""Number of answers without a topic after which the topic counts as missing: a broker may not know a new topic yet."""
+"""Number of answers without a topic after which this client asks whether the topic exists. One answer is not enough,
+because a broker may not know a new topic yet.
+"""
 
 
 class Coded(Protocol):
@@ -73,7 +75,10 @@ class Leaders:
         self._asking: dict[object, PendingRequest] = {}
 
     def look(self, seen: Metadata | None = None) -> Metadata:
-        """Return metadata newer than `seen`, or than the present one (blocking). Raises like `Brokers.metadata`."""
+        """Return newer metadata than `seen`, or than the present metadata if `seen` is None (blocking).
+
+        Raises the errors of `Brokers.metadata`.
+        """
         with self._looking:
             if seen is None or seen is self.metadata:
                 self.metadata = self.brokers.metadata(seconds=METADATA_TIMEOUT_SECONDS)
@@ -170,7 +175,10 @@ class Leaders:
             self.look_again(seen)
 
     def _check_exists(self, partition: TopicPartition, topic_id: str) -> None:
-        """Raise the reason why metadata omits a topic, unless it exists after all. Blocks. Raises like `ask_any`."""
+        """Ask brokers why metadata omits a topic, and raise the reason; return if the topic exists (blocking).
+
+        Also raises the errors of `Brokers.ask_any`.
+        """
         codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_TIMEOUT_SECONDS)
         code = codes.get(partition.topic)
         if code == errors.TOPIC_AUTHORIZATION_FAILED:

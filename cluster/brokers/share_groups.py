@@ -93,7 +93,10 @@ class ShareGroupAdmin:
 
 
 def _described(answer: Values) -> Iterator[int]:
-    """Yield the error codes in an answer, except the code for a group that does not exist: it just has no positions."""
+    """Yield the error codes in an answer, except the code for a group that does not exist.
+
+    A group that does not exist has no positions, which is not an error.
+    """
     return (one["errorCode"] for one in answer["groups"] if one["errorCode"] != GROUP_ID_NOT_FOUND)
 
 

@@ -25,7 +25,9 @@ CLEAN = "topicfs.clean"
 _OWN = frozenset((MARK, CLEAN, ".lock", "lost+found"))
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RUNS = 8
-"""Minimum number of files that fit into the cache. If fewer fitted, one new file could displace all others."""
+"""Minimum number of full cache files that fit into the cache. With fewer files, one new file could displace all
+others.
+"""
 
 
 class Cache:
@@ -145,8 +147,8 @@ class Cache:
             for one in partitions:
                 closing.callback(one.close)
             closing.close()
-            # There are still files from a crashed process that nobody has read: the next process must not
-            # trust them.
+            # If nobody has read some files of a crashed process yet, do not leave the mark: the next process
+            # must not trust these files either.
             if self._owned.held and (self._believes_transactions or not self._unread):
                 (self._directory / CLEAN).touch()
         self._owned.release()

@@ -19,7 +19,9 @@ from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset
 LOG_SUFFIX = ".log"
 ABORTED_SUFFIX = ".aborted"
 PLACE_BYTES = 1 << 16
-"""Distance in bytes between remembered positions of batches. A read starts at most this far before its first record."""
+"""Distance in bytes between two batches whose file positions are remembered. To find a record, a read scans at most
+this many bytes.
+"""
 _NEVER = Offset(2**63 - 1)
 
 
@@ -39,7 +41,7 @@ class FetchedBatches(NamedTuple):
     leader_epoch: int
 
     def part(self, offset: Offset, max_bytes: int) -> Fetched:
-        """Return batches from the one that contains `offset`: at least one batch, unless there is none."""
+        """Return the batch that contains `offset`, and the next batches up to `max_bytes`; none if it has no batch."""
         data = self.data
         position = find_offset(data, offset, len(data))
         if position == len(data):

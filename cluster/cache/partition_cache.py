@@ -31,7 +31,11 @@ class PartitionCache:
     def __init__(
         self, directory: Path, keeper: Cache, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
     ) -> None:
-        """Load the files. `believes_transactions` is True if the last process closed the cache cleanly."""
+        """Load the files. `believes_transactions` is True if the last process closed the cache cleanly.
+
+        If it is False, files with transactions are removed, because their lists of aborted transactions may be
+        incomplete.
+        """
         self._directory, self._keeper, self._cache_file_bytes = directory, keeper, run_bytes
         self._lock = threading.RLock()
         self._cache_files: list[CacheFile] = []
@@ -50,8 +54,8 @@ class PartitionCache:
             path.unlink()
             return
         before = self._cache_files[-1].next_offset if self._cache_files else Offset(0)
-        # After a crash, the list of aborted transactions may be incomplete, and the missing ones would seem
-        # committed.
+        # After a crash, the file's list may lack aborted transactions. Readers would then see these
+        # transactions as committed.
         if (
             not cache_file.size
             or cache_file.base_offset < before
@@ -151,7 +155,10 @@ class PartitionCache:
         return bool(self._cache_files) and self._checked_epoch != known.leader_epoch
 
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
-        """Remove cache files that the leader's log contradicts (blocking). `ask` returns where an epoch ended there."""
+        """Remove the cache files that the leader's log contradicts (blocking).
+
+        `ask` takes a leader epoch, and returns the offset at which the leader's log ends that epoch.
+        """
         while True:
             with self._lock:
                 newest = self._cache_files[-1] if self._cache_files else None
@@ -219,7 +226,10 @@ def _has(window: FetchedBatches, offset: Offset) -> bool:
 
 
 def _keepable(window: FetchedBatches, known: PartitionBounds) -> memoryview:
-    """Return the batches to cache: those below the last stable offset; none if their aborts are not known."""
+    """Return the batches of `window` to cache: the batches below the last stable offset.
+
+    Returns nothing if the window has transactions, and the answer did not list its aborted transactions.
+    """
     data = part_below(window.data, known.last_stable_offset)
     batches = scan(data)
     plain = not any(one.is_transactional or one.is_control for one in batches)

@@ -1,4 +1,7 @@
-"""The cache of a partition as its reader uses it: read first, compared with each new leader, and filled by fetches."""
+"""The cache of a partition, as the partition's reader uses it.
+
+The reader looks in the cache first, compares the cache with each new leader's log, and stores what it fetches.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
-"""How long a topic that was found not to be compacted is assumed to stay so."""
+"""Time during which a topic counts as not compacted, after a look at its settings showed that it is not."""
 
 
 class ReadThroughCache:

@@ -200,7 +200,10 @@ class ClusterGroups:
             self._closed.wait(backoff.next())
 
     def _check_no_member_here(self, group: str) -> None:
-        """Raise GroupNotEmptyError if this engine has a member that stays, even one that the coordinator lacks."""
+        """Wait for members that are leaving. Raise GroupNotEmptyError if this engine then still has a member.
+
+        The member counts even if the coordinator does not know it.
+        """
         self._wait_for_leaves(self._members_of(group))
         if members := self._members_of(group):
             what = (

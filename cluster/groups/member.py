@@ -28,7 +28,9 @@ _LOGGER = logging.getLogger(__name__)
 HEARTBEAT_MS = 1_000
 """Heartbeat interval. A rebalance is noticed at a heartbeat, so this is shorter than the 3 s of Kafka's consumer."""
 REBALANCE_MS = 300_000
-"""Default of Kafka's max.poll.interval.ms: how long other members wait for this one to rejoin."""
+"""Time limit for this member to rejoin in a rebalance, while the other members wait: Kafka's default of
+max.poll.interval.ms.
+"""
 
 
 class ClusterCoordinator:

@@ -128,7 +128,10 @@ class GroupClient:
         member_id: str,
         generation: int,
     ) -> dict[TopicPartition, int]:
-        """Commit positions by topic id; return Kafka's error codes (UNKNOWN_TOPIC_ID if a topic was created again)."""
+        """Commit positions; return Kafka's error code for each partition.
+
+        `ids` maps topic names to ids. If a topic now has another id, its partitions get the code UNKNOWN_TOPIC_ID.
+        """
         known = {one.topic: ids[one.topic] for one in positions if one.topic in ids}
         current = known.keys() - self._made_again(known)
         codes = {one: errors.UNKNOWN_TOPIC_ID for one in positions if one.topic not in current}
@@ -168,9 +171,10 @@ class GroupClient:
         }
 
     def _made_again(self, topics: Mapping[str, str]) -> set[str]:
-        """Return the topics whose id differs from that in `topics`, if the coordinator accepts only names (blocking).
+        """Return the topics whose id in the cluster differs from their id in `topics`: created again (blocking).
 
-        Called right before a commit. A coordinator since Kafka 4.1 compares the ids itself.
+        Called right before a commit. Coordinators since Kafka 4.1 compare the ids themselves, so the result is then
+        empty.
         """
         node = self._coordinators.node(GROUP, self.group, what=self._what)
         brokers = self._coordinators.brokers
@@ -280,7 +284,10 @@ def check_member(code: int, group: str) -> None:
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:
-    """Yield the error codes that a retry, perhaps at another coordinator, may avoid; skip that of a missing topic."""
+    """Yield the error codes after which a retry, perhaps at another coordinator, may succeed.
+
+    The error code for a missing topic is left out.
+    """
     for topic in answer["topics"]:
         for one in topic["partitions"]:
             code = one["errorCode"]
@@ -333,13 +340,18 @@ class TopicPositions(NamedTuple):
     found: Mapping[str, Mapping[TopicPartition, CommittedPosition]]
     """The positions of the groups that have a position in the topic."""
     unanswered: Sequence[str]
-    """The groups to ask one by one, because they have moved to another broker or this broker is too old."""
+    """The groups whose positions must be requested one by one: either their coordinator is now another broker, or
+    this broker is too old for a request about several groups.
+    """
 
 
 def fetch_positions(
     brokers: Brokers, node: int, groups: Sequence[str], topic: str, numbers: Collection[int]
 ) -> Iterator[TopicPositions]:
-    """Yield positions in a topic of groups that a broker coordinates (blocking). Raises the errors of `Brokers.ask`."""
+    """Ask a broker for positions in one topic, and yield the answers (blocking). Raises the errors of `Brokers.ask`.
+
+    `groups` names the groups that the broker coordinates, `numbers` the topic's partitions.
+    """
     topics = [{"name": topic, "partitionIndexes": sorted(numbers)}]
     for first in range(0, len(groups), MAX_GROUPS_PER_REQUEST):
         some = groups[first : first + MAX_GROUPS_PER_REQUEST]

@@ -90,10 +90,10 @@ class MirroredPartition:
         self.placed = True
 
     def verify(self, brokers: Brokers, leader: Leader) -> None:
-        """Compare the copy's last batch with the leader's, to find out if another program has appended (blocking).
+        """Compare the copy's last batch with the source's batch, to find appends by another program (blocking).
 
-        If a power loss destroyed batches that the source still has, first truncate the copy there. Raises
-        WrittenByOthersError, and the errors of `fetch`.
+        If a power loss destroyed batches of the copy that the source still has, first truncate the copy before these
+        batches. Raises WrittenByOthersError, and the errors of `fetch`.
         """
         log, self.verified = self.log, True
         for hole in log.holes:
@@ -163,19 +163,26 @@ class MirroredPartition:
             self._worked()
 
     def lacks_epoch(self, leader: Leader) -> bool:
-        """Return whether the copy has all records, but no batch of the leader's epoch: perhaps there is none yet."""
+        """Return whether the copy has all records, but no batch of the leader's present epoch.
+
+        Then the leader may have written no batch in this epoch yet.
+        """
         return self._at_end and leader.epoch > self._latest_epoch
 
     def note_epoch(self, leader: Leader, end: EpochEnd | None) -> None:
-        """Record the leader's epoch if no batch was written in it yet, because the copy cannot get it from a batch."""
+        """Record the leader's epoch in the copy, if the leader has written no batch in this epoch yet.
+
+        Normally the copy learns an epoch from a batch. `end` is the epoch's end, as the leader reported it.
+        """
         if end == EpochEnd(leader.epoch, self.log.log_end_offset):
             self.log.appender.follow_epoch(end.epoch, end.end_offset)
 
     def has_all(self, answer: FetchedPartition | None) -> None:
-        """Record that the source has no more records: compaction may have left a gap below its high watermark.
+        """Lower `goal` to the copy's log end, because the source has no more records.
 
-        `answer` is the answer about this partition, or None if the partition has not changed. An error in it does not
-        mean that the end of the log is reached.
+        Compaction may have removed the last records below the source's high watermark. `answer` is the answer about
+        this partition, or None if the partition has not changed. After an error in the answer, `goal` stays
+        unchanged.
         """
         if self.goal is not None and (answer is None or answer.at_place):
             self.goal = min(self.goal, self.log.log_end_offset)
@@ -218,7 +225,8 @@ class MirroredPartition:
                 )
             start = log.log_start_offset
             if batch.base_offset < log.log_end_offset:
-                # The log begins, or was truncated, inside this batch. A batch is always appended whole.
+                # The copy's log begins inside this batch, or was truncated inside it. Only a whole batch can
+                # be appended.
                 log.replacer.truncate_to(batch.base_offset, "a batch begins here")
             log.appender.append_as_follower(bytearray(records[batch.position : batch.end_position]))
             if log.log_start_offset < start:

@@ -195,7 +195,10 @@ class _MirrorRun:
         return metadata
 
     def _copies_by_leader(self, metadata: Metadata) -> dict[int, list[tuple[MirroredPartition, Leader]]]:
-        """Return the copies to fetch, by leading broker, longest waiting first; paused copies are left out."""
+        """Return the copies to fetch, grouped by the broker that leads them.
+
+        The copies that have waited longest come first. Paused copies are left out.
+        """
         found: dict[int, list[tuple[MirroredPartition, Leader]]] = defaultdict(list)
         now = time.monotonic()
         for copy in sorted(self._topics.copies.values(), key=lambda one: one.served_at):
@@ -236,7 +239,8 @@ class _MirrorRun:
         except (MirrorError, NotAuthorizedError):
             raise
         except ClusterError as error:
-            # End the session: it would not repeat the part of the answer that was not applied.
+            # End the session: the broker counts the whole answer as received, and would not repeat the other
+            # part.
             self._sessions.pop(node, None)
             self._unanswered(node, [copy for copy, _ in copies], error)
             return 0

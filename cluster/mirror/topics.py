@@ -54,7 +54,9 @@ class TopicCopies:
         self.copies: dict[TopicPartition, MirroredPartition] = {}
         """The copies of topics that exist in the source now."""
         self.disputed: Mapping[str, str] = {}
-        """A message for each topic whose id in the source differs from its copy's, if a broker still knows that id."""
+        """Messages by topic name. A topic has a message if its id in the source differs from the id of its copy,
+        while a broker still knows the old id.
+        """
         self._engine, self._directory, self._brokers = engine, directory, brokers
         self._names, self._report = names, report
         self._files = NativeFileSystem()
@@ -63,7 +65,10 @@ class TopicCopies:
         self._verified = False
 
     def say_once(self, about: str, text: str | None) -> None:
-        """Report `text`, unless the last report about `about` was the same; None forgets that report."""
+        """Report `text`, unless it is the same as the last report about `about`.
+
+        If `text` is None, forget the last report, so that the next report is never suppressed.
+        """
         if text is None:
             self._said.pop(about, None)
         elif self._said.get(about) != text:

@@ -117,14 +117,16 @@ class Connection:
         self._session_ends = float("inf")
         """When the session ends; the client must authenticate again before the next request after that."""
         self._proven = security.credentials is not None
-        """True once the server answered, or if the client has credentials. Errors then give no hint about SASL."""
+        """True once the server has answered, or if the client has credentials. Otherwise an error may mean that the
+        server requires SASL, and its message says so.
+        """
         self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
         try:
             self._socket = socket.create_connection(server, timeout=connect_seconds)
         except OSError as error:
             raise UnreachableError(f"{server}: {error.strerror or error}") from None
         self._patience = 0.0
-        """Current time limit of the socket, in seconds."""
+        """The time limit that is set on the socket now, in seconds."""
         self._received = memoryview(b"")
         """Bytes received after the end of the last answer. They belong to the next answer."""
         opened(self)
@@ -203,8 +205,9 @@ class Connection:
     ) -> tuple[Values, list[Values | None]]:
         """Send several requests in one round trip (blocking). The broker handles them in order.
 
-        Returns the first answer, and a list of the later ones. In the list, an answer and all after it are None if
-        receiving it failed or its throttle time is longer than `seconds`. Raises like `call` for the first request.
+        Returns the first answer, and a list of the later answers. If a later answer cannot be received, or its
+        throttle time is longer than `seconds`, the list has None for this answer and for all answers after it. Raises
+        the errors of `call` for the first request.
         """
         if not self.usable:
             raise UnreachableError(f"{self.server}: the connection is broken, or belongs to another process")
@@ -218,8 +221,7 @@ class Connection:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
             for (api, _), version, request in zip(asked, versions, requests, strict=True):
-                # If sending a later request fails, receiving its answer fails below, or already receiving the
-                # first one.
+                # An error in sending a later request is ignored here. Receiving an answer then fails, below.
                 with suppress(UnreachableError) if sent else nullcontext():
                     sent.append(self._send(api, version, request, seconds))
             answer = self._answer(asked[0][0], versions[0], sent[0], MAX_ANSWER_BYTES)
@@ -402,7 +404,7 @@ class Connection:
         return answer
 
     def _receive(self, max_bytes: int, api: Api) -> memoryview:
-        """Receive an answer into a new buffer, because the parsed answer refers to the buffer.
+        """Receive an answer. Each answer has a new buffer, because the parsed answer refers to the buffer.
 
         The time limit applies to the whole answer, not to each piece. A small answer arrives together with its size.
         """

@@ -19,7 +19,9 @@ from topicfs.cluster.errors import AuthenticationError, UnreachableError, quoted
 ENDPOINT_SECONDS = 10.0
 MAX_TOKEN_ANSWER_BYTES = 1 << 20
 LIFETIME_SHARE = 0.8
-"""Share of a token's lifetime after which a new token is requested, before sessions with the old token expire."""
+"""Share of a token's lifetime after which a new token is requested. It is below 1, so that the old token does not
+expire while sessions still use it.
+"""
 LONGEST_LIFETIME_SECONDS = 86_400.0
 """Maximum time that a token is used. An endpoint that reports a wrong lifetime cannot make it be used forever."""
 _REFUSED = range(400, 500)

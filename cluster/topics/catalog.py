@@ -25,9 +25,10 @@ from topicfs.storage.model import TopicPartition
 
 MAX_WATCH_THREADS = 16
 LAG_SECONDS = 2.0
-"""How long metadata may omit a topic before brokers are asked why, because one broker may lag behind.
+"""How long a topic may be missing in the metadata before brokers are asked why it is missing: one broker may lag
+behind.
 
-A broker may lag longer than this. A topic that reappears in the metadata is listed again.
+If a broker lags longer than this, a topic may disappear. It is listed again once the metadata has it.
 """
 
 

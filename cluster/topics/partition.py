@@ -93,7 +93,9 @@ class ClusterPartition:
         """Why the bounds are unknown; None if they are known."""
         self.newest_timestamp: Timestamp = NO_TIMESTAMP
         self.told_until = 0.0
-        """The time (`time.monotonic`) until which an append's answer makes a request for bounds unnecessary."""
+        """Until this time (`time.monotonic`), the bounds from the answer to the last append are used, and no bounds
+        are requested.
+        """
         self._leaders = leaders
         self._kept = None
         if cache is not None:
@@ -119,7 +121,9 @@ class ClusterPartition:
         """Why every use is refused while the user may not describe the topic; None while the user may."""
         self.cuts: tuple[Offset, ...] = ()
         self._proven_end = Offset(0)
-        """The end of the records that the bounds' leader certainly has. Readers have seen no later record."""
+        """The end of the records that the leader certainly has: the leader in the epoch of `bounds`. Readers have
+        seen no record at or after this end.
+        """
 
     def __str__(self) -> str:
         return str(self.name)
@@ -357,7 +361,10 @@ class ClusterPartition:
             self._followed()
 
     def _compare(self, epoch: int) -> None:
-        """Ask the new leader up to which offset it has the log of leader epoch `epoch`, and follow it (blocking)."""
+        """Ask the new leader up to which offset both logs are the same, and follow the new leader (blocking).
+
+        `epoch` is the last leader epoch of the known log.
+        """
 
         def attempt(leader: Leader) -> ListedOffset:
             ends = epoch_ends(
@@ -377,9 +384,10 @@ class ClusterPartition:
             self.follow_leader(epoch, shared.offset, bounds)
 
     def follow_leader(self, epoch: int, shared: Offset, bounds: PartitionBounds) -> None:
-        """Switch to a new leader, whose log is the same as that of leader epoch `epoch` below the offset `shared`.
+        """Switch to a new leader. Below the offset `shared`, its log is the same as the log of leader epoch `epoch`.
 
-        If `shared` is below the known bounds, an unclean election lost records: the new leader's bounds replace them.
+        If `shared` is below the known high watermark, an unclean election lost records, and `bounds` replaces the
+        known bounds.
         """
         with self._learning:
             before = self.bounds
@@ -389,7 +397,7 @@ class ClusterPartition:
                 self.cuts = (
                     *self.cuts,
                     shared,
-                )  # Set this first, so that readers that see the new bounds also see the lost records' offset.
+                )  # Set `cuts` first, so that readers that see the new bounds also see where the lost records began.
                 self._proven_end = shared
             lower = shared < before.high_watermark
             self.bounds = bounds if lower else before._replace(leader_epoch=bounds.leader_epoch)

@@ -6,9 +6,9 @@
 
 A request contains one batch for a partition. Brokers recognize a repeated batch by its producer id and sequence
 number (kafka-storage.md#sequences). If it stays unknown whether a batch was appended, the partition continues with a
-new producer id. Then the leader takes later batches neither for repeats nor for batches out of order. A batch that
-was encoded elsewhere may have a producer id already. That id is replaced, because the batch is a copy, and its
-original producer does not write here.
+new producer id, so that the leader cannot refuse later batches as repeated or out of order. A batch that was encoded
+elsewhere may have a producer id already. That id is replaced: the batch is a copy, and its original producer does not
+write here.
 """
 
 from __future__ import annotations
@@ -62,16 +62,22 @@ REPLICATION_SHARE = 0.8
 MAX_PRODUCER_ID_ATTEMPTS = 3
 """How many producer ids to try before the leader's refusal of a sequence number counts as final."""
 MAX_SENT_BATCHES = 5
-"""Maximum number of unanswered batches: for this many batches of a producer, a broker recognizes repeats."""
+"""Maximum number of unanswered batches. A broker remembers this many batches of a producer to recognize repeats."""
 PRODUCER_KNOWN_SECONDS = 600.0
-"""How long after an append its leader certainly knows the producer (default `producer.id.expiration.ms`: a day)."""
+"""Time after an append during which the leader certainly still knows the producer. By default, a broker remembers a
+producer for a day (`producer.id.expiration.ms`).
+"""
 ANSWER_VALID_SECONDS = 0.01
-"""How long an append's answer makes a request for bounds unnecessary; the next append's answer has new bounds."""
+"""How long the bounds from an append's answer are used before bounds are requested. A busy producer appends again
+within this time, and the next answer has new bounds.
+"""
 
 _FROM_ZERO = bytes(8)
 """The base offset in a sent batch. The leader replaces it by the real offset."""
 _FORGOTTEN = frozenset((OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, PRODUCER_FENCED))
-"""Errors after which the producer needs a new id: the leader's state of it is lost, deleted or newer."""
+"""Errors after which the producer needs a new id: the leader has lost or deleted its state of the producer, or knows
+a newer epoch of it.
+"""
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 """Errors that leave open whether the batch is in the log."""
 
@@ -104,7 +110,9 @@ class PartitionProducer:
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._remembered: tuple[ProducerIdentity | None, float] = (None, 0.0)
-        """The producer identity that the leader knows, and the time (`time.monotonic`) until which it certainly does."""
+        """The producer identity that the leader knows, and the time (`time.monotonic`) until which the leader
+        certainly remembers this identity.
+        """
         self._appended_end = Offset(0)
         """The exclusive end of the records that this producer appended."""
         self._alone = True
@@ -167,7 +175,7 @@ class PartitionProducer:
             self._end_oldest()
 
     def _send(self, one: SentBatch) -> None:
-        """Send a batch with the next sequence number. If it cannot be sent now, append it.
+        """Send a batch with the next sequence number. If it cannot be sent now, append it after the unanswered batches.
 
         A leader accepts any first sequence number from an unknown producer. It could therefore accept this batch
         after it refused the previous batch. For this reason an unknown producer's batches are appended one by one.
@@ -207,7 +215,7 @@ class PartitionProducer:
         self._sent.close()
 
     def _end_oldest(self) -> None:
-        """Take the answer to the oldest sent batch. If it is not a success, append all unanswered batches again."""
+        """Take the answer to the oldest sent batch. After a failure, append all unanswered batches again."""
         answer: Produced | None = None
         with suppress(errors.ClusterError):
             one, said, leader = self._sent.answer()
@@ -220,18 +228,18 @@ class PartitionProducer:
         self._learn(answer, one.batch, durable=one.durable, more=bool(self._sent))
 
     def _again(self, batches: Sequence[SentBatch]) -> None:
-        """Append the batches that have no successful answer again: the same bytes, each after the answer to the last.
+        """Append the batches again, one by one: each has the same bytes, and is sent after the previous answer.
 
-        If a batch fails, the following batches are not sent again. The broker may have appended them from the first
-        attempt, so the producer id is given up.
+        If a batch fails, the later batches are not sent again. The first attempt may have appended them, so the
+        producer id is given up.
         """
         self._next_sequence = batches[0].sequence
         for number, one in enumerate(batches):
             try:
                 one.outcome = self._append(one.batches, one.batch, durable=one.durable, doubtful=one.sent)
             except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the end is told
-                # The following batches may come from other files: they fail as well, but with a different
-                # error.
+                # The later batches may come from other files. They fail as well, but with an error that names
+                # this one.
                 unavailable = isinstance(error, (errors.PartitionGoneError, errors.PartitionOfflineError))
                 because = errors.PartitionOfflineError(
                     f"{self._partition}: an append before this one failed: {error}"
@@ -405,7 +413,10 @@ class PartitionProducer:
                 self._known.learn(found)
 
     def _learn(self, answer: Produced, batch: Incoming, *, durable: bool, more: bool = False) -> None:
-        """Derive bounds from an append's answer, so that its records are readable; if unclear and not `more`, ask."""
+        """Derive the partition's bounds from an append's answer, so that readers see its records.
+
+        If the answer does not give all bounds, ask for them. With `more`, do not ask, because another answer follows.
+        """
         self._remembered = (self._identity, time.monotonic() + PRODUCER_KNOWN_SECONDS)
         if answer.error or answer.base_offset < 0:
             self._known.moved()

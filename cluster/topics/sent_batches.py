@@ -110,7 +110,7 @@ class SentBatches:
             connection = self._connection or self._connect()
             if (
                 not connection.ready
-            ):  # Do not use the connection: its session is over, or the client is throttled.
+            ):  # Do not use the connection: its session is over, or the broker throttles the client.
                 return False
             by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
             one.sent = True

@@ -92,7 +92,10 @@ class ClusterTopic:
         return self._settings
 
     def _last_settings(self) -> TopicSettings:
-        """Return the present settings, or else the last known settings: an append should depend only on its leader."""
+        """Return the present settings; if no broker answers, return the last known settings.
+
+        An append should fail only if its partition's leader does not answer.
+        """
         try:
             return self._ask_settings()
         except PartitionOfflineError:

@@ -29,7 +29,9 @@ WATCH_POLL_MS = 500
 SHORTEST_PAUSE_SECONDS = 0.002
 """Minimum pause before the next request, so that following a busy partition does not use a whole CPU."""
 NO_NEWS_PAUSE_SECONDS = 0.01
-"""Minimum pause after an answer without changes. Appends by this engine are known from their own answers."""
+"""Minimum pause after an answer without changes. The pause delays no append by this engine, because the append's own
+answer shows its bounds.
+"""
 WATCH_ANSWER_BYTES = 1 << 20
 WATCH_PARTITION_BYTES = 1 << 14
 """Maximum size of new records fetched together with a partition's bounds, because a reader usually wants them."""
@@ -38,7 +40,9 @@ FIRST_PERIOD_SECONDS = 0.05
 PERIOD_SECONDS = 1.0
 """Longest interval, which applies while nothing happens."""
 PAUSE_FACTOR = 20
-"""The pause after a request, as a multiple of the request's duration: a thread uses at most 1/20 of a CPU."""
+"""The pause after a request is this many times as long as the request took, so that a thread uses at most 1/20 of a
+CPU.
+"""
 DENIED_SECONDS = 60.0
 """Time after which a partition that the client may not read is requested again."""
 
@@ -70,7 +74,7 @@ class BoundsWatcher:
         self._denied: dict[TopicPartition, float] = {}
         """Partitions that the client may not read, and when each is requested again."""
         self._told: set[TopicPartition] = set()
-        """Partitions that were left out of the last round, because the bounds were known from an append's answer."""
+        """Partitions that the last round left out, because the answer to an append had just given their bounds."""
         self._metadata: Metadata | None = None
         self._generation = -1
 
@@ -96,7 +100,7 @@ class BoundsWatcher:
         return bool(self._partitions)
 
     def _stays(self, metadata: Metadata, generation: int) -> bool:
-        """Return whether the same partitions remain chosen under newer metadata: choosing among thousands is slow."""
+        """Return whether the choice of partitions is still right under newer metadata; choosing again is slow."""
         before = self._metadata
         return (
             before is not None
@@ -139,8 +143,9 @@ class BoundsWatcher:
     def _untold(self) -> list[FetchPartition]:
         """Return the partitions to fetch, leaving out those whose bounds are known from the answer to a recent append.
 
-        A fetch would return the batches that were just appended here; the next fetch starts after them. Partitions
-        with a new leader are left out until `ask_for_bounds` has compared its log with the known log.
+        A fetch would return the batches that were just appended here. The next fetch of such a partition starts after
+        these batches. If a partition has a new leader, it is left out until `ask_for_bounds` has compared the new
+        leader's log with the known log.
         """
         if self._sweeps:
             return [one for name, one in self._wanted.items() if self._has_current_epoch(name)]

@@ -104,7 +104,7 @@ class DirectoryCheck:
         return PartitionCheck(self.partitions[partition], situation, self._files)
 
     def joined(self, partition: TopicPartition, check: PartitionCheck) -> Iterator[Finding]:
-        """Compare a checked partition with the checkpoints and with its topic's other partitions."""
+        """Compare a checked partition with the checkpoints and with the other partitions of its topic."""
         self.summary.partitions += 1
         yield from self._check_topic_id(partition, check.topic_id)
         cleaned = self._checkpoints.get(names.CLEANER_OFFSETS)
@@ -143,7 +143,7 @@ class DirectoryCheck:
             yield Finding(self.partitions[partition] / names.PARTITION_METADATA, None, cause)
 
     def _topic_ids(self, topic: str) -> set[str]:
-        """Return the ids in the directories of a topic's partitions: the topic may have been deleted and recreated."""
+        """Return the ids in the directories of a topic's partitions: several if the topic was deleted and recreated."""
         places = [place for partition, place in self.partitions.items() if partition.topic == topic]
         return {one for place in places if (one := topic_id_of(place, self._files)) is not None}
 

@@ -96,7 +96,7 @@ class PartitionCheck:
 
     def joined(self, spans: Sequence[CheckedSegment]) -> Iterator[Finding]:
         """Compare the checked segments, ascending, with each other and with the leader epochs."""
-        # If segments were just deleted, the leader epochs may not be updated yet.
+        # If the owner has just deleted segments, the leader epochs may still begin at a deleted segment.
         start = self._epochs[0].start_offset if self._epochs and not self._deletes else None
         for before, span in zip([start, *(one.end_offset for one in spans)], spans, strict=False):
             if before is not None and before < span.base_offset and not self._situation.in_use:
@@ -117,11 +117,14 @@ class PartitionCheck:
             yield Finding(self._directory / names.LEADER_EPOCHS, None, cause)
 
     def _still_there(self, base_offset: Offset) -> bool:
-        """Return whether the segment still exists: a running owner may have compacted it into the segment before."""
+        """Return whether a segment still exists.
+
+        A running owner may have compacted it together with the segment before it.
+        """
         return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
     def _is_left_over(self, index: names.SegmentFileName) -> bool:
-        """Return whether an index has no log, unless a running owner has replaced or removed the segment."""
+        """Return whether an index is left over without a log. A running owner may have removed both."""
         return not self._situation.in_use or (
             self._files.exists(self._directory / names.segment_file(*index))
             and not self._files.exists(self._log(index.base_offset))

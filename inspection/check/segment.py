@@ -25,12 +25,15 @@ CHECK_CHUNK_BYTES = 1 << 20
 
 
 def chunks(data: memoryview) -> Iterator[Batches]:
-    """Yield the whole batches of `data`. An empty last piece has the `problem` that ended the scan. Skips checksums."""
+    """Yield the batches of `data` in chunks, without checking checksums.
+
+    If the scan ends at an invalid or incomplete batch, the last chunk is empty and its `problem` has the reason.
+    """
     start = Position(0)
     while start < len(data):
         found = scan(data, start, min(start + CHECK_CHUNK_BYTES, len(data)))
         if not len(found):
-            # A batch is longer than a chunk, or ends the scan: scan all remaining bytes to find out.
+            # The next batch is longer than a chunk, or it is invalid: scan it alone to find out.
             found = scan(data, start, max_batches=1)
         if not len(found):
             yield found
@@ -98,8 +101,8 @@ class SegmentCheck:
             yield Finding.of(error)
 
     def _findings(self, advance: Advance) -> Iterator[Finding]:
-        # Index entries are written after their batches, so read the indexes before the log. Then entries that
-        # a running owner appends in between cannot seem to lack a batch.
+        # A batch is written before its index entries, so read the indexes before the log. If a running owner
+        # appends in between, each entry that was read still has its batch in the log.
         indexes = list(self._read_indexes())
         for index in indexes:
             # An owner that recovers a log, or undoes a roll, preallocates indexes of closed segments as well.

@@ -24,14 +24,14 @@ class Expected(NamedTuple):
     leader_epoch: int
     """The leader epoch of the last batch."""
     epoch_end_offset: int
-    """The exclusive end of the offsets for which the checkpoint allows this epoch."""
+    """The exclusive end of the offsets that belong to `leader_epoch`, according to the checkpoint of leader epochs."""
 
 
 def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:
-    """Return the index of the first batch from `first` on that does not fit `expected`, or the number of batches.
+    """Return the index of the first batch, from the index `first` on, that does not fit `expected`.
 
-    The records in a batch must fit as well: their offsets ascend, and unless the broker set the times, the batch's
-    largest timestamp is that of its latest record.
+    If all batches fit, return the number of batches. The records in a batch must fit as well: their offsets ascend,
+    and unless the broker set the times, the batch's largest timestamp is that of its latest record.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)

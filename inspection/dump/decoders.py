@@ -119,7 +119,7 @@ def _meaning(schema: Schema, data: bytes) -> dict[str, Any] | bytes:
         version, rest = _number_and_rest(data, schema.name)
         if version >= schema.versions.stop:
             return data
-        # Read a negative version as the first one.
+        # Like Kafka, read a negative version as version 0.
         return _fields(schema.fields, schema.read(rest, max(version, 0), lenient=True))
     except CorruptBatchError:
         return data
@@ -132,7 +132,7 @@ def _transaction(values: Values) -> dict[str, Any]:
 
 _TYPES: Mapping[RecordDecoder, Mapping[int, _RecordType]] = {
     RecordDecoder.OFFSETS: {
-        # Keys of version 0 come with only one version of the value.
+        # A key of version 0 always has a value of version 0.
         0: _RecordType(OFFSET_COMMIT_KEY, replace(OFFSET_COMMIT_VALUE, versions=range(1)), _position),
         1: _RecordType(OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE, _position),
         2: _RecordType(GROUP_METADATA_KEY, GROUP_METADATA_VALUE, _group),
@@ -142,7 +142,7 @@ _TYPES: Mapping[RecordDecoder, Mapping[int, _RecordType]] = {
 
 
 def _fields(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without those that Kafka does not print: tagged fields that are not set."""
+    """Return the fields that Kafka prints: all except the tagged fields that have their default."""
     return {
         each.name: _items(each, values[each.name])
         for each in fields

@@ -25,7 +25,9 @@ BEFORE_FIRST = Offset(-1)
 FILE_START = Position(0)
 
 CHECKED_FROM = 16
-"""Position, in an entry of the old formats, from which the checksum covers the bytes: the first byte after it."""
+"""Position in an entry of the old formats at which the bytes under the checksum begin. The checksum is stored before
+it.
+"""
 
 KEY_POSITION = (22, 30)
 """Position of the key's bytes in an entry of the old formats, indexed by its magic."""

@@ -21,7 +21,7 @@ class OffsetMismatch(NamedTuple):
 
 
 class TimestampMismatch(NamedTuple):
-    """A time index entry's timestamp, and the timestamp that contradicts it: the batch's, or the previous entry's."""
+    """A time index entry's timestamp, and the timestamp that it contradicts: the batch's or the previous entry's."""
 
     index_timestamp: Timestamp
     other_timestamp: Timestamp
@@ -48,7 +48,7 @@ class DumpReport:
     )
     """Time index entries whose offset is not the last of a batch."""
     gaps: defaultdict[str, dict[Offset, Offset]] = field(default_factory=lambda: defaultdict(dict))
-    """Pairs of offsets of two records that follow each other but are not adjacent."""
+    """Pairs of a record's offset and the next record's offset, if the second is not the first plus 1."""
 
     def lines(self) -> Iterator[str]:
         """Yield Kafka's lines for standard error, in its order."""

@@ -101,7 +101,10 @@ def _described(broker: Broker, topic: Topic, request: Request) -> Values:
 
 
 def _operations(request: Request) -> int:
-    """Return all operations on topics if the request asks for them, even for topics that do not exist."""
+    """Return the bits of all operations on topics if the request asks for them; otherwise return NOT_ASKED.
+
+    Like a broker, this does not depend on whether the topic exists.
+    """
     return TOPIC_OPERATIONS if request.values.get("includeTopicAuthorizedOperations") else NOT_ASKED
 
 

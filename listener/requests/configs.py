@@ -91,10 +91,10 @@ def _described(config: EngineConfig, setting: ShownSetting, values: Values, *, o
 
 
 def _values(config: EngineConfig, setting: ShownSetting, *, of_topic: bool) -> list[Values]:
-    """Return the values of a setting by their precedence: of the topic, of the file, and the default.
+    """Return the values of a setting: the topic's value, then the value in the settings file, then the default.
 
-    The last two have the name of the broker's setting. Like a broker, leave out the default of a setting that the
-    broker's settings name in several units.
+    The last two values have the name of the broker's setting. Some settings of topics have several broker's settings,
+    each in another unit. Like a broker, leave out the default of such a setting.
     """
     found: list[Values] = []
     if setting.source is ConfigSource.TOPIC:

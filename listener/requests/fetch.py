@@ -39,7 +39,9 @@ class _Found(NamedTuple):
     values: Values
     size: int = 0
     counted: int = 0
-    """Bytes that count toward `minBytes`. They include records that do not fit, but at most what the client accepts."""
+    """Number of bytes that count toward `minBytes`. Records that do not fit into this answer count as well, up to the
+    limit of the client's request.
+    """
     failed: bool = False
 
 
@@ -77,7 +79,7 @@ def _answer(
 
 
 def _is_news(session: Session, key: Key, one: _Found) -> bool:
-    """Return whether the answer must include a partition, and store the partition's offsets in the session."""
+    """Return whether the answer must include a partition. Also store the partition's offsets in the session."""
     now = LastShown(one.values["highWatermark"], one.values["logStartOffset"])
     before = session.shown.get(key)
     session.shown[key] = now
@@ -214,7 +216,7 @@ class _Reading:
     def _records(
         self, partition: LocalPartition, offset: Offset, room: int, *, first: bool
     ) -> tuple[Piece, FileSpan | Fetched]:
-        """Return batches from `offset` on as a piece of the answer, and the result of the read."""
+        """Read batches from `offset` on; return them as a piece of the answer, together with the result of the read."""
         may_send = self._files_left > 0 and (first or room > 0)
         span = self._span(partition, offset, room) if may_send else None
         if span is not None and span.size > _SMALL_BYTES:
@@ -235,9 +237,10 @@ class _Reading:
         return fetched.data, fetched
 
     def _span(self, partition: LocalPartition, offset: int, room: int) -> FileSpan | None:
-        """Return a span of batches to send from their file; None if they must be read or do not exist. Raises REFUSALS.
+        """Return the span of a file with the batches from `offset` on. Raises REFUSALS.
 
-        A partition with replicas is always read, because reading compares the copies.
+        Returns None if the batches must be read into memory, or if there are none. A partition with replicas is
+        always read into memory, because reading compares the replicas.
         """
         if not isinstance(partition, Log):
             return None

@@ -39,11 +39,15 @@ NO_OPERATIONS = -(2**31)
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 """All operations on a group (read, delete, describe, settings), as bits by Kafka's numbers; clients may do them."""
 SINCE_NO_PROTOCOL = 7
-"""From this version on, a failed JoinGroup is answered with a null protocol name. Before, the name is empty."""
+"""Since this version of JoinGroup, the answer to a failed request has a null protocol name. Before, the name is
+empty.
+"""
 SINCE_TOPIC_IDS = 10
 """From this version on, OffsetFetch identifies topics by their ids."""
 SINCE_UNKNOWN_IS_AN_ERROR = 6
-"""From this version on, DescribeGroups answers a missing group with an error; before, with the state Dead."""
+"""Since this version of DescribeGroups, a missing group is answered with an error. Before, it is answered with the
+state Dead.
+"""
 MAX_WAIT_SECONDS = 5.0
 """Seconds after which a thread that waits for a rebalance checks again whether its client is still connected."""
 
@@ -73,7 +77,7 @@ def _requests(broker: Broker) -> ClientRequests:
 
 
 def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]], None]) -> T:
-    """Call `ask` with a callback for the coordinator's answer; wait for the answer and return it.
+    """Call `ask`, which hands a callback to the coordinator; wait until the callback gets the answer, and return it.
 
     Raises ConnectionAbortedError if the listener ends first, ConnectionResetError if the client disconnects.
     """

@@ -26,7 +26,9 @@ from topicfs.storage.wire import Values
 TRANSACTION_VERSION, NEWEST_TRANSACTIONS = "transaction.version", 2
 """The feature by which newer clients learn that each transaction gets an epoch of its own."""
 SINCE_MINIMUM_0 = 4
-"""From this version on, ApiVersions has features whose smallest version is 0, which older clients cannot read."""
+"""Since this version of ApiVersions, an answer may contain features whose smallest version is 0. Older clients cannot
+read such features.
+"""
 
 Handler: TypeAlias = Callable[[Broker, Request], Values | None]
 """Answers a request; returns None if the client wants no answer."""

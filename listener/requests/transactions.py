@@ -28,8 +28,8 @@ from topicfs.storage.wire import Values
 OLDER, NEWER = 0, 2
 """The transaction versions of clients: newer ones get a new epoch with each transaction."""
 INIT_KNOWS_FENCED, KNOWS_FENCED = 4, 2
-"""From these versions on, InitProducerId and the other requests answer PRODUCER_FENCED; before,
-INVALID_PRODUCER_EPOCH.
+"""Since version 4 of InitProducerId, and since version 2 of the other requests, clients know PRODUCER_FENCED. Older
+clients get INVALID_PRODUCER_EPOCH instead.
 """
 END_SINCE_NEWER, COMMIT_SINCE_NEWER = 5, 5
 """The first versions of EndTxn and TxnOffsetCommit that only newer clients use."""
@@ -175,7 +175,7 @@ Verified: TypeAlias = Mapping[TopicPartition, VerificationGuard | Exception]
 def verified(
     broker: Broker, name: str, run: ProducerRun, sequences: Mapping[TopicPartition, int], *, adds: bool
 ) -> Verified:
-    """Return the guard with which a producer's batch may be appended to each partition, or the error.
+    """Verify a producer's batches: return each partition's guard, with which its batch may be appended, or its error.
 
     `sequences` has the first sequence number of each batch. If `adds`, as newer clients expect, partitions without an
     open transaction are added to the producer's transaction. Otherwise the coordinator must know these partitions
@@ -286,7 +286,7 @@ def _committed(
 
 
 def code_for_append(code: Code, *, knows_abortable: bool) -> Code:
-    """Return the code with which an append is refused after the coordinator refused its verification."""
+    """Return the code for an append that is refused because the coordinator refused its verification with `code`."""
     if code is Code.PRODUCER_FENCED:
         return Code.INVALID_PRODUCER_EPOCH
     if code is Code.TRANSACTION_ABORTABLE and not knows_abortable:

@@ -66,7 +66,8 @@ def scram(mechanism: str, users: Users) -> Exchange:
     challenge = f"r={nonce},s={encode(known.salt)},i={known.iterations}"
     last, _, proof = (yield challenge.encode()).decode().rpartition(",p=")
     said = scram_attributes(last)
-    # Like a broker, accept that older versions of librdkafka, such as 2.0, repeat their own nonce before this one.
+    # Older versions of librdkafka, such as 2.0, send their own nonce once more before this nonce. Accept it,
+    # as brokers do.
     if said.get("c") != encode(first["header"].encode()) or not said.get("r", "").endswith(nonce):
         raise ValueError("the last message of a SCRAM client does not repeat the nonce")
     signed = f"{first['bare']},{challenge},{last}".encode()

@@ -38,7 +38,10 @@ def tls_context(certificate: Path, key: Path | None, client_authority: Path | No
 
 
 def _check_readable(path: Path | None) -> None:
-    """Raise ListenerError for a file that cannot be opened, because the ssl module does not say which one."""
+    """Raise ListenerError for a file that cannot be opened.
+
+    Errors of the ssl module do not name the file that cannot be opened.
+    """
     try:
         if path is not None:
             path.open("rb").close()

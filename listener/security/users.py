@@ -65,7 +65,10 @@ class Users:
         self._checking = threading.Lock()
 
     def credential(self, user: str, mechanism: str) -> ScramCredential:
-        """Return a user's credential; for an unknown user, always the same credential, which no password fits."""
+        """Return a user's credential.
+
+        An unknown user always gets the same made-up credential, which matches no password.
+        """
         name = user.encode(errors="replace")
         made = {
             part: hmac.digest(self._secret, f"{mechanism} {part} ".encode() + name, HASHES[mechanism])

@@ -31,13 +31,17 @@ _SIZES = {
     "string": (60, 1),
     "bytes": (60, 1),
 }
-"""Memory of a value, and its smallest encoded size. `PER_BYTE`: further string bytes, up to six characters each."""
+"""Memory of a value in bytes, and its smallest encoded size in bytes. Each further byte of a string takes `PER_BYTE`,
+because its text form may have six characters.
+"""
 PER_BYTE = 8
 _RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
 _TEXTS = 3
 """Copies of an enum's symbol in memory for each value: the symbol, the whole text, and the text as bytes."""
 _WITHIN_ITSELF = -_ITEM
-"""Assumed excess of a recursive type within itself. If its computed excess is larger, memory is not bounded."""
+"""Assumed excess of a recursive type where it contains itself. If the computed excess of the type is larger, its
+memory has no bound.
+"""
 
 
 class Normalizer:

@@ -14,9 +14,13 @@ from topicfs.schemas.codecs.avro_types import AvroType
 from topicfs.schemas.schema import SchemaError
 
 MAX_STEPS = 1_000_000
-"""Maximum number of parts of a value to convert. Each union branch counts its parts again; defaults count too."""
+"""Maximum number of parts of a value to convert. If several branches of a union are tried, each counts the parts
+again. Parts of defaults count as well.
+"""
 _LETTERS_A_STEP = 100
-"""Characters of a string, or symbols of an enum, that count as another part: long defaults may be repeated."""
+"""A string counts as another part for each 100 characters, and an enum for each 100 symbols, because a long default
+may be repeated many times.
+"""
 
 _INTEGERS = {"int": 2**31, "long": 2**63}
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}

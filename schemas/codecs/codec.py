@@ -57,10 +57,10 @@ def guarded(make: Callable[[], T], what: str) -> T:
 
 
 def json_text(value: object, *, plain: bool = False) -> bytes:
-    """Return a value as JSON on one line. NaN, infinities, bytes and decimals, which JSON lacks, become strings.
+    """Return a value as JSON on one line. Raises SchemaError.
 
-    A `plain` value contains no such values. Bytes become characters from U+0000 to U+00FF, as in Avro's JSON
-    encoding. Raises SchemaError.
+    NaN, infinities, bytes and decimals become strings, because JSON has no such values. Bytes become characters from
+    U+0000 to U+00FF, as in Avro's JSON encoding. With `plain`, a value may not contain any of them.
     """
     try:
         text = _ENCODER.encode(value)

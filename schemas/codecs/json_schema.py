@@ -11,13 +11,17 @@ from topicfs.schemas.codecs.codec import MAX_VALUE_BYTES, check_memory, guarded,
 from topicfs.schemas.schema import PayloadSchema, SchemaError
 
 MAX_CHECKS = 200_000
-"""Maximum number of checks of a value: each keyword of the schema counts for each part to which it applies."""
+"""Maximum number of checks of a value. Each keyword of the schema counts once for each part of the value to which it
+applies.
+"""
 _LIBRARY = "jsonschema"
 _NAMES_A_CHECK = 20
 """Number of names or values in a keyword that count as another check."""
 _DELIMITERS = (b",", b":", b"[", b"{")
 _VALUE_BYTES, _TEXT_BYTES = 100, 6
-"""Memory for each value (values are counted by delimiters), and for each byte of text (kept raw and in strings)."""
+"""Memory in bytes for each value, and for each byte of text. The number of values is estimated by counting
+delimiters. Text is in memory both raw and as strings.
+"""
 
 
 def _no_constant(name: str) -> Never:
@@ -62,7 +66,10 @@ class JsonSchemaCodec:
         return validators.extend(kind, counted)(said, registry=registry)
 
     def _counted(self, check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        """Wrap a check so that it is counted: a schema that refers to itself twice would take exponential time."""
+        """Wrap a check so that its calls are counted and limited.
+
+        Without a limit, a schema that refers to itself twice would take exponential time.
+        """
 
         def count(checks: int) -> None:
             self._checks.left -= checks

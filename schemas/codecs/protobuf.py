@@ -21,7 +21,9 @@ from topicfs.schemas.frame import read_path
 from topicfs.schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
 
 MAX_FIELD_NAME = 512
-"""Maximum length of the name of a field or an enum's value, as each element of a repeated field repeats it."""
+"""Maximum length of the name of a field or of an enum value. In JSON, each element of a repeated field repeats these
+names.
+"""
 PROTOC_SECONDS = 20.0
 """Maximum time that protoc may take for a schema."""
 _PROGRAM = """

@@ -114,8 +114,8 @@ class RegistrySource:
                 f"{self.url} failed recently, and is not queried for {REST_SECONDS:.0f} s"
             )
         if self._asking is not None and not self._asking.done():
-            # The registry is still sending the last answer, byte by byte. Another request would leave another
-            # waiting thread.
+            # The registry is still sending the answer to the last request, so its thread still waits. Do not
+            # start a second waiting thread.
             self._fail(f"{path}: the answer to an earlier request is still arriving")
         try:
             status, body = self._in_time(path, REGISTRY_TIMEOUT_SECONDS)

@@ -162,7 +162,10 @@ class SchemasTopic:
         return kept
 
     def _schema(self, find: Callable[[], _Version | None]) -> PayloadSchema | None:
-        """Return the schema of the version from `find`; if its record has moved, read the topic and search again."""
+        """Return the schema of the version that `find` returns; None if there is none.
+
+        If compaction has moved the version's record, read the whole topic again, and call `find` once more.
+        """
         with self._lock:
             for again in (False, True):
                 self._catch_up(again=again)
