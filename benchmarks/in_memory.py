@@ -32,9 +32,9 @@ def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[P
 def touch_memory(directory: Path, size: int) -> None:
     """Write and free `size` bytes right before a measurement that writes as many bytes.
 
-    A virtual machine gets a page of memory at the first write to it, which may take ten times longer than everything
-    else, and loses the page if much memory is free for long. Each processor has its own free pages, so this writes on
-    each processor.
+    A virtual machine gets a page of memory from its host at the first write to the page, which may take ten times
+    longer than everything else. The machine loses the page again if much memory is free for long. Each processor has
+    its own free pages, so this function writes on each processor.
     """
     allowed = os.sched_getaffinity(0)
     try:

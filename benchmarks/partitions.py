@@ -41,7 +41,7 @@ ONE_RECORD = Shape("one-record batches", 1)
 
 
 def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:
-    """Encode the lines, rounded up to whole batches; each buffer is for one append."""
+    """Encode `text_bytes` of lines, rounded up to whole batches. Yield one buffer for each append."""
     piece = shape.batch_text_bytes
     timestamp, position = START_TIME, 0
     source = memoryview(BLOCK * 2)

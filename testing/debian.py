@@ -83,7 +83,7 @@ def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
         try:
             tree.rename(folder)
         except OSError:
-            if not folder.is_dir():  # Otherwise another process has made the same tree in the meantime.
+            if not folder.is_dir():  # If it exists, another process has made the same tree in the meantime.
                 raise
     return folder
 

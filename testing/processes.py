@@ -13,8 +13,8 @@ from typing import Any
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Yield a process that is ended with the block, even if the block raises; `options` are those of Popen.
 
-    Popen's own context manager waits for the process, and so waits forever if a test fails before it ends the
-    process.
+    Popen's own context manager only waits for the process. If a test fails before it has ended the process, that wait
+    lasts forever.
     """
     with subprocess.Popen(command, **options) as process:
         try:

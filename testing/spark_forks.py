@@ -89,8 +89,8 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
                 if ready.data is None:
                     return None
                 if ready.data is not listening:
-                    # If a process and its program end together, both are ready, and handling the first closes
-                    # the second.
+                    # If a process and its program end together, the descriptors of both are ready. Handling
+                    # the first one closes the second one.
                     if selector.get_map().get(ready.fd) is ready:
                         _end(selector, ready, ending)
                     continue

@@ -1,4 +1,4 @@
-"""The Python of Spark's processes in tests: a program that lets a process with all modules imported fork them.
+"""The program that Spark runs as Python in tests. A process that has imported all modules forks for this program.
 
 For each kind of work Spark starts a daemon, `python -m pyspark.daemon MODULE`, and it starts a process for each
 stream that it reads. Importing the modules in each process would take a second of CPU time. The program that Spark
@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 120
 def spark_python() -> str:
     """Return the program's path; make the program if it is missing or belongs to another environment.
 
-    Processes that it forks end with this process.
+    Processes that are forked for the program end with this process.
     """
     from pathlib import Path  # noqa: PLC0415 (see above)
 
@@ -69,7 +69,7 @@ def main() -> None:
 def _connected(owner: str) -> socket.socket:
     """Return a connection to the forking process; start that process if necessary.
 
-    If several processes start one, only one of these gets the address.
+    If several processes start a forking process, only one of the forking processes gets the address.
     """
     deadline, started = time.monotonic() + TIMEOUT_SECONDS, None
     while True:

@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 240
 
 @contextmanager
 def printed_if_late(seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
-    """Let this process's Spark processes (Java and Python) print their stacks if the block takes over `seconds`."""
+    """If the block takes longer than `seconds`, let this process's Spark processes (Java and Python) print stacks."""
     timer = threading.Timer(seconds, print_stacks)
     timer.daemon = True
     timer.start()

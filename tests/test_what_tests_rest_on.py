@@ -177,7 +177,10 @@ def spark_daemon(folder, sockets, errors=subprocess.DEVNULL):
 
 @pytest.mark.spark
 def test_sparks_python_processes_are_forked_after_their_imports(tmp_path, sockets):
-    """A forked process runs in the folder of the program that Spark started, and passes its exit status to it."""
+    """A forked process runs in the folder of the program that Spark started.
+
+    The program ends with the exit status of the forked process.
+    """
     with spark_daemon(tmp_path, sockets) as one, spark_daemon(tmp_path, sockets) as other:
         for daemon in (one, other):
             size = int.from_bytes(daemon.stdout.read(4))

@@ -67,7 +67,7 @@ class Topicfs:
 
 
 class ObjectCodec:
-    """A library that makes an object for each record: kafka-python and aiokafka have the same methods."""
+    """The codec of kafka-python or of aiokafka, which have the same methods. Both make an object for each record."""
 
     def __init__(self, name: str, package: str) -> None:
         self.name = name

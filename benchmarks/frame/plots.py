@@ -39,7 +39,7 @@ def draw(result: BenchmarkResult, directory: Path) -> Path | None:
     path = directory / f"{result.name}.svg"
     with mpl.rc_context(STYLE):
         figure = _figure(result)
-        # Without a date, so that a picture changes only when its figures do.
+        # The picture has no date, so that it changes only when its figures do.
         figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})
     return path
 
@@ -103,7 +103,7 @@ def _groups(axes: Axes, cases: Sequence[CaseResult], colors: dict[str, str], *, 
         place += len(case.figures) + 1
     axes.set_yticks(places, [case.name for case in cases])
     axes.tick_params(axis="y", length=0)
-    # From top to bottom, with some space between the frame and the points next to it.
+    # The axis runs from top to bottom, with some space between the frame and the points next to it.
     axes.set_ylim(place - 2 + 0.6, -0.6)
     axes.margins(x=0.12)
 

@@ -55,7 +55,7 @@ class Goal:
     target: float | None = None
     """Ratio or figure to reach: a minimum if higher is better, else a maximum. None: the ratio is only reported."""
     floor: float | None = None
-    """A run fails if the ratio is worse than this, which means several times slower."""
+    """If the ratio is worse than this value, the side has become several times slower, so the run fails."""
 
     def __post_init__(self) -> None:
         """Check that only a ratio has a floor: figures that depend on the machine must not make a run fail."""
@@ -71,7 +71,7 @@ class Case:
     sides: tuple[Side, ...]
     goals: tuple[Goal, ...] = ()
     max_rounds: int | None = None
-    """Largest number of rounds, for slow work; None: no limit of its own."""
+    """Largest number of rounds, for slow work. None if only the number of rounds of the run applies."""
     warm_up: bool = True
     """True if each side runs once without being measured before the first round."""
 

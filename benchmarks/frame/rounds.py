@@ -29,13 +29,13 @@ FEWEST_ROUNDS = 3
 
 
 class RoundsEndedError(Exception):
-    """A side has used all of the rounds that it shares."""
+    """A side has taken figures from all of the rounds that another case measured."""
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:
-    """Measure all sides of a case in `rounds` rounds; end earlier, but after at least three, once `seconds` are over.
+    """Measure all sides of a case in `rounds` rounds.
 
-    Raises the exceptions of the sides.
+    Once `seconds` are over, measure no further round, but measure at least three. Raises the exceptions of the sides.
     """
     if case.warm_up:
         for side in case.sides:
@@ -119,7 +119,7 @@ class SharedRounds(Generic[T]):
     def reuse(self, figure: Callable[[T], float]) -> Callable[[], float]:
         """Return a function that returns another figure of each round, in order.
 
-        After the last one it raises RoundsEndedError.
+        After the last round the function raises RoundsEndedError.
         """
         rounds = iter(self._kept)  # The iterator also returns rounds that `measure` adds later.
 

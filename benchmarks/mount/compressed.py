@@ -38,8 +38,8 @@ THREADS = "library, two threads"
 interpreter's lock.
 """
 LEAST = "library, then uncompressed"
-"""The codec, and then the same text on a mount without compression: the least time that a mount with one thread could
-take.
+"""The time of the codec plus the time of the same text on a mount without compression. A mount with one thread cannot
+be faster.
 """
 READERS = 2
 MAX_ROUNDS = 11

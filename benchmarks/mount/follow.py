@@ -79,7 +79,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
         receiver.stdout.readline()
         time.sleep(
             SETTLING_SECONDS
-        )  # Time for the reader to begin its read(2): nothing outside shows that it waits there.
+        )  # Give the reader time to begin its read(2), because no other process can see that it waits there.
         for _ in range(count):
             time.sleep(IDLE_SECONDS)
             os.write(descriptor, b"%d\n" % time.monotonic_ns())

@@ -192,7 +192,7 @@ def _position(segments: list[Path], number: int, batch_bytes: int) -> OnDisk:
 
 @contextmanager
 def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], list[MountedLog]]]:
-    """Mount logs of every size, and empty filesystems; the first empty filesystem is compared in the goals."""
+    """Mount logs of every size, and two empty filesystems. The goals compare the logs with the first of these two."""
     directory = conditions.directory
     sizes = {
         size: whole_batches(megabytes * MEGABYTE, SHAPE)

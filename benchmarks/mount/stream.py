@@ -19,7 +19,9 @@ from benchmarks.mount.setup.targets import Display, MeasuredLog, MeasuredLogs
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
 PIECES = {"128 KiB": 128 * KIB, "512 KiB": 512 * KIB, "1 MiB": MIB}
-"""Bytes per read(2): a common size, st_blksize, which `cat` uses, and the largest request."""
+"""Bytes per read(2): first a common size, then st_blksize, which is the size that `cat` uses, then the largest
+request.
+"""
 TARGETS = {SIXTEEN_KIB: 0.6, ONE_RECORD: 0.25}
 FLOORS = {SIXTEEN_KIB: 0.25, ONE_RECORD: 0.25}
 

@@ -1,8 +1,8 @@
 """Reads of records in a Python program: the API of topicfs compared with confluent-kafka and kafka-python.
 
-Each of them returns an object with value, key and offset for each record; small records show the cost of this object.
-The API reads the files of a directory, and in a further case the broker of the two consumers. The broker reads its
-log from memory. The figure is the processor time of all threads of the program.
+Each of the three returns an object with value, key and offset for each record; small records show the cost of this
+object. The API reads the files of a directory. In a further case the API reads from the same broker as the two
+consumers. The broker reads its log from memory. The figure is the processor time of all threads of the program.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def _one_line(setup: ShellSetup) -> Iterator[Side]:
 
 
 def _one_record(setup: ShellSetup) -> Iterator[Side]:
-    """Consume another record in each round, and never the first record of the log."""
+    """Consume a different record in each round, but never the first record of the log."""
     step = setup.records // 400
     partition = setup.mount / "consumed/0"
     yield Side(OURS, lambda: _loop(100, f"cat {partition}/$((number * {step} + {step})) > /dev/null"))

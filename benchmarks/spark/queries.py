@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 KAFKA, MEMORY, PARQUET = "Kafka source", "Arrow in memory", "Parquet"
 SEVEN_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 SLOW_ROUNDS = 3
-"""Number of rounds of slow queries. They need no warm-up, because the records were written as Parquet before."""
+"""Number of rounds of slow queries. They need no warm-up, because the session has already written the records as
+Parquet.
+"""
 WARM_UPS = 2
 """Rounds of every side that are not measured, in which Java compiles."""
 

@@ -42,8 +42,8 @@ Result = TypeVar("Result")
 TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 0.02
 ADMIN_SECONDS = 1.0
-"""Seconds for which an admin client is reused: its connections cost a broker more than most requests. A restart of a
-broker takes longer.
+"""Seconds for which an admin client is reused, because a new client's connections cost a broker more than most
+requests. This time is shorter than a restart of a broker.
 """
 _CURRENT: dict[str, tuple[AdminClient, float]] = {}
 """The admin client in use for each broker, and the time at which it expires."""

@@ -68,7 +68,7 @@ def test_max_rounds_limits_the_rounds():
 
 
 def test_a_case_ends_after_its_time_but_has_three_rounds():
-    """A case measures at least three rounds, even after its time; a case that reuses these rounds has as many."""
+    """A case measures at least three rounds, even if its time is over. A case that reuses the rounds has as many."""
     shared = SharedRounds(itertools.count().__next__)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),), warm_up=False)
     again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(float)),), warm_up=False)
@@ -249,7 +249,7 @@ def test_a_disturbed_run_alone_is_not_below_the_floor():
 
 
 def test_a_case_can_reuse_the_rounds_of_another():
-    """A case that reuses another case's rounds takes their figures in order, with the warm-up, and measures nothing."""
+    """A case that reuses another case's rounds measures nothing. It takes the rounds in order, the warm-up included."""
     numbers = itertools.count().__next__
     shared = SharedRounds(numbers)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),))
@@ -264,7 +264,10 @@ def test_a_case_can_reuse_the_rounds_of_another():
     ids=["well at once", "well again", "slow twice"],
 )
 def test_the_short_form_fails_only_after_two_slow_measurements(monkeypatch, figures, status, measured):
-    """The short form fails only if two measurements are below the floor, as the machine may be busy during one."""
+    """The short form fails only if two measurements are below the floor.
+
+    The machine may have been busy during one of the measurements.
+    """
     runs = iter(figures)
     seen: list[float] = []
 

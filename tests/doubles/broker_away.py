@@ -10,7 +10,7 @@ from testing.broker.broker import Broker
 
 @contextmanager
 def back_again(*brokers: Broker) -> Iterator[None]:
-    """Run a block that may stop or kill brokers; at its end, even after an error, restart those that do not run."""
+    """Run a block that may stop or kill brokers; then restart the brokers that have ended, even after an error."""
     with ExitStack() as stack:
         for broker in reversed(brokers):
             stack.callback(lambda broker=broker: broker.running or broker.start())
@@ -19,7 +19,10 @@ def back_again(*brokers: Broker) -> Iterator[None]:
 
 @contextmanager
 def away(broker: Broker, how: str) -> Iterator[None]:
-    """Run a block while a broker is `stopped`, `killed`, `standing still` or `cut off`, and so leads no partition."""
+    """Run a block while a broker is unavailable, so that the broker leads no partition.
+
+    `how` is `stopped`, `killed`, `standing still` or `cut off`.
+    """
     if how in {"standing still", "cut off"}:
         with broker.paused() if how == "standing still" else broker.cut_off():
             yield

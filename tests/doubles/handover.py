@@ -179,10 +179,10 @@ def interrupt_everywhere(
     *,
     every: int,
 ) -> None:
-    """For each n in steps of `every`: refuse the n-th change and every later one, run again, and check the result.
+    """Interrupt the run at every `every`-th change, run it again, and check the result.
 
-    The interruptions are kills and power losses alternately. After every third interruption an engine serves the
-    target before the second run.
+    At an interruption the disk refuses the change and all later changes. The interruptions are kills and power losses
+    alternately. After every third interruption an engine serves the target before the second run.
     """
     whole = copy.deepcopy(base)
     whole.changes_seen = 0

@@ -15,7 +15,7 @@ class Killed(BaseException):
 
 
 class End(Enum):
-    """An event that ends a process; it determines how much of the unsynced data survives."""
+    """An event that ends a process. The kind of event determines how much of the unsynced data survives."""
 
     KILL = "kill"
     """All unsynced data survives, because the machine keeps running."""

@@ -1,8 +1,8 @@
 """A model of a partition with producers, transactions and compaction: a list of batches, and the state derived from it.
 
-The model has no files. `replay` derives producers, transactions, the records that read-committed readers see and each
-key's newest value from the batches alone. So a test drops some batches and calls `replay` again to undo their
-effects.
+The model has no files. `replay` uses only the batches to derive the producers, the transactions, the records that
+read-committed readers see, and each key's newest value. To undo the effects of some batches, a test drops these
+batches and calls `replay` again.
 """
 
 from __future__ import annotations

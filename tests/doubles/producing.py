@@ -46,7 +46,7 @@ def connected(address, connection=Connection):
 
 @contextmanager
 def impatient(engine, seconds):
-    """During the block, let the engine search for leaders for `seconds`, not for as long as a slow machine needs."""
+    """During the block, let the engine search for leaders for `seconds` only, instead of its longer usual timeout."""
     before, engine.leaders.timeout_seconds = engine.leaders.timeout_seconds, seconds
     try:
         yield

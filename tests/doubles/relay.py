@@ -19,7 +19,7 @@ from topicfs.protocol.notation import Api
 
 
 class Lost(Enum):
-    """The event before which the relay breaks the connection."""
+    """The moment at which the relay breaks the connection: just before the event that the value describes."""
 
     REQUEST = "the broker gets it"
     ANSWER = "the client gets the broker's answer"
@@ -30,7 +30,7 @@ Change: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 class Relay:
-    """Servers, one in front of each broker. Clients connect with `connect`, and send one request at a time."""
+    """A relay with one server per broker. Clients connect with `connect`, and send one request at a time."""
 
     def __init__(self, start: Start, note: Callable[[str], None] | None = None) -> None:
         """`start` starts a server (`tests.doubles.servers`); `note` is called with each request's name."""

@@ -24,7 +24,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class Replicated:
-    """Two or three disks and the engine over them. A replica that is behind waits for the engine's `catch_up`."""
+    """Two or three disks and the engine over them. A replica that lacks records gets them by `engine.catch_up`."""
 
     def __init__(self, disks: int = 2, *, replicas: int = 2, seed: int = 0, **settings: Any) -> None:
         self.roots = DISKS[:disks]
@@ -122,7 +122,7 @@ class Replicated:
         self.engine.catch_up()
 
     def forget_failures(self) -> None:
-        """Retry at once every operation that is waiting for its next attempt."""
+        """Let all operations that wait for their next attempt be retried immediately."""
         for replica_dir in self.engine._replica_dirs:
             replica_dir._next_attempt = 0.0
         for one in (*self.engine._catching_up.values(), *self.engine._moves._threads.values()):

@@ -29,7 +29,7 @@ def servers() -> Iterator[Start]:
                 with (
                     connection,
                     suppress(OSError, struct.error),
-                ):  # These errors end when the connection ends.
+                ):  # Such an error only means that the connection has ended.
                     serve(connection)
 
             def accept() -> None:

@@ -359,7 +359,10 @@ class SimulatedFile:
         """Do nothing: there is nothing to free."""
 
     def _own(self) -> None:
-        """Before a change of a file with several names, give this name its own synced copy, as the real disk does."""
+        """Give this name a synced copy of the file before a change, if the file has several names.
+
+        The real disk does the same.
+        """
         directory = self._disk.directory_of(self._path)
         if self._content.links > 1 and directory.names.get(self._path.name) is self._content:
             self._disk.happens("rename", self._path, changes=True)

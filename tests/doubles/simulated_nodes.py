@@ -24,8 +24,8 @@ class Content:
     allocated: set[int] = field(default_factory=set)
     modified: int = 0
     links: int = 1
-    """The number of names. Without a name the file's blocks are free, as on a real disk once no process has the file
-    open.
+    """The number of names. If a file has no name, its blocks count as free, even while the file is open. A real disk
+    frees the blocks only after the file was closed.
     """
 
     def write(self, data: Buffer, position: int) -> None:

@@ -35,7 +35,10 @@ LONGEST_SECONDS = 30.0
 
 
 class Line:
-    """The connection to the cluster. All calls that may wait use it; they fail in the thread that created it."""
+    """The connection to the cluster, which all calls that may wait use.
+
+    A call fails in the thread that made this object.
+    """
 
     def __init__(self, control: Path | None = None) -> None:
         self._control = control
@@ -62,7 +65,10 @@ class Line:
         self._open.set()
 
     def asks(self, call: str) -> None:
-        """Call the hook `before_waiting`, which raises where waiting is not allowed, and then wait for an answer."""
+        """Call the hook `before_waiting`, and then wait for an answer.
+
+        The hook raises an error in a place that must not wait.
+        """
         self.before_waiting()
         self.passes(call)
 
@@ -103,7 +109,7 @@ class StallingAppend:
 
 
 class StallingPartition(PartitionWithoutDirectory):
-    """A partition whose offsets are known locally; everything else is asked of the cluster."""
+    """A partition whose offsets are known locally. All other facts are requested from the cluster."""
 
     def __init__(self, topic: str, number: int, line: Line) -> None:
         super().__init__(topic, number)
@@ -172,7 +178,7 @@ class StallingPartition(PartitionWithoutDirectory):
 
 
 class StallingTopic:
-    """A `storage.engine.Topic` that sends its questions to the cluster."""
+    """A `storage.engine.Topic` that requests facts from the cluster."""
 
     internal = False
 
@@ -208,7 +214,7 @@ class StallingTopic:
 
 
 class StallingEngine(KnownTopics):
-    """A `coordination.engine.Engine` that sends its questions to the cluster."""
+    """A `coordination.engine.Engine` that requests facts from the cluster."""
 
     read_only = False
     remote = True

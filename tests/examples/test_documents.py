@@ -154,5 +154,5 @@ def test_lines_fit_a_screen(document):
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_each_bullet_begins_a_line(document):
-    """No bullet of a list follows a sentence on the same line, where Markdown shows a plain asterisk."""
+    """Each bullet of a list begins a line, because Markdown shows a bullet after a sentence as a plain asterisk."""
     assert [] == re.findall(r"(?m)^(?! {4}|\|).*[.:] \* .*$", document.read_text())

@@ -97,7 +97,7 @@ def test_queue_worker(mounted):
     """The record of a failed job is delivered again, and the record of a successful job is not."""
     (mounted / "mnt/jobs").mkdir()
     shell(mounted, "seq 3 >> mnt/jobs/0/log")
-    # The second job fails when it is tried first.
+    # The second job fails at its first attempt.
     command = ["bash", "-c", 'read job; echo "did $job"; [ "$job" != 2 ] || ! mkdir failed 2>/dev/null']
     with started(
         ["examples/queue-worker.sh", "jobs", "g", *command], cwd=mounted, stdout=subprocess.PIPE, text=True

@@ -47,7 +47,7 @@ SUBJECTS = (
     "`ConcurrentSkipListMap`",
     "incomplete batch",
 )
-"""Subjects of the required differences, as words in the first column of their lines."""
+"""Words for each required difference. The first column of the line about this difference contains the words."""
 
 
 def test_every_well_known_difference_is_in_the_page():

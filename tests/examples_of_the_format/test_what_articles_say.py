@@ -186,7 +186,7 @@ def test_a_coordinators_batch_has_no_producer_and_the_base_sequence_0(tmp_path: 
 
 
 def test_a_reader_keeps_the_segments_with_which_it_began():
-    """A reader keeps the tuple of segments with which it began: a roll makes a new tuple for the log."""
+    """A reader keeps the segments with which it began, because a roll gives the log a new tuple of segments."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     began = on_disk.log.chain

@@ -1,7 +1,7 @@
 """The fuzz target of a listener: the bytes that a client sends, in each state of a connection.
 
-The first byte of an input selects the state (STATES), and the rest is what the client sends then. The target fails if
-an unexpected error is logged, or if a client that is not authenticated changes something.
+The first byte of an input selects the state (STATES). The client sends the other bytes in this state. The target
+fails if an unexpected error is logged, or if a client that is not authenticated changes something.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ STATES = (
     handshake("SCRAM-SHA-512", 0) + framed(FIRST),
     handshake("PLAIN") + message(LOGIN),
 )
-"""The bytes that the client has sent before, for each state."""
+"""For each state, the bytes that the client sends first to reach this state."""
 
 
 class Target:
@@ -106,7 +106,7 @@ def received(client: socket.socket) -> bytes:
     try:
         while data := client.recv(1 << 20):
             found.append(data)
-    except ConnectionResetError:  # The listener has left bytes of the client unread.
+    except ConnectionResetError:  # The listener closed the connection before it had read all bytes.
         pass
     return b"".join(found)
 
@@ -141,7 +141,10 @@ def target(folder: Path) -> Iterator[Target]:
 
 
 def inputs() -> list[bytes]:
-    """Return the corpus, and each request that the listener serves, for clients that may and may not send it."""
+    """Return the corpus, and each request that the listener serves.
+
+    Each request is for several states, some of which do not allow the request.
+    """
     found = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
     for api, _ in REQUESTS.values():
         for version in sorted({api.request.versions[0], api.request.versions[-1]}):
@@ -151,7 +154,7 @@ def inputs() -> list[bytes]:
 
 
 def read_frames(folder: Path, count: int, seed: int = 20_261_128) -> None:
-    """Read the corpus and `count` changed inputs, which are the same for each seed."""
+    """Read the corpus and `count` changed inputs. The same seed always gives the same inputs."""
     random, known = Random(seed), inputs()
     with target(folder) as reading:
         for data in known:

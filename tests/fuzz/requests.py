@@ -51,7 +51,10 @@ class Cost(NamedTuple):
 
     @property
     def measures(self) -> bool:
-        """Return whether the request waits for a file's size: an open up to a minute, a stat up to two seconds."""
+        """Return whether the request waits until the size of a file is measured.
+
+        An open waits for up to a minute, a stat for up to two seconds.
+        """
         return self.what.startswith(("open ", "getattr ", "stat "))
 
     @property

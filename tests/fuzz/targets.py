@@ -50,7 +50,10 @@ def _logs(kind: int, codec: Codec, rest: bytes) -> list[bytes]:
 
 
 def _batch(records: bytes, *, attributes: int, count: int) -> bytes:
-    """Return a batch of `records` with a valid header, whose checksum no reader verifies."""
+    """Return a batch of `records` whose header is valid, except for the checksum.
+
+    None of the readers that get this batch verifies its checksum.
+    """
     last_offset_delta = max(count - 1, 0)
     return (
         _HEADER.pack(0, 49 + len(records), 0, 2, 0, attributes, last_offset_delta, 0, 0, -1, -1, -1, count)

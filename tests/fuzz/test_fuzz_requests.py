@@ -17,9 +17,7 @@ pytestmark = pytest.mark.slow
 def test_every_request_is_bounded(seed):
     """A request costs at most 1 second of CPU time and 300 MB, whatever a batch declares; FileError is allowed."""
     tally = run_rounds([seed])
-    if (
-        tally.exceeding
-    ):  # A slow request is slow a second time, while on a busy machine other work may be counted once.
+    if tally.exceeding:  # Only a request that is really slow exceeds the limit twice.
         tally = run_rounds([seed])
     assert () == tally.exceeding
     assert tally.requests > 100

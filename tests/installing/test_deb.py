@@ -260,7 +260,10 @@ def test_the_unit_mounts_the_packaged_example(installed, tmp_path):
     [("useradd --gid users topicfs", "user"), ("groupadd topicfs", ""), ("useradd topicfs", "user")],
 )
 def test_a_user_of_this_name_is_the_administrators(fresh, packages, tmp_path, made, stays):
-    """The package can be installed if a user or group `topicfs` exists, and a purge removes only what it made."""
+    """The package can be installed if a user or group `topicfs` exists.
+
+    A purge removes the user `topicfs` only if the package made it.
+    """
     script = f"""set -eu
         {made}
         dpkg --install /packages/topicfs_*.deb > /dev/null

@@ -19,13 +19,15 @@ from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.storage.errors import StorageError
 
 SHARED = {"kafka.group.id": "readers"}
-"""An option with which the connector keeps its consumers for the next query; topicfs ignores the option."""
+"""With this option the connector keeps its consumers open for the next query. topicfs ignores the option."""
 IMPATIENT = {
     "kafkaConsumer.pollTimeoutMs": "1500",
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
 }
-"""Options that make the connector give up soon, only for queries that must fail: others may be slow."""
+"""Options that make the connector give up early. Only queries that must fail get them, because other queries may be
+slow.
+"""
 
 OFFSETS_ALONE = pa.schema([pa.field("offset", pa.int64())])
 
@@ -70,7 +72,10 @@ class Both(NamedTuple):
         return found
 
     def connectors_error(self, options: Mapping[str, str], checkpoint: Path | None = None) -> str:
-        """Return the connector's error for a query, or an empty text. With `checkpoint` the query is a stream."""
+        """Return the connector's error for a query, or an empty text if the query succeeds.
+
+        With `checkpoint` the query is a stream.
+        """
         options = IMPATIENT | dict(options)
         try:
             if checkpoint is None:
@@ -131,7 +136,10 @@ def of_orders(*numbers: int, topic: str = "orders") -> str:
 
 
 def _together(frames: Any) -> Any:
-    """Return one frame with the rows of all `frames`, joined in pairs, as Spark is slow with a chain of unions."""
+    """Return one frame with the rows of all `frames`.
+
+    The frames are joined in pairs, because Spark is slow if each frame is added to all earlier ones.
+    """
     left = [frame.withColumn("case", spark_functions.lit(case)) for case, frame in enumerate(frames)]
     while len(left) > 1:
         pairs = [left[first : first + 2] for first in range(0, len(left), 2)]

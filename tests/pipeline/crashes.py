@@ -120,7 +120,10 @@ class KilledQuery:
         time.sleep(chance.uniform(0, 0.01))
 
     def kill_driver(self) -> None:
-        """Send SIGKILL to the driver and its JVM. Python workers, in other process groups, end some time later."""
+        """Send SIGKILL to the driver and its JVM.
+
+        Spark's Python workers are in other process groups. They end some time later.
+        """
         assert self.driver is not None
         with suppress(ProcessLookupError):
             os.killpg(self.driver.pid, signal.SIGKILL)

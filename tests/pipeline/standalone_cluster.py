@@ -36,7 +36,10 @@ class Cluster(NamedTuple):
     """Folder of all files that the cluster's processes write."""
 
     def settings(self, cores: int) -> list[str]:
-        """Return options of `topicfs pipeline`: small executors that all register first, and a log of their tasks."""
+        """Return options of `topicfs pipeline` for small executors.
+
+        A job begins after all its executors have registered, and Spark writes a log of the tasks.
+        """
         settings = {
             "spark.cores.max": str(cores),
             "spark.executor.memory": "512m",
@@ -105,7 +108,7 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
-    """Wait until a process has written a match of `pattern`; return the text of its group."""
+    """Wait until the log of a process has a match of `pattern`; return the text of the pattern's group."""
     found: list[str] = []
 
     def is_up() -> bool:

@@ -102,7 +102,10 @@ def test_windows_may_overlap_and_records_be_left_out(spark, data):
 
 
 def test_with_a_checkpoint_a_window_is_written_once(spark, data, tmp_path, caplog):
-    """A window is written when a later record passes its end and delay, or by `close`. Late records are dropped."""
+    """A window is written after a record arrives that is later than the window's end plus the delay.
+
+    `close` writes the windows that are still open. Late records are dropped.
+    """
     options = {"group": "key", "delay": "1 minute", "checkpoint": str(tmp_path / "progress")}
     over = [(0, b"a", 2), (0, b"b", 1), (5, None, 1)]
     assert [("orders", "counts", 3)] == aggregate(spark, data, **options)
@@ -176,7 +179,7 @@ class Command:
         wait_until(is_so, "the job has come so far", timeout_seconds=900)
 
     def interrupt(self):
-        """Send SIGINT as a terminal does, but not to the JVM, which Spark protects from a terminal's SIGINT."""
+        """Send SIGINT to the command, but not to its JVM: Spark protects the JVM from a terminal's SIGINT."""
         self.process.send_signal(signal.SIGINT)
         output, _ = self.process.communicate()
         return output, self.process.returncode

@@ -94,7 +94,10 @@ def test_many_dates_need_few_open_files(tmp_path):
 
 
 def test_merged_files_have_the_same_rows(tmp_path):
-    """A merged file has the same rows, sorted by partition and offset; its footer shows a partition per row group."""
+    """A merged file has the same rows, sorted by partition and offset.
+
+    Each of its row groups has the rows of a single partition, as the footer shows.
+    """
     files = [
         file
         for first in (3, 0)
@@ -162,7 +165,10 @@ def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
 
 
 def test_a_commit_on_another_runs_snapshot_is_refused(iceberg, tmp_path):
-    """A commit on top of another run's snapshot is refused, and not retried even if the table's properties allow it."""
+    """If another run has added a snapshot meanwhile, a commit is refused.
+
+    The commit is not retried, even if the table's properties allow retries.
+    """
     other = IcebergCommits(tmp_path)
     with table_of(iceberg).transaction() as transaction:
         transaction.remove_properties("commit.retry.num-retries")
@@ -177,7 +183,10 @@ def test_a_commit_on_another_runs_snapshot_is_refused(iceberg, tmp_path):
 
 
 def test_other_programs_snapshots_do_not_hide_the_offsets(iceberg, tmp_path):
-    """The offsets come from the newest snapshot that has some, or from the table's property if those expired."""
+    """The offsets are read from the newest snapshot that has offsets.
+
+    If all snapshots with offsets have expired, the offsets are read from the table's property.
+    """
     iceberg.commit(0, state(1), write(tmp_path, batch(0, 0), has_topic=True), [])
     first = table_of(iceberg).current_snapshot().snapshot_id
     (other,) = write(tmp_path, batch(1, 0), has_topic=True)

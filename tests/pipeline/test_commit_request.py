@@ -133,7 +133,7 @@ def test_an_owner_that_works_appends(data, owner):
 
 
 def test_the_owner_and_the_job_wake_each_other(data, owner, monkeypatch):
-    """The owner and the job wake each other, so that neither waits for the other's far-away periodic check."""
+    """The owner and the job wake each other, so neither of them has to wait for its own next periodic check."""
     process = owner("looks once")
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.FIRST_CHECK_PAUSE_SECONDS", 3600.0)
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.LONGEST_CHECK_PAUSE_SECONDS", 3600.0)
@@ -148,7 +148,7 @@ def test_the_owner_and_the_job_wake_each_other(data, owner, monkeypatch):
 
 
 def test_an_owner_that_cannot_append_is_not_asked_again_and_again(data, monkeypatch):
-    """An owner's failed attempt does not end the job's pause, so the job does not wake the owner repeatedly."""
+    """If the owner fails to append a write, the job completes its pause before it wakes the owner again."""
     rings = []
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.ring", lambda _, seconds: rings.append(seconds))
     file = staged(data)
@@ -213,7 +213,10 @@ def test_an_interrupt_withdraws(data, owner, write):
 
 
 def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
-    """The timeout ends with the claim, because a job that failed later would run again and duplicate records."""
+    """A job waits for a claimed write as long as the owner lives, even beyond the timeout.
+
+    If the job failed instead, it would be run again and would write its records twice.
+    """
     process = owner("sleeps")
     file = staged(data)
     area = staging_area([data])
@@ -258,7 +261,10 @@ def test_a_claimed_write_cannot_be_withdrawn(data, owner, monkeypatch, write):
 
 
 def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch):
-    """A job fails if its process owns the directory and cannot append a claimed write, as nobody else could."""
+    """A job fails if its own process owns the directory but cannot append a claimed write.
+
+    No other process could append the write.
+    """
     file = staged(data)
     area = staging_area([data])
     area.submit(ONCE, [file])
@@ -324,7 +330,10 @@ def test_a_replayed_micro_batch_is_dropped(data, caplog):
 
 
 def test_each_target_gets_its_own_micro_batches(data):
-    """A query with a copied checkpoint writes each micro-batch to another topic, or to a newly created one, as well."""
+    """A micro-batch that was committed to one topic is appended again if the query writes to another topic.
+
+    A topic that was deleted and created again counts as another topic.
+    """
     for _ in range(2):
         with closing(open_engine(data)) as engine:
             engine.delete_topic("orders")
@@ -402,7 +411,10 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
 
 
 def test_what_was_committed_before_there_were_targets(data, caplog):
-    """An old entry without a target counts for each target of its query, until the target gets an entry of its own."""
+    """An entry that an older version of topicfs wrote has no target, and applies to each target of its query.
+
+    The entry no longer applies to a target that has an entry of its own.
+    """
     committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
     (data / COMMITTED_WRITES).write_text(json.dumps(committed))
     with closing(open_engine(data)) as engine:

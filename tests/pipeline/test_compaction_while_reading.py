@@ -94,7 +94,7 @@ def test_a_compaction_after_planning_damages_nothing(engine, tmp_path, seed, giv
 
 
 def test_a_merged_segment_that_begins_as_the_planned_one(engine, tmp_path):
-    """A merged segment counts as another file, even with the size and first batch of the planned segment."""
+    """A merged segment counts as another file even if it begins with the same batch as the planned segment."""
     keys = [b"first", *[b"again"] * 6, *[b"key %d" % number for number in range(20)], b"again"]
     for number, key in enumerate(keys):
         record = Record(Offset(0), Timestamp(1_700_000_000_000), key, b"x" * (200 + 7 * number))

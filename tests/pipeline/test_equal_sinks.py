@@ -46,7 +46,10 @@ class Sinks(NamedTuple):
         self.write("topicfs", frame, options)
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Return topic, key, value and headers of each record, and its partition unless the writer may choose one."""
+        """Return topic, key, value and headers of each record.
+
+        The partition is included unless the writer is free to choose the record's partition.
+        """
         given = {"subscribe": ",".join(TOPICS), "includeHeaders": "true", "startingOffsets": "earliest"}
         frame = self.spark.read.format(kind).options(**self.where[kind] | given).load()
         return sorted(
@@ -171,7 +174,7 @@ def test_only_ours_writes_times(sinks):
 
 
 def test_what_only_ours_refuses(sinks):
-    """As documented, only topicfs refuses unknown options, and a missing topic that no row names."""
+    """As documented, only topicfs refuses unknown options, and a missing topic even if there are no rows for it."""
     frame = sinks.spark.sql("SELECT 'v' AS value FROM range(0)")
     for options, said in (
         (SUNK | {"color": "red"}, "color: not an option"),

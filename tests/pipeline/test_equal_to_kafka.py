@@ -322,7 +322,10 @@ def test_what_only_ours_refuses(both, options, said):
 
 
 def test_times_are_those_of_records(both):
-    """As documented, topicfs finds only times of records. A broker also finds transaction markers, written today."""
+    """As documented, topicfs finds only the times of records.
+
+    A broker also finds transaction markers, whose time is the time at which the broker wrote them.
+    """
     client = Client(both.server)
     theirs = [client.offset_at("ledger", NOON + 1, partition=number) for number in range(2)]
     ours = [task.range.start_offset for task in both.our_tasks(LEDGER | {"startingTimestamp": str(NOON + 1)})]

@@ -22,10 +22,10 @@ def scene(tmp_path):
 
 @pytest.mark.fuse
 def test_whoever_is_killed_doubles_and_loses_nothing(scene, chance):
-    """No record is duplicated or lost when the daemon is killed, or the driver, with or without a daemon.
+    """No record is duplicated or lost when the daemon is killed, or when the driver is killed with or without a daemon.
 
-    A last run writes the remaining records, although its tasks fail after writing: the owner never appends files that
-    a failed attempt staged, and none of these files is left. The soak kills at other moments.
+    A last run writes the remaining records. Its tasks fail after writing, but the owner never appends files that a
+    failed attempt staged, and none of these files is left. The soak kills at other moments.
     """
     scene.start()
     scene.until_committed()

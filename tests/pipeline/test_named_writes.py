@@ -47,7 +47,7 @@ def write(data, version, text, *, topic="orders", query=False):
 
 
 def write_quietly(data, version, text, *, topic="orders", query=False):
-    """Call `write` while other jobs run, whose files may exist."""
+    """Call `write` while other jobs run. Files of those jobs may exist afterwards."""
     name = WriteId("9b1d-query" if query else APPLICATION, version, topic_id(data, topic))
     files = []
     if text:
@@ -145,14 +145,17 @@ def test_a_version_without_a_row_is_a_version(data):
 
 
 def forget(data):
-    """Make the record forget a query of `orders`."""
+    """Store a record of committed writes that notes the removal of a query of `orders`."""
     area, at = staging_area([data]), WriteId("idle", 3, topic_id(data))
     entries = {f"@{at.target}": CommittedQuery(0, ProducerId(0), 0)}
     area.record.write_copy(data, entries)
 
 
 def test_a_query_that_may_have_been_forgotten_is_reported(data):
-    """A query that may be forgotten fails, as its micro-batch may be in the topic. An application does not fail."""
+    """A query fails if its entry may have been removed, because its micro-batch may already be in the topic.
+
+    A write that is named by application and version does not fail.
+    """
     forget(data)
     with pytest.raises(
         CommittedBeforeError, match="micro-batch 3 of query .* has committed nothing here for a year"

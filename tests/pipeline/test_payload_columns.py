@@ -97,7 +97,7 @@ GUID = UUID("3f1c1b8e-0000-4000-8000-00000000002a")
 
 
 def test_frames_may_stand_in_headers(spark, data):
-    """Frames with a number or GUID are read from headers, for values and keys, or from the start of the payload."""
+    """A schema's number or GUID is read from a header of the value or key, or from the start of the payload."""
     number, guid = bytes([0, 0, 0, 0, 7]), bytes([1]) + GUID.bytes
     message = avro(ORDER, {"id": 1})
     rows_given = [

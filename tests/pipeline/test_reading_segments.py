@@ -309,7 +309,10 @@ def test_directories_by_comma_and_glob(tmp_path):
 
 
 def test_replicas_are_read_once(tmp_path):
-    """If several brokers have a partition, the replica with the highest high watermark is read, up to there."""
+    """If several brokers have a partition, the replica with the highest high watermark is read.
+
+    No record at or above that high watermark is read.
+    """
     make_topic(tmp_path / "b1", "a\nb\n")
     shutil.copytree(tmp_path / "b1", tmp_path / "b2")
     engine = open_engine(tmp_path / "b2")
@@ -320,7 +323,10 @@ def test_replicas_are_read_once(tmp_path):
 
 
 def test_segments_that_go_away_while_reading(tmp_path):
-    """If retention removes planned records, a read fails, or returns the others with failOnDataLoss=false."""
+    """If retention removes planned records, a read fails.
+
+    With failOnDataLoss=false the read returns the remaining records.
+    """
     engine = open_engine(tmp_path)
     topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
     for number in range(6):

@@ -94,7 +94,7 @@ def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_ow
 
 @pytest.mark.spark
 def test_rows_outlive_the_disk_of_either_directory(spark, roots):
-    """If either directory is lost, the other has all rows, and accepts more if the option leaves the lost one out."""
+    """If either directory is lost, the other directory has all rows. It accepts writes that leave out the lost one."""
     write(spark, path_of(*roots), 70)
     shutil.rmtree(roots[0])
     write(spark, path_of(*roots), 5, without=str(roots[0]))

@@ -74,7 +74,10 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
 
 
 def test_a_histogram_has_a_limited_number_of_buckets():
-    """A histogram with too many buckets gets wider ones; each width that it can have divides the next."""
+    """A histogram that would get too many buckets switches to wider buckets.
+
+    Each possible width is a multiple of the next smaller width.
+    """
     histogram = histograms.TimeHistogram()
     times = NEW_YEAR + np.arange(histograms.MAX_HISTOGRAM_BUCKETS, dtype=np.int64) * 1000
     histogram.count(times, np.zeros_like(times))
@@ -114,7 +117,10 @@ def test_nulls_and_records_without_a_time_are_told_apart():
 
 
 def test_the_brokers_stamp_tells_each_records_lag():
-    """All records of a batch stamped by the broker have its append time, and producers' times give their lags."""
+    """In a batch that the broker stamped, all records count at the batch's append time.
+
+    A record's lag is the append time minus the time that the producer set.
+    """
     stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     rows = [
         (NEW_YEAR, None, b"a"),

@@ -249,7 +249,7 @@ def test_a_conflict_is_reported_and_stays(spark, made, target, prepare, reason):
 
 
 def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
-    """A record in a gap of the archive, or in a gap of the topic, is a conflict."""
+    """An offset with a record only in the archive, or only in the topic, is a conflict."""
     from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     def end_with(*offsets):

@@ -62,7 +62,10 @@ def spans(extents, max_records):
 
 
 def test_a_round_takes_what_fits():
-    """A round has a slice of a long partition, or several short ones. Each offset occurs once, in ascending order."""
+    """A round contains a slice of a long partition, or several short partitions.
+
+    Each offset occurs once, in ascending order.
+    """
     clicks = TopicPartition("clicks", 0)
     extents = {ORDERS: EXTENT, clicks: plan.Extent(0, 3, 4, 0)}
     assert [

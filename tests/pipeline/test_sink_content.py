@@ -36,7 +36,10 @@ ROWS = [
 
 
 def content(rows, *, now=5, first=0):
-    """Return the content of rows that a task writes at time `now`, with rows without a key in partition `first`."""
+    """Return the content of rows that a task writes at time `now`.
+
+    The first of the rows without a key go to partition `first`.
+    """
     import pyarrow as pa
 
     from topicfs.pipeline.sink.rows import RowEncoder

@@ -64,7 +64,10 @@ def test_a_restored_checkpoint_with_as_many_other_rows_fails(spark, data, tmp_pa
 
 
 def test_a_repeated_micro_batch_in_other_tasks_is_skipped(spark, data, tmp_path):
-    """A repeated micro-batch is skipped even if more tasks read its offsets, as after a crash before Spark's commit."""
+    """A repeated micro-batch is skipped even if Spark divides its offsets among more tasks than before.
+
+    A micro-batch is repeated if Spark crashed before its own commit.
+    """
     feed(spark, data, 0, 0, 10)
     copy(spark, data, tmp_path / "checkpoint")
     feed(spark, data, 0, 10, 15)

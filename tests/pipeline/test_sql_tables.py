@@ -68,7 +68,7 @@ def test_a_table_made_of_another_tables_rows_is_refused(tables, tmp_path, column
 
 
 def test_a_dataframe_of_a_table_needs_a_target(tables, tmp_path):
-    """A write of a table's DataFrame needs its own topic and path; those of the table are not used."""
+    """A write of a table's DataFrame requires the options for topic and path. The table's own options are not used."""
     rows = tables.table("target").select("key", "value").write.format("topicfs").mode("append")
     with pytest.raises(Exception, match="no topic to write to"):
         rows.option("path", str(tmp_path / "data")).save()

@@ -108,7 +108,10 @@ def test_a_state_advances_with_new_records(data, follow):
 
 
 def test_a_batch_waits_for_enough_records(follow):
-    """A later batch waits for minOffsetsPerTrigger, up to maxTriggerDelay; none waits after `stop_at_latest`."""
+    """A batch after the first one waits for minOffsetsPerTrigger, but at most for maxTriggerDelay.
+
+    After `stop_at_latest` no batch waits.
+    """
     stream = follow(minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     start = stream.begin()
     waited = [stream.advance(start, most=None, now_ms=now).offsets[FIRST] for now in (0, 4999, 5000)]
@@ -131,7 +134,7 @@ def test_a_query_ends_where_it_was_told_to_stop(data, follow):
 
 
 def test_partitions_that_vanish(data, follow):
-    """A lost partition makes the query fail. With failOnDataLoss=false it counts as new if it returns."""
+    """A lost partition makes the query fail. With failOnDataLoss=false, a partition that exists again counts as new."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     end = stream.advance(start, most=None, now_ms=0)
@@ -217,7 +220,10 @@ def test_a_topic_created_again(data, follow, caplog, text, ending):
 
 
 def test_a_topic_created_again_while_a_query_ends(data, follow):
-    """A query fails if its topic is created again after `stop_at_latest`, but reads it with failOnDataLoss=false."""
+    """A query fails if its topic is created again after `stop_at_latest`.
+
+    With failOnDataLoss=false the query reads the new topic.
+    """
     stream, lenient = follow(), follow(failOnDataLoss="false")
     for one in (stream, lenient):
         one.stop_at_latest()
@@ -302,7 +308,10 @@ def test_beside_a_daemon_all_acknowledged_records_are_read(data, follow):
 
 
 def test_deleted_records_are_not_shown(data, follow):
-    """Deleted records are not read after the owner has stored the new log start; a write to `start` waits for that."""
+    """Deleted records are not read after the owner has stored the new log start.
+
+    A write to the mount's file `start` returns only after the log start is stored.
+    """
     engine = open_engine(data)
     try:
         stream = follow()

@@ -183,7 +183,10 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
 
 
 def test_a_removed_last_segment_makes_checkpoints_no_finding(directory):
-    """If the last segment was removed meanwhile, a checkpoint above the others is accepted, as the end is unknown."""
+    """A checkpoint beyond the end of the remaining segments is no finding if the last segment was removed meanwhile.
+
+    The end of the log is then unknown.
+    """
     lock = DirectoryLock(directory)
     try:
         verification = DirectoryVerification([directory], FILES)
@@ -245,5 +248,5 @@ def test_neighbors_make_a_task_and_the_largest_comes_first(sizes, tasks):
 
 
 def test_there_are_never_more_tasks_than_can_be_put_together():
-    """The number of tasks is limited: tasks grow if there is more work."""
+    """The number of tasks is limited. If there is more work, each task gets a larger part of the work."""
     assert MAX_TASKS / 2 < len(pack([0] * 10_000, task_bytes=1)) <= MAX_TASKS

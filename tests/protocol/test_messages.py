@@ -46,7 +46,7 @@ def with_common_structures(message):
 
 
 def kafkas_fields(fields, version):
-    """Return the fields of a version with their types and whether they may be null; tagged fields by tag."""
+    """Return a tuple for each field of a version: its name, type, inner type or fields, nullability, and tag."""
     found = []
     for one in fields:
         first, last = versions(one["versions"])

@@ -80,7 +80,7 @@ class Shell(threading.Thread):
 def append_while_leaders_go(
     home: Path, brokers: Mapping[int, Broker], *, moves: int, seed: int
 ) -> Counter[str]:
-    """Append files while brokers stop and restart `moves` times; return what was done."""
+    """Append files while brokers stop and restart `moves` times; return the numbers of stops and of files by kind."""
     client, chance = Client(brokers[1].bootstrap_server), random.Random(seed)
     client.create_topic(TOPIC, partitions=2, replicas=REPLICAS, settings={"min.insync.replicas": "2"})
     done: Counter[str] = Counter()

@@ -1,12 +1,13 @@
-"""A streaming query copies a topic to another while its processes are killed; checks the target.
+"""A streaming query copies a topic to another while its processes are killed; the test checks the target.
 
 A kill hits the driver with its JVM, one of its Python processes (a task's worker, the stream's planner, a committer,
 or their parent), or the daemon that owns the data directories. Meanwhile the target is compacted or loses its oldest
 segments, owners are slow, and checkpoints are reset to an earlier state.
 
-The sum of the target's log end offsets is the number of rows ever appended. It is never below the rows of the
-micro-batches that Spark committed, never above the rows that it planned, and in the end exactly the source's rows. No
-value is at two offsets, and an offset keeps its value until retention or compaction may remove it.
+The sum of the target's log end offsets is the number of rows ever appended. This number is never below the number of
+rows in the micro-batches that Spark committed, and never above the number of rows that Spark planned. In the end it
+is exactly the number of rows in the source. No value is at two offsets, and an offset keeps its value until retention
+or compaction may remove it.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Copies(KilledQuery):
         found = list(python_processes(self.driver.pid))
         if not found:
             return ""
-        # Only workers hold a write, but few of the processes are workers.
+        # Mostly choose a worker: only workers hold a write, but most of the processes are not workers.
         busy = [one for one in found if one[1] == WORKER]
         pid, kind = self._chance.choice(busy if busy and self._chance.random() < 0.8 else found)
         self._may_fail = True
@@ -144,7 +145,7 @@ class Copies(KilledQuery):
         super().kill_daemon()
 
     def remount(self) -> None:
-        """Start the daemon again, sometimes so that it is killed at one of its next changes of the disk."""
+        """Start the daemon again. In half of the cases, let it be killed at one of its next changes of the disk."""
         assert self.mount is not None
         if self._chance.random() < 0.5:
             aim = self._chance.choice(list(AIMS))
@@ -208,7 +209,10 @@ class Copies(KilledQuery):
         return 0
 
     def restart(self) -> None:
-        """Start a driver with its checkpoint, a reset checkpoint, or an old copy, which it must refuse first."""
+        """Start a driver with the checkpoint, as it is or after a reset.
+
+        Sometimes the driver first gets an old copy of the checkpoint, which it must refuse.
+        """
         options: list[str] = []
         kept = self._batches_when_kept
         if kept is not None and self.committed() >= kept + 3 and not self.form.named:

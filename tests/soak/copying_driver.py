@@ -91,7 +91,7 @@ def main() -> None:
             while not query.awaitTermination(POLL_SECONDS):
                 if not end and Path(asked.checkpoint + END).exists():
                     query.stop()
-        # Starting a query uses Python processes too.
+        # The start of a query can fail as well, because it uses Python processes that may be killed.
         except (PySparkException, Py4JError) as error:
             if OURS in str(error):
                 say(f"wrong: {error}")

@@ -90,7 +90,7 @@ class Follower:
         self._rest = b""
 
     async def open(self, flags: int = os.O_RDONLY) -> None:
-        # This thread appends nothing in between; if the other thread appends, open again.
+        # If the other thread has appended records during the open, close the file and open it again.
         while True:
             self.start_offset = self.partition.visible_end(Isolation.READ_COMMITTED)
             self.fh = await self.client.open(f"{self.partition.topic}/0/follow{self.suffix}", flags)
@@ -147,7 +147,10 @@ class Run:
         return partition
 
     def goes_on(self, until: float) -> bool:
-        """Return whether to append more: until `until`, or on a slow machine until everything has happened once."""
+        """Return whether to append more.
+
+        Appends continue until `until`. On a slow machine they continue until each rare event has happened once.
+        """
         now, rare = time.monotonic(), ("deleted", "commits", "aborts")
         return now < until or (not all(self.counts[name] for name in rare) and now < until + TIMEOUT_SECONDS)
 
@@ -217,7 +220,10 @@ class Run:
     # Followers.
 
     async def follow(self, number: int, until: float) -> None:
-        """Follow at a certain speed; open again after retention overtook the follower, or after a short visit."""
+        """Follow at a certain speed until the last append.
+
+        If retention has overtaken the follower, or if the follower only visits for a short time, open the file again.
+        """
         chance = random.Random(number)
         topic, suffix = chance.choice(("plain", "packed")), chance.choice(("", "", "", ".json"))
         ways: tuple[Callable[[Follower, random.Random, float], object], ...]

@@ -111,7 +111,7 @@ class Kills:
 
 
 def run_kills(base: Path, count: int, seed: int) -> Kills:
-    """Kill `count` owners below `base`, and more until an append was acknowledged (blocking).
+    """Kill `count` owners below `base`, and continue until at least one append was acknowledged (blocking).
 
     Raises AssertionError.
     """

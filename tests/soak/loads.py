@@ -240,7 +240,7 @@ def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def signal_readers(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Interrupt readers that wait for nothing, and measure how long the slowest reader takes to end."""
+    """Interrupt readers that wait for records which never come; measure how long the slowest reader takes to end."""
     chance, ended, slowest_seconds = random.Random(partition), 0, 0.0
     while wants_going_on(mount):
         words = chance.choice((["cat", "follow"], ["head", "-n", "1", "follow"], ["grep", "x", "follow"]))

@@ -131,7 +131,7 @@ class Load(threading.Thread):
             raise
 
     def _hold(self) -> None:
-        """End the open transaction, or begin a transaction, which leaves all later records undecided."""
+        """End the open transaction, or begin a transaction. While it is open, all later records are undecided."""
         self._held = not self._held
         try:
             if self._held:

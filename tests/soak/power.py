@@ -173,7 +173,7 @@ class Machine:
     def _append(self) -> None:
         lines = [f"line {self.number + n}" for n in range(self.chance.randint(1, 3))]
         self.number += len(lines)
-        # These lines may be appended whatever happens to the call.
+        # Even if the call fails, these lines may have been appended.
         self.expected.open |= set(lines)
         try:
             if self.keyed:

@@ -1,16 +1,16 @@
 """`python -m tests.soak queries --kills 20 --seed 1`: kill a streaming query's driver, and a daemon, repeatedly.
 
 The test runs twice. In the first run the writer owns the data directory during each commit. In the second run a
-mount's daemon owns it, through which a user appends at the same time. The test kills (SIGKILL) the driver with its
-JVM or, if mounted, the daemon: at random times, and while a write is staged, requested or being appended. Some
-drivers have tasks that fail after writing. After every kill no row is there twice and no committed row is missing; in
-the end each input is there once.
+mount's daemon owns the directory, and a user appends through the mount at the same time. The test kills (SIGKILL) the
+driver with its JVM or, if there is a mount, the daemon. Kills come at random times, and while a write is staged,
+requested or being appended. Some drivers have tasks that fail after writing. After every kill no row is duplicated
+and no committed row is missing. In the end each input is stored once.
 
-`--form copies`: queries from topic to topic whose Python processes are killed, too, during compactions, retention,
-slow owners and resets of checkpoints (`copies`).
+`--form copies`: the test kills Python processes of queries from topic to topic as well, during compactions,
+retention, slow owners and resets of checkpoints (`copies`).
 
-`--form recreated --seconds 300`: a query while its topics are deleted and created again and its checkpoint is reset
-(`recreated_topics`).
+`--form recreated --seconds 300`: a query runs while its topics are deleted and created again and its checkpoint is
+reset (`recreated_topics`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.pipeline.crashes import LINES, Moment, Scene
 from tests.soak import copies, recreated_topics
 
 LONGEST_START_SECONDS = 15.0
-"""Longest random time in seconds before a kill, which may therefore come before the driver's first commit."""
+"""Longest random time in seconds from a start to a kill, which may therefore precede the driver's first commit."""
 
 
 @dataclass

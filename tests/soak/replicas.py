@@ -1,10 +1,11 @@
 """`python -m tests.soak replicas [--kills N] [--seed N]`: a mount over replicas is killed repeatedly.
 
-Four shells append to a topic and two programs follow it. The topic has a replica in each of two or three directories,
-or in two of three, while the disk of one directory fills up or fails for a while, or a replica moves. The daemon is
-killed at a random moment, or just before its n-th rename, removal, truncation or opening of a file, which may be in a
-start, a roll, an election or a return. After each kill every line whose append returned is there once and in order;
-the lines that a follower got are there without a gap; and once the replicas are in sync their files are equal.
+Four shells append to a topic and two programs follow it. Either each of two or three directories has a replica of the
+topic, or only two of three directories have one. Meanwhile the disk of one directory fills up or fails for a while,
+or a replica moves. The daemon is killed at a random moment, or just before its n-th rename, removal, truncation or
+opening of a file, which may be in a start, a roll, an election or a return. After each kill every line whose append
+returned is stored once and in order, and the lines that a follower got are stored without a gap. Once the replicas
+are in sync, their files are equal.
 """
 
 from __future__ import annotations

@@ -428,7 +428,10 @@ def test_follow_misses_nothing_appended_as_it_begins(orders, directory, monkeypa
 
 
 def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeypatch):
-    """`cat --follow` notices a change that leaves all file times unchanged, as within one tick of the kernel."""
+    """`cat --follow` notices a change that leaves all file times unchanged.
+
+    Two changes within one tick of the kernel's clock give a file the same time.
+    """
     watched = [directory / name for name in (HIGH_WATERMARKS, CLEAN_SHUTDOWN)]
     tick = time.time() + 3600
 
@@ -452,7 +455,7 @@ def test_follow_takes_something_that_grows(orders):
 
 
 def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
-    """Batches can be copied from log.batch to log.batch, through a pipe or a file, and also as a range or a record."""
+    """`append` accepts the batches that `cat` prints of a log, a range or a record, from a pipe or a file."""
     orders("topics", "create", "copy")
     batches = orders("cat", "orders/0/log.batch").output
     saved = tmp_path / "batches"

@@ -100,7 +100,10 @@ def test_a_file_is_encoded_by_the_schemas_of_the_daemon(orders, mnt):
 
 
 def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
-    """If the daemon refuses a write, the command prints the reason from `@status` of this write, not an old one."""
+    """If the daemon refuses a write, the command prints the reason that `@status` gives for this write.
+
+    A reason for an earlier write is not printed.
+    """
     Path("words").write_text("four\n")
     ran = orders("append", "orders/0/log.avro.json", "words")
     assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1; nothing was appended\n") == (
@@ -131,7 +134,7 @@ def test_a_refused_line_has_its_number_in_the_input(orders, mnt):
     ],
 )
 def test_only_a_new_reason_of_the_file_itself_is_shown(tmp_path, line):
-    """The reason of a refusal is never a line of `@status` about another file or from before the write."""
+    """A refusal is explained only by a line of `@status` that concerns the same file and is newer than the write."""
     (tmp_path / "@status").write_text(f"{line}\n")
     with pytest.raises(OSError, match="Input/output error"), explained(tmp_path, "a/0/log"):
         raise OSError(errno.EIO, "Input/output error")

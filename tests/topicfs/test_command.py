@@ -120,7 +120,7 @@ def test_a_traceback_only_when_asked_for(topicfs):
 
 
 def test_an_unknown_command_imports_nothing():
-    """An unknown command is recognized by a table; no module is imported for it."""
+    """If a command's name is not in the table of commands, the name is refused without importing a module."""
     assert cli.get_command(click.Context(cli), "absent") is None
 
 

@@ -48,7 +48,7 @@ def test_positions_of_a_topic_that_was_created_again_are_not_committed(tmp_path)
 @pytest.mark.spark
 @pytest.mark.usefixtures("kept")
 def test_jobs_commit_how_far_they_came(tmp_path, topicfs):
-    """An archive and a replay commit their positions, so that records appended later are their groups' lag."""
+    """An archive and a replay commit their positions. Records that are appended later count as the groups' lag."""
     data = tmp_path / "data"
     with closing(open_engine(data)) as engine:
         engine.create_topic("copy")

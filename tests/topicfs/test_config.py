@@ -195,7 +195,10 @@ def test_an_invalid_setting_is_one_line_and_changes_nothing(orders, words, statu
 
 
 def test_beside_a_daemon_it_says_where_to_write(orders, directory):
-    """While a process owns the directory, settings can be shown; a change is refused with a line for the mount."""
+    """While a process owns the directory, `config` shows settings but refuses to change them.
+
+    The error has a command line that makes the change through the mount.
+    """
     lock = DirectoryLock(directory)
     try:
         ran = orders("config", "orders", "retention.ms=5", "segment.ms=")

@@ -46,7 +46,7 @@ def log(place: Path, base: int) -> Path:
 
 
 def alone(place: Path) -> list[str]:
-    """Return the lines that are in one directory, opened alone."""
+    """Open one directory alone, and return the lines in it."""
     with closing(open_directories([place], read_only=True)) as engine:
         return read_lines(engine.partition("orders", 0))
 

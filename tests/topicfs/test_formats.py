@@ -97,7 +97,10 @@ def test_bytes_that_are_no_text_pass_through_csv(topicfs):
 
 @pytest.mark.parametrize("shown_as", ["arrow", "parquet"])
 def test_columns_are_those_of_sparks_kafka_source(clicks, shown_as):
-    """Arrow and Parquet have the columns of Spark's Kafka source, and the partitions of a topic one after another."""
+    """Arrow and Parquet have the columns of Spark's Kafka source.
+
+    The partitions of a topic are written one after another.
+    """
     output = clicks("cat", "clicks/log", "--format", shown_as).output
     table = (
         pa.ipc.open_stream(output).read_all()

@@ -37,7 +37,10 @@ main(["check", "data"])
 
 
 def test_an_interrupt_in_a_finalizer_comes_again():
-    """An interrupt in a finalizer, where Python only prints it, ends the command; other exceptions there do not."""
+    """An interrupt that arrives in a finalizer ends the command, although Python only prints exceptions of finalizers.
+
+    Other exceptions of a finalizer do not end the command.
+    """
     with started(
         [sys.executable, "-c", FINALIZING], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as command:

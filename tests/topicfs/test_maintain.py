@@ -23,7 +23,10 @@ SIZE = 131
 
 
 def fill(directory: Path, *, records: int = 5, time: int = TIME, **settings: str) -> None:
-    """Create a topic `t` with two keys and two records per segment, one second apart from `time` on."""
+    """Create a topic `t` with two records per segment.
+
+    The records have two keys in turn. The first record has the time `time`; each next record is a second later.
+    """
     overrides = {
         "internal.segment.bytes": "300",
         **{name.replace("_", "."): v for name, v in settings.items()},
@@ -172,7 +175,10 @@ def _refused(topicfs) -> int:
 
 
 def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
-    """In a broker's directory, defaults are used and a message says so, because the topics' settings are elsewhere."""
+    """In a broker's directory `maintain` uses default settings and says so.
+
+    The broker keeps the topics' settings elsewhere.
+    """
     fill(directory, time=system_clock() - 8 * DAY)
     (directory / "topicfs.topics").unlink()
     told = topicfs("maintain", "data", "--dry-run")

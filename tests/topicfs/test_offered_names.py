@@ -14,13 +14,16 @@ from topicfs.fusefs.tree import partitions, root, topics
 
 
 def words(command: click.Command) -> set[str]:
-    """Return the words of a command's help, with a leading `@` or dot."""
+    """Return the lowercase words of a command's help, each with its leading `@` or dot if it has one."""
     assert command.help is not None
     return set(re.findall(r"[@.]?[a-z]+(?:\.[a-z]+)*", command.help))
 
 
 def test_every_file_of_a_partition_is_offered() -> None:
-    """Completion offers all files that have an end; of single records, only those in the plain form."""
+    """Completion offers all files of a partition except those whose content has no end.
+
+    Of the files for a single record, it offers only those without a suffix.
+    """
     links = {f"{stem}{suffix}" for stem in partitions.ONLY_WITH_RECORDS for suffix in SUFFIXES}
     endless = {f"follow{suffix}" for suffix in LINE_SUFFIXES}
     assert set(completion.NAMES) == partitions.NAMES.keys() - links - endless - {"segments"}

@@ -64,7 +64,7 @@ def test_more_replicas_than_directories_are_refused(two):
 
 
 def test_a_topic_is_created_with_replicas(two):
-    """`topics create` creates as many replicas as --replicas says, by default as many as the mount."""
+    """`topics create` creates the number of replicas that --replicas gives. The default is the same as for a mount."""
     assert 0 == two("topics", "create", "single", "--replicas", "1").status
     assert 0 == two("topics", "create", "double").status
     assert [1, 2] == [len(roles(two("replicas", "list", name).text)) for name in ("single", "double")]

@@ -318,7 +318,10 @@ def test_a_log_that_cannot_be_read_is_not_saved(forked):
 
 
 def test_a_number_that_two_new_disks_got_proves_nothing(topicfs):
-    """Two new disks at one path may get the same replica number; resolving one fork must not hide the other."""
+    """Two new disks at one path may get the same replica number.
+
+    After the fork of the directories a and c is resolved, the fork of a and b is still found.
+    """
     new = Path("c")
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
@@ -457,7 +460,7 @@ def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
     assert status in {0, KILLED}
     saved = files(Path("lost"))
     if status == KILLED:
-        with suppress(ForkedReplicasError):  # All changes may be made, except for the sync of the directory.
+        with suppress(ForkedReplicasError):  # No error if the kill came after the last change.
             started(A, B).close()
         assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
     assert (2, saved) == (len(saved), files(Path("lost")))

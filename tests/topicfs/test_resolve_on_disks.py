@@ -90,7 +90,10 @@ def lines(places: list[Path]) -> list[str]:
 
 
 def test_a_fork_is_refused_by_the_names_of_its_directories(disks: list[Path]) -> None:
-    """Directories that were written to independently are refused by name, and none of them can be written to alone."""
+    """If directories were written to independently, a start is refused, and the error names the directories.
+
+    None of these directories can be written to alone.
+    """
     places = forked(disks, appending(*map(str, range(200))), lambda _: None)
     for number in range(3):
         with closing(started(places[1], left_out=(places[0],))) as engine:
@@ -204,7 +207,10 @@ def in_a_transaction(engine: ReplicatedEngine) -> None:
 def test_what_two_branches_did_to_one_topic(
     topicfs, disks: list[Path], kept: Act, lost: Act, expected: list[str], restored: list[str]
 ) -> None:
-    """If branches changed one topic, the kept branch's records remain, and saved records of others can be appended."""
+    """If several branches changed one topic, the records of the kept branch remain.
+
+    The saved records of the other branches can be appended.
+    """
     places = forked(disks, kept, lost)
     saved = disks[2] / "saved"
     assert 0 == topicfs(*resolving(places, "--yes", "--save", str(saved))).status

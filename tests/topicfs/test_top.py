@@ -90,7 +90,10 @@ def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
 
 
 def test_metrics_are_read_as_they_were_written():
-    """Metrics are parsed without histograms, and labels in the order of their names; any name is allowed."""
+    """`parse_metrics` leaves out histograms, and returns the values of labels in the order of the labels' names.
+
+    A label's value may be any text.
+    """
     text = 'a_total{x="1",b="q\\"\\\\\\n"} 5.0\n# TYPE h histogram\nh_bucket{le="+Inf"} 1.0\nh_count 1.0\nh_sum 2.0\n'
     assert {('q"\\\n', "1"): 5.0} == parse_metrics(f"# TYPE a counter\n{text}")["a_total"]
 

@@ -58,7 +58,10 @@ def test_help_teaches_by_example(topicfs, job):
 @pytest.mark.spark
 @pytest.mark.usefixtures("kept")
 def test_a_broken_directory_is_verified_and_reported_on(topicfs, tmp_path):
-    """`verify` prints damaged segments with the findings of `check`, status 1; `report` omits damaged batches."""
+    """`verify` prints damaged segments with the findings of `check`, and ends with status 1.
+
+    `report` leaves out damaged batches.
+    """
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS, data)
     log = data / "g-none-0" / f"{132:020d}.log"

@@ -17,7 +17,10 @@ from topicfs.replication import open_engine
 
 
 def test_each_record_is_a_run(orders: Topicfs, tmp_path: Path):
-    """Each record is one run of the command, with the value on standard input and place and key in the environment."""
+    """The command runs once for each record.
+
+    The record's value is the standard input. Its topic, partition, offset and key are in environment variables.
+    """
     out = tmp_path / "out"
     script = f'echo "$(cat) $TOPICFS_TOPIC $TOPICFS_PARTITION $TOPICFS_OFFSET ${{TOPICFS_KEY-none}}" >> {out}'
     ran = orders("work", "g", "orders", "--drain", "--", "sh", "-c", script)

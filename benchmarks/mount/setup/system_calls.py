@@ -98,7 +98,7 @@ MAX_PAGES_LEFT = 0.02
 
 
 def drop(files: Iterable[Path]) -> None:
-    """Remove `files`, which must be written to disk, from the page cache."""
+    """Remove `files` from the page cache. All their pages must have been written to disk before."""
     for path in files:
         with path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -141,9 +141,9 @@ def logs_for_appends(
 ) -> Iterator[MeasuredLogs]:
     """Make an empty filesystem, a new topic with one partition, and a plain file beside the topic's segments.
 
-    They are in memory if it has space for `written_bytes`, because the empty filesystem does not wait for a disk
-    either. Another empty filesystem writes batches. With `requests_count` there are two more, one in C and one with
-    pyfuse3's own request loop.
+    The files are in memory if memory has space for `written_bytes`, because the empty filesystem does not wait for a
+    disk either. A second empty filesystem writes batches. With `requests_count` there are two further empty
+    filesystems, one in C and one with pyfuse3's own request loop.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 3 * written_bytes))

@@ -41,7 +41,10 @@ def append_plain(crossing: Crossing, chance: Random) -> str:
 
 
 def append_of_producer(crossing: Crossing, chance: Random) -> str:
-    """Append a batch of an idempotent producer: its next batch, a repeated one, one after a gap, or of an old epoch."""
+    """Append a batch of an idempotent producer.
+
+    The batch is the producer's next one, a repetition, a batch after a gap in the sequence, or one of an old epoch.
+    """
     return _append_of(crossing, chance, chance.choice(IDEMPOTENT), transactional=False)
 
 
@@ -184,7 +187,11 @@ def _append(
 def refusals(
     batches: list[Batch], parts: list[bytearray], config: TopicConfig, now: int
 ) -> tuple[set[type[StorageError]], set[type[StorageError]]]:
-    """Return two sets of errors: one of the first must be raised for any producer, any of the second may be raised."""
+    """Return two sets of errors.
+
+    If the first set is not empty, the append must raise one of its errors. The append may also raise an error of the
+    second set.
+    """
     must: set[type[StorageError]] = set()
     may: set[type[StorageError]] = set()
     converts = config.compression_type != "producer"

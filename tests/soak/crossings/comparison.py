@@ -11,7 +11,10 @@ from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 
 def read_all(partition: Partition, start: int, isolation: Isolation) -> list[Record]:
-    """Return the records from `start` on, leaving out the fetch's aborted transactions as a consumer does."""
+    """Return the records from `start` on, without those of aborted transactions.
+
+    Like a consumer, the reader learns from each fetch which transactions were aborted.
+    """
     assert start == partition.log_start_offset
     return read_records(partition, isolation)
 

@@ -147,7 +147,7 @@ class Crossing:
             (self.data / ".lock").touch()
 
     def _reload(self, *, after_kill: bool) -> None:
-        """Compare the opened partitions with the models, once it is known what a kill interrupted.
+        """Compare the opened partitions with the models; after a kill, first find out what the kill interrupted.
 
         Raises AssertionError.
         """

@@ -139,7 +139,10 @@ def take(crossing: Crossing, seed: int, step: int, log: list[str]) -> None:
 
 
 def shrink(failure: Failure, *, switches: Switches = SWITCHES, seconds: float = 60) -> Failure:
-    """Return this failure, or another failure of the seed with fewer steps; tries to leave out steps (blocking)."""
+    """Leave out more and more steps while the seed still fails; return the failure with the fewest steps (blocking).
+
+    If no step can be left out, return the given failure.
+    """
     deadline = time.monotonic() + seconds
     size = len(failure.steps) // 2
     while size and time.monotonic() < deadline:

@@ -42,12 +42,12 @@ class Expectation:
     apart: dict[TopicPartition, set[bytes]] = field(default_factory=dict)
     """Acknowledged records that no present directory has, because the directories that have them are missing."""
     surplus: dict[TopicPartition, set[Path]] = field(default_factory=dict)
-    """Directories whose copy is not a replica: after a fork or a lost `topicfs.replicas`, no other directory knows
-    the copy.
+    """Directories whose copy of a partition is not a replica. After a fork or the loss of `topicfs.replicas`, no
+    other directory knows the copy.
     """
     told: dict[TopicPartition, dict[Path, int]] = field(default_factory=dict)
-    """For partitions whose recorded log start a directory lost: the log starts that all directories had recorded
-    before.
+    """For partitions whose recorded log start was lost in a directory: the log starts that all directories had
+    recorded before the loss.
     """
     replaced: bool = False
     """True after the replacement of a disk that may have had the only in-sync replica."""
@@ -145,7 +145,10 @@ class Expectation:
         return (partition == RETAINED and offset < start) or offset < self.deleted_below.get(partition, 0)
 
     def _least_start(self, engine: Engine, partition: TopicPartition) -> int:
-        """Return the highest log start that is no loss, given the log starts that in-sync replicas know."""
+        """Return the highest log start that loses no record that must be kept.
+
+        It follows from the log starts that the in-sync replicas know.
+        """
         limit = self.deleted_below.get(partition, 0)
         known = self.told.get(partition)
         if known is None:

@@ -170,7 +170,10 @@ class TestedDirectory:
         return f"{self.path.name}: cut {file.relative_to(self.path)} to {size}"
 
     def serves(self) -> None:
-        """Forget the damage, because other directories may rely on it now, except for topic ids, which never change."""
+        """Forget the original content of damaged files, because other directories may rely on the damaged content now.
+
+        The files with topic ids are still repaired, because a topic id never changes.
+        """
         self.damaged = {
             file: content
             for file, content in self.damaged.items()

@@ -69,7 +69,10 @@ def run_lives(
 
 
 def shrink(failure: Failed, *, seconds: float = 60, segments: bool = True) -> Failed:
-    """Return this failure, or another failure of the seed with fewer lives (blocking)."""
+    """Leave out more and more lives while the seed still fails; return the failure with the fewest lives (blocking).
+
+    If no life can be left out, return the given failure.
+    """
     deadline = time.monotonic() + seconds
     size = max(1, len(failure.lives) // 2)
     while size and time.monotonic() < deadline:

@@ -256,7 +256,7 @@ class World:
         if "topicfs replicas resolve" in message:
             self._resolve(shlex.split(message[message.index("topicfs replicas resolve") :])[1:])
         elif ": belongs to another set of replicas" in message and self.expected.replaced:
-            # New disks have begun a set of replicas of their own.
+            # The new disks have started a separate set of replicas.
             place = next(one for one in named if message.startswith(f"{one.path}:"))
             place.replace_disk()
             self.expected.forget_destroyed(self._disks())

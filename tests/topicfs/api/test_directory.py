@@ -115,7 +115,7 @@ def test_a_record_never_changes():
 
 @pytest.mark.parametrize("timestamp", [-2, 2**63, -(2**63) - 1])
 def test_a_timestamp_has_63_bits(topics, timestamp):
-    """A timestamp outside 0 to 2^63-1 is refused, except -1, which means none and is replaced by the present time."""
+    """A timestamp must be from 0 to 2^63-1. The value -1 means no timestamp, so the present time is stored."""
     orders = topics.create("orders", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     with pytest.raises(errors.InvalidTimestampError, match="milliseconds since 1970"):
         orders.append(b"one", timestamp=timestamp)
@@ -157,7 +157,7 @@ def test_append_many_makes_one_batch(orders):
 
 
 def test_a_batch_that_is_refused_leaves_nothing(orders):
-    """`append_many` refuses an invalid record, a batch above max.message.bytes or no records, and appends nothing."""
+    """If a record is invalid, the batch is too large or no record is given, `append_many` fails and appends nothing."""
     with pytest.raises(TypeError):
         orders[0].append_many([b"one", "two"])
     with pytest.raises(errors.RecordTooLargeError):
@@ -336,7 +336,10 @@ def test_an_object_of_topics_keeps_them_open(tmp_path):
 
 @pytest.mark.parametrize("keep", ["held = topics, member", "held = []; held.append((held, topics, member))"])
 def test_a_program_that_ends_without_closing_gives_the_directory_back_in_order(tmp_path, keep):
-    """If a program ends without closing a directory, it is closed cleanly, although no thread can start at exit."""
+    """If a program ends without closing a directory, the directory is closed cleanly.
+
+    The close works although Python can start no thread while it exits.
+    """
     program = f"""
 import sys, topicfs
 topics = topicfs.open(sys.argv[1])

@@ -29,7 +29,7 @@ def made():
     [("read_committed", [b"c1"]), ("read_uncommitted", [b"a0", b"c1", b"a4", b"o6"])],
 )
 def test_read_committed_shows_only_committed_records(made, isolation, expected):
-    """With read_committed, `records`, `follow`, reads near the end and `arrow` return committed records only."""
+    """With read_committed, `records`, `follow`, `arrow` and reads of the last records return only committed records."""
     partition = topicfs.Partition(made.log, lambda: None, internal=False, polls=True)
     assert expected == [record.value for record in partition.records(isolation=isolation)]
     assert expected == [record.value for record in partition.follow(isolation=isolation, timeout=0)]

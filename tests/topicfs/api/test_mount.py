@@ -134,7 +134,10 @@ def test_a_member_reads_through_the_mount(topics, mnt):
 
 @pytest.mark.parametrize("mnt", [["--allow-delete"]], indirect=True)
 def test_a_position_belongs_to_one_topic(topics):
-    """Positions in a deleted topic are not committed for a new topic of its name, which is read from its start."""
+    """If a topic was deleted and created again, a position in the old topic is not committed.
+
+    The new topic is read from its start.
+    """
     topics.create("orders", partitions=2)[0].append_many([b"one", b"two"])
     billing = topics.group("billing")
     with billing.join("orders") as member:

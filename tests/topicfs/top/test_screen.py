@@ -89,7 +89,10 @@ def test_the_group_that_is_furthest_behind_is_shown():
 
 
 def test_keys_sort_and_equals_are_by_name():
-    """A key sorts by its column, largest value first, equal values by name; the name column ascends."""
+    """A key sorts the rows by its column, with the largest value first. Rows with equal values are sorted by name.
+
+    Names themselves are sorted in ascending order.
+    """
     rows = [row("b", records=5), row("a", records=5), row("c", records=9, lags={"g": 1})]
     for key, expected in {"n": "abc", "e": "cab", "l": "cab", "r": "abc", "x": "abc"}.items():
         found = screen(*rows)
@@ -289,7 +292,7 @@ def test_the_help_names_every_key_that_sorts():
 
 
 def test_a_record_is_shown_until_any_key():
-    """A record is shown in the place of the table, until any key is pressed."""
+    """A record is shown instead of the table, until any key is pressed."""
     found = screen(row("a"))
     found.record = "a/0/42\nvalue [bold]x"
     assert "value [bold]x" in printed(found)
