@@ -40,8 +40,8 @@ MODULES: dict[str, str] = {
     "consumers": "peers.consumers",
     "spark": "spark.queries",
 }
-"""The module of each benchmark, by its name on the command line, and the constant in it if that is not BENCHMARK.
-They run in this order.
+"""The module of each benchmark, by the benchmark's name on the command line. If the benchmark's constant in the
+module is not BENCHMARK, a colon and the constant follow. Benchmarks run in this order.
 """
 
 

@@ -16,5 +16,5 @@ if [ -z "${TOPICFS_OFFSET-}" ]; then
 fi
 
 # This part handles one job. Its value is on standard input, its key in $TOPICFS_KEY.
-amount=$(jq --exit-status .amount) || exit 65 # not such a job: it would fail each time
+amount=$(jq --exit-status .amount) || exit 65 # not a valid job, so it would fail each time
 echo "$TOPICFS_KEY pays $amount"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run a command for each job of a topic. Start as many of these as you like: they share the jobs.
+# Run a command for each job of a topic. You may run this script several times at once: all runs share the jobs.
 #
 #   examples/queue-worker.sh TOPIC QUEUE COMMAND…
 #   examples/queue-worker.sh orders mail ./send-mail        # the job is on standard input
@@ -18,6 +18,6 @@ while read -r job <&3; do # waits for the next job
     if "$@" <<<"$job"; then
         echo accept >&3
     else
-        echo release >&3 # somebody gets it again
+        echo release >&3 # a worker gets the job again
     fi
 done

@@ -1,10 +1,10 @@
-"""Count the words of the topic `text` into the topic `words`: one record per word and ten seconds, each exactly once.
+"""Count the words of the topic `text`, and write each word's count for every ten seconds to `words`, exactly once.
 
     python examples/word_count.py DATA CHECKPOINT             counts the present records, then ends
     python examples/word_count.py DATA CHECKPOINT --follow    counts new records too, every second, until SIGTERM
 
 DATA is a data directory, which a mount may own; both topics must exist. CHECKPOINT stores the query's progress.
-However a run ends, the next run with the same CHECKPOINT continues there, and counts every word once.
+However a run ends, the next run with the same CHECKPOINT continues where it ended. Every word is counted once.
 """
 
 from __future__ import annotations

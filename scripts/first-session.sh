@@ -25,7 +25,7 @@ show() {
 # A mount whose daemon was killed is in /proc/mounts too, but has no @status.
 is_mounted() { grep -qs " $(pwd -P)/mnt fuse.topicfs " /proc/mounts && [ -e mnt/@status ]; }
 
-# A text of at least a thousand lines on this machine that ends with a line end: dpkg's log, or else the largest found.
+# A text on this machine with at least a thousand lines and a newline at its end: dpkg's log, or else the largest text.
 find_text() {
     local file best=README.md
     for file in /var/log/dpkg.log $(find /var/log /usr/share/dict /usr/share/common-licenses /usr/share/perl \
@@ -100,7 +100,7 @@ play_with_mount() {
     show "topicfs explain $topic/0/$line 2>/dev/null"
 
     printf '\nThe mount is up. Go on: tail -f mnt/orders/0/log   (and in another shell: echo five >> mnt/orders/0/log)\n'
-    # shellcheck disable=SC2016 # The shell that reads it expands it.
+    # shellcheck disable=SC2016 # The user's shell expands the variables.
     printf 'The command is .venv/bin/topicfs. For this shell: export PATH="$PWD/.venv/bin:$PATH"\n'
     printf 'Stop: make stop\n'
 }
@@ -127,7 +127,7 @@ play_without_mount() {
     show "topicfs explain text/0/$line"
     show 'topicfs topics list'
     printf '\nGo on: echo five | topicfs append orders/0; topicfs cat --follow orders/0\n'
-    # shellcheck disable=SC2016 # The shell that reads it expands it.
+    # shellcheck disable=SC2016 # The user's shell expands the variables.
     printf 'The command is .venv/bin/topicfs. For this shell: export PATH="$PWD/.venv/bin:$PATH"\n'
     printf 'Nothing is mounted or running, so there is nothing to stop.\n'
 }

@@ -4,8 +4,9 @@
 #
 #   scripts/sanitize.sh [CHANGES]      CHANGES: number of changed inputs that are read in addition to the corpus
 #
-# The codec reads bytes that others wrote, in C and without Python's checks of bounds: storage/codec and what it is compiled
-# with are built here, in build/sanitized. The libraries for gzip, lz4 and zstd are those of the wheels, without checks.
+# The codec reads bytes that others wrote, in C and without Python's checks of bounds. This script builds storage/codec and
+# the modules that are compiled with it in build/sanitized. The libraries for gzip, lz4 and zstd are those of the wheels,
+# without checks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/sources.sh

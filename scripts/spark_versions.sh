@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of Spark's data source with other versions of PySpark, each in an environment of its own that has
-# everything else from .venv (build/spark-versions/VERSION; 450 MB each).
+# Runs the tests of Spark's data source with other versions of PySpark, each in an environment of its own that uses
+# all other packages of .venv (build/spark-versions/VERSION; 450 MB each).
 #
 #   scripts/spark_versions.sh                                        the oldest and the newest supported version
 #   scripts/spark_versions.sh 4.1.4 tests/pipeline/test_jobs.py      one version, and other tests

@@ -16,7 +16,7 @@ quick=false
 [ "${1-}" != quick ] || { quick=true && shift; }
 
 # Three processes per processor, because tests that mount or call a broker wait for two thirds of their time. A process
-# needs 3 GiB of memory (two processes, with Spark and a broker, need 4 GiB). Tests of `quick` wait for nothing.
+# needs 3 GiB of memory (two processes, with Spark and a broker, need 4 GiB). Tests of `quick` do not wait.
 workers=$(($(nproc) * 3))
 ! $quick || workers=$(nproc)
 room=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) / 3145728))
@@ -48,8 +48,8 @@ end_beside() {
     return "$status"
 }
 
-# Make the archives of the classes of Spark and Kafka, and let pytest compile the tests once, which otherwise each of its
-# processes would do.
+# Make the class archives of Spark and Kafka. Let one pytest process compile the tests, which otherwise each process of the
+# run would do.
 prepare_tests() { python -m testing.class_archives && python -m pytest --collect-only -q --no-header; }
 
 mapfile -t shell_scripts < <(git ls-files '*.sh' .ci/run)

@@ -5,7 +5,8 @@
 #   PYTHONS='python3.12 python3.13' scripts/wheel.sh           for other Pythons, which need their headers
 #
 # The steps are those of cibuildwheel: build, repair, inspect. auditwheel finds the oldest C library with every symbol that
-# the compiled modules use, names the wheel after its version, and refuses a wheel that needs a library that some Linux lacks.
+# the compiled modules use, names the wheel after its version, and refuses the wheel if it needs a
+# library that not every Linux has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/sources.sh

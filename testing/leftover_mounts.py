@@ -1,4 +1,4 @@
-"""Unmounts what a test run leaves mounted, from a separate process, so that it works even after kill -9.
+"""Unmounts the mounts that a test run leaves. This is a separate process, so it works even if the run is killed.
 
 `python -m testing.leftover_mounts FOLDER` waits for the end of its standard input, unmounts everything below the
 folder, and prints the mountpoints.

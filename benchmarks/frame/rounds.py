@@ -97,7 +97,7 @@ def run_benchmark(
 
 
 class SharedRounds(Generic[T]):
-    """One side's rounds, from which several cases take their figures: the first case measures, later cases reuse.
+    """The rounds of one side. The first case measures them, and later cases take other figures from them.
 
     The later cases end after as many rounds as the first case, because a round ends for all sides at the same time.
     """

@@ -78,7 +78,10 @@ def by_offset(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
 
 
 def by_time(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
-    """Return a name `@TIME` of a batch's first record, and the record's value; TIME is after the previous batch."""
+    """Return a name `@TIME` that selects a batch's first record, and the record's value.
+
+    TIME is after the records of the previous batch.
+    """
     batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
     return f"@{timestamp}", lines.line(batch * SHAPE.lines_in_batch)

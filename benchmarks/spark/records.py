@@ -1,4 +1,4 @@
-"""Makes a topic of keyed records over some days quickly, with the codec that all writers use."""
+"""Makes a topic quickly, with the codec that all writers use. The records have keys, and their times span some days."""
 
 from __future__ import annotations
 

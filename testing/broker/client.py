@@ -147,11 +147,12 @@ class Client:
         return frozenset(self.admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete those of these topics that exist, and wait until the broker lists none of them.
+        """Delete the topics in `names` that exist, and wait until the broker lists none of them.
 
         The controller answers first; the broker lists a deleted topic for a moment longer.
 
-        :raises KafkaException: a topic was not deleted :raises TimeoutError: the broker still lists one
+        Raises KafkaException if a topic was not deleted, and TimeoutError if the broker still lists one of the
+        topics.
         """
         gone = sorted(names)
         admin = self.admin
@@ -211,7 +212,10 @@ class Client:
         return [int(one.result(TIMEOUT_SECONDS).offset) for one in found]
 
     def wait_for_end(self, topic: str, offset: int) -> None:
-        """Wait until partition 0 ends at `offset`: a transaction's marker is written after the commit is answered."""
+        """Wait until partition 0 ends at `offset`.
+
+        The broker writes a transaction's marker only after it has answered the commit.
+        """
         _wait_until(lambda: self.offset_for(topic) == offset, f"{topic} ends at {offset}")
 
     def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:

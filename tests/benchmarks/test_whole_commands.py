@@ -27,7 +27,7 @@ def test_a_command_that_does_not_end_is_ended(tmp_path):
     """A command that does not end is killed before the error is raised."""
     pid, seconds = tmp_path / "pid", 0.25
     script = f"echo $$ > {tmp_path}/begun; mv {tmp_path}/begun {pid}; exec sleep 600"
-    while not pid.exists():  # On a busy machine it may not have started yet.
+    while not pid.exists():  # On a busy machine the command may not have started yet.
         seconds *= 2
         with pytest.raises(subprocess.TimeoutExpired):
             seconds_of(["sh", "-c", script], timeout=seconds)

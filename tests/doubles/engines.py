@@ -63,6 +63,6 @@ def log_of(engine: Engine, topic: str = "orders", number: int = 0) -> Log:
 
 
 QUIET = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))
-"""A configuration with one loading thread, so that calls happen in a fixed order, and with small indexes, because the
-disk is in memory.
+"""A configuration for small disks in memory: a single loading thread makes calls happen in a fixed order, and indexes
+are small.
 """

@@ -60,7 +60,7 @@ class MemoryTopic:
 
 
 class KnownTopics:
-    """The part of an engine without files that looks topics up in the mapping `all`."""
+    """The part of an engine without files that looks up topics. The mapping `all` has the topics by name."""
 
     foreign = False
     doing: str | None = None

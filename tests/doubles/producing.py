@@ -70,7 +70,7 @@ def found(engine, name, number=0):
 
 
 def move_leaders(leader, how, acknowledged):
-    """Stop, kill or pause a leader for a while, as `how` says, while producers append before, during and after.
+    """Stop, kill or pause a leader for a while, as `how` says. Producers append before, during and after this time.
 
     `acknowledged` has a list for each producer, to which the producer adds the values that it has appended.
     """

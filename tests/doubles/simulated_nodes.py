@@ -56,7 +56,7 @@ class Content:
         }
 
     def crash(self, random: Random, keep: float) -> None:
-        """Keep the synced content and, of each block changed since, the new version with probability `keep`."""
+        """Keep the synced content. A block that was changed later keeps its new version with probability `keep`."""
         new = self.data
         if new == self.synced:
             self.lost = set()

@@ -10,8 +10,8 @@ uncompiled sources, because the fuzzer sees coverage only in Python. The tests r
 inputs of it, with the compiled build.
 
 `python -m tests.soak fuzz requests [--seconds 600] [--seed 0] [--mount]`: write hostile batches with valid checksums
-to a mount and read them. Each request may take one second, a quarter of it in the event loop, and 300 MB
-(`tests/fuzz/requests.py`). The mount has no kernel, or a real one with `--mount`. The command prints each excess with
+to a mount and read them. Each request may use one second of CPU time, of which at most a quarter in the
+event loop, and 300 MB of memory (`tests/fuzz/requests.py`). The mount has no kernel, or a real one with `--mount`. The command prints each excess with
 the seed that repeats it (`--seed N --seconds 1`), and then ends with status 1.
 
 `python -m tests.fuzz changes [COUNT]` reads the corpus and COUNT changed inputs of it with the compiled codec; `make

@@ -21,7 +21,7 @@ TOPIC, TOPIC_ID = "t", UUID(int=56)
 
 PAUSE = "throttleTimeMs"
 SOUND = 0.95
-"""Share of fields with a value that a broker could send, because clients would immediately refuse pure nonsense."""
+"""Share of the fields that get a value that a broker could send. Clients would immediately refuse pure nonsense."""
 
 _APIS = {one.key: one for one in APIS}
 _EXTREMES = {

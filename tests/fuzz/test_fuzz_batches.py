@@ -1,4 +1,4 @@
-"""Reading any bytes as batches: the corpus, many changes of it, and a short coverage-guided run."""
+"""Tests that any bytes can be read as batches: the corpus, many changes of it, and a short coverage-guided run."""
 
 from __future__ import annotations
 

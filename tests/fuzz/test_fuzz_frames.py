@@ -18,7 +18,7 @@ def test_changes_of_the_corpus_are_answered_or_refused(tmp_path: Path) -> None:
 
 
 def test_inputs_reach_each_state(tmp_path: Path) -> None:
-    """A client's request is answered exactly if the state of its connection allows it."""
+    """A client's request is answered if the state of its connection allows the request, and only then."""
     sent = request_of(METADATA, 12, topics=[])
     with target(tmp_path) as reading:
         before = [reading.read(bytes([state])) for state in range(len(STATES))]

@@ -97,7 +97,10 @@ def test_an_edit_that_does_not_apply_once_is_refused(mutant: Mutant):
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_a_mutant_that_no_longer_fits_the_code_is_found_before_a_trial(checkout, change, reason):
-    """`make mutants` lists mutants that no longer fit the code before any trial, which would prove nothing."""
+    """`make mutants` lists the mutants that no longer fit the code before it tries any mutant.
+
+    A trial of such a mutant would prove nothing.
+    """
     KILLED.check(checkout)
     with pytest.raises(StaleEditError, match=reason):
         replace(KILLED, **change).check(checkout)

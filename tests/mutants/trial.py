@@ -33,7 +33,7 @@ class TrialError(Exception):
 
 
 class Scratch:
-    """A copy of a checkout with its untracked files and built modules, which uses this run's Python environment."""
+    """A copy of a checkout with untracked files and built modules. Its tests use this run's Python environment."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
         """Copy the checkout into `folder`, which must not exist."""
@@ -65,7 +65,7 @@ class Scratch:
         return not self._pass(tests, uncompiled=uncompiled)
 
     def is_compiled(self, mutant: Mutant) -> bool:
-        """Return whether the mutant changes a compiled module, so that tests must run with the plain sources."""
+        """Return whether the mutant changes a compiled module. Its tests must then run with the plain sources."""
         return mutant.file in self._compiled
 
     def _pass(self, tests: Sequence[str], *, uncompiled: bool) -> bool:

@@ -99,7 +99,10 @@ class Both(NamedTuple):
             source.close()
 
     def our_offsets(self, options: Mapping[str, str]) -> list[tuple[str, int, int]]:
-        """Return topic, partition and offset of the records that topicfs's tasks read, in this process."""
+        """Return topic, partition and offset of each record that topicfs's tasks read.
+
+        The tasks run in this process.
+        """
         parsed = self._parsed(options, streaming=False)
         return [
             (*task.range.partition, offset)

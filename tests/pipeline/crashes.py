@@ -37,7 +37,7 @@ DEADLINE_SECONDS = 600
 
 
 class Moment(Enum):
-    """The moment of a kill: a step of a write, which the files in the data directory show, or any time."""
+    """The moment of a kill: any time, or a step of a write. The files in the data directory show the step."""
 
     ANY = "some time"
     STAGED = "staged"
@@ -313,7 +313,7 @@ def left(data: Path) -> list[str]:
 
 
 def left_after_sweeping(data: Path) -> list[str]:
-    """Return the files of writes that remain after the files of dead writers are removed, with a clock a week ahead."""
+    """Remove the files of dead writers, with a clock a week ahead; return the files of writes that remain."""
     later = Timestamp(system_clock() + ABANDONED_AFTER_MS + 1000)
     StagingArea(data, NativeFileSystem()).discard_abandoned(later)
     return left(data)

@@ -94,7 +94,7 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": " ".join(quick_start("spark")),
-        # The Python packages of a cluster's machine: executors inherit their worker's environment.
+        # Executors inherit the environment of their worker, and so find the Python packages.
         "PYTHONPATH": str(ROOT),
     }
     with log.open("wb") as output:

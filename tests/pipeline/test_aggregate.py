@@ -78,7 +78,10 @@ def aggregate(spark, data, **options):
 
 
 def test_one_run_writes_every_window(spark, data):
-    """Each window and group yields a record: its key is the group, its time the window's start, its value JSON."""
+    """Each window and group yields a record.
+
+    The key is the group, the time is the window's start, and the value is JSON.
+    """
     told = aggregate(spark, data, group="key", aggregates=("sum(length(value)) AS bytes",))
     assert [("orders", "counts", 4)] == told
     assert [

@@ -379,7 +379,10 @@ def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
 
 
 def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog):
-    """failOnOtherRows=false skips other rows, but a micro-batch before the last committed one is still an error."""
+    """With failOnOtherRows=false the last micro-batch is skipped if it has other rows.
+
+    A micro-batch before the last committed one is still an error.
+    """
     for batch in (0, 1):
         commit(data, WriteId("query", batch))
     commit(data, WriteId("query", 1), "x\ny\nz\n", must_have_same_rows=False)
@@ -391,7 +394,10 @@ def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog)
 
 @pytest.mark.parametrize("text", ["b\na\n", "x\ny\n"], ids=["same", "others"])
 def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
-    """If two copies of a query submit one micro-batch, the second learns that the first one's rows were appended."""
+    """If two copies of a query submit the same micro-batch, the second copy's rows are compared with the first copy's.
+
+    The second copy fails if the rows differ.
+    """
     write = WriteId("query", 0)
     process = owner("sleeps")
     staging_area([data]).submit(write, [staged(data, write, text)], content=content(text))
@@ -429,7 +435,10 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
 
 
 def test_abort_removes_what_was_staged(data):
-    """Abort removes staged files, but not those of a submitted write: another driver may have replaced this one."""
+    """Abort removes staged files, but no file of a submitted write.
+
+    The driver of a submitted write may have been replaced by another driver.
+    """
     file = staged(data)
     CommitRequest([data], ONCE, [file]).abort()
     assert [] == left(data)

@@ -1,4 +1,4 @@
-"""Tests that Spark reads, archives, reports and restores records with times at both ends of 64 bits."""
+"""Tests that Spark reads, archives, reports and restores records with the smallest and largest times of 64 bits."""
 
 from __future__ import annotations
 

@@ -280,7 +280,10 @@ def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
 
 
 def test_both_fail_over_a_topic_created_again(both, tmp_path):
-    """Both fail if a topic was created again and is shorter. The connector does not notice a longer new topic."""
+    """Both formats fail if a topic was created again and is now shorter than before.
+
+    The connector does not notice a new topic that is longer than the old one.
+    """
     client, place = Client(both.server), TopicPartition("anew", 0)
 
     def run(kind):

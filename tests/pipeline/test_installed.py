@@ -153,8 +153,8 @@ def test_of_a_wheel(tmp_path, data):
     (built,) = tmp_path.glob("topicfs-*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(packages)
-        # The .pxd files that setup.py generates with names of numbers: code that is compiled against the
-        # package needs them.
+        # Code that is compiled against the package needs the .pxd files that setup.py generates for named
+        # numbers.
         assert "topicfs/storage/codec/binary/fields.pxd" in archive.namelist()
     # Adds the path of Spark's packages, but does not run .pth files there, such as that of the editable
     # install.

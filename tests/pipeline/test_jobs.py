@@ -76,7 +76,10 @@ def test_archive_brings_each_record_once(spark, data, tmp_path):
 
 
 def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
-    """A run may add topics to an archive, each from its start. A run with fewer is refused, to keep their offsets."""
+    """A run may add topics to an archive; it reads each added topic from its start.
+
+    A run with fewer topics is refused, so that the archive keeps the offsets of all topics.
+    """
     from topicfs.pipeline.errors import PipelineError
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
@@ -213,7 +216,7 @@ def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
 
 
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
-    """Spark reads the archive by the list of every tenth round, which names a merged file instead of the small ones."""
+    """Spark reads an archive by the list of a tenth round, which has a merged file instead of the small files."""
     from topicfs.pipeline.archiving.files import archived_files
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 

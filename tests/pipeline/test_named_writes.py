@@ -177,7 +177,10 @@ def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
 
 
 def test_a_query_is_forgotten_after_a_year_by_the_owners_clock(data, monkeypatch):
-    """A query is forgotten after a year by the owner's clock, when the commit of another query rewrites the file."""
+    """A query's entry is removed a year after its last commit, by the owner's clock.
+
+    The commit of another query then rewrites the file without this entry.
+    """
     monkeypatch.setattr("topicfs.storage.staging.record._SPARE_LINES", 0)
     write(data, 0, "a", query=True)
     area, name = staging_area([data]), WriteId("9b1d-query", 0, topic_id(data))

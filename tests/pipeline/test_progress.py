@@ -31,7 +31,10 @@ def test_tasks_are_counted_over_all_stages():
 
 
 def test_records_are_counted_once_a_micro_batch():
-    """The records of a micro-batch count once, however often polled. The newest micro-batch shows what is left."""
+    """The records of a micro-batch count once, however often the progress is polled.
+
+    The progress of the newest micro-batch shows how many records are left.
+    """
     tally = Tally()
     for told in (
         progress(0, 10, {"0": 6, "1": 4}, {"0": 9, "1": 4}),

@@ -1,4 +1,4 @@
-"""Tests that jobs without a checkpoint that write to a Kafka cluster end, and count the records that they sent."""
+"""Tests of jobs that write to a Kafka cluster without a checkpoint: the jobs end, and count the records they sent."""
 
 from __future__ import annotations
 

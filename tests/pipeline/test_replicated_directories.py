@@ -149,7 +149,10 @@ def test_only_replicas_in_sync_are_read(roots):
 
 
 def lose(roots: tuple[Path, Path], *lost: int) -> None:
-    """Fill `small` with a few records per segment. Then remove the log of a segment, by number, from each replica."""
+    """Fill `small` with a few records per segment. Then remove the log of one segment from each replica.
+
+    `lost` has a segment's number for each replica.
+    """
     with closing(open_directories(roots)) as engine:
         engine.create_topic("small", overrides={"internal.segment.bytes": "1000"})
         for number in range(40):

@@ -105,7 +105,10 @@ def test_a_page_needs_nothing_else(fifty):
 
 
 def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):
-    """If there are many topics, twelve have a panel, and the page says that the others share one. Tables list all."""
+    """If there are many topics, each of the twelve largest has a panel, and one panel has the sum of the others.
+
+    The page says so, and tables list all topics.
+    """
     elements = Elements(fifty)
     text = " ".join(elements.texts)
     assert "Plots show the 12 topics with the most bytes on disk, and the other 38 as one" in text

@@ -32,7 +32,10 @@ def test_a_session_knows_the_format_by_its_name(spark, tmp_path):
 
 
 def test_filters_are_handed_down_where_the_setting_is_on(spark, tmp_path):
-    """With Spark's setting on, filters of a SQL table or a DataFrame leave one of ten tasks, and the same rows."""
+    """If Spark's setting is on, a filter reduces the tasks from ten to one, for a SQL table and for a DataFrame.
+
+    The rows are the same with and without the setting.
+    """
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders")
     engine.close()

@@ -197,7 +197,7 @@ def test_a_target_created_again_accepts_a_repeated_micro_batch(spark, data, tmp_
 
 
 def test_a_checkpoint_that_was_put_back_fails_loudly(spark, data, tmp_path):
-    """After a checkpoint is restored, the next micro-batch, with a committed number and other rows, fails."""
+    """After a checkpoint is restored, the next micro-batch fails, because its number is committed with other rows."""
     for first in (0, 1, 2):
         clicks(spark, data, first, first + 1)
         stream(spark, data, tmp_path / "checkpoint", target="orders")

@@ -92,7 +92,10 @@ def read(tasks):
 
 
 def test_a_state_advances_with_new_records(data, follow):
-    """The state stays while there are no new records. New records are seen without opening the directory again."""
+    """A stream's state does not change while there are no new records.
+
+    New records are noticed without opening the directory again.
+    """
     stream, orders = follow(), id_of(data)
     start = stream.begin()
     assert at(0, 0, orders=orders) == start
@@ -293,7 +296,10 @@ def test_a_new_partition_whose_beginning_is_gone(data, follow):
 
 
 def test_beside_a_daemon_all_acknowledged_records_are_read(data, follow):
-    """While a daemon owns the directory, every acknowledged record is read at once, even after a roll or a restart."""
+    """While a daemon owns the directory, every acknowledged record can be read immediately, even after a roll.
+
+    The same is true after a restart of the owner.
+    """
     engine = open_engine(data)
     (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
     stream = follow()

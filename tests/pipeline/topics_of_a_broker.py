@@ -6,7 +6,7 @@
     compacted     some offsets are missing, also at its start
     empty         two partitions without records
     cut           all records deleted: start and end are equal, above 0
-    orders.eu     one record; beside `orders` for patterns
+    orders.eu     one record; a pattern may match both this topic and `orders`
 
 Tests read these topics through the broker and from its files.
 """

@@ -206,7 +206,7 @@ def poll_for_lines(mount: Path, partition: str, begun: Begun) -> Seen:
 
 
 def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
-    """Let a hundred threads wait in reads of `follow`, all of which each new line wakes."""
+    """Let a hundred threads wait in reads of `follow`; each new line wakes all of these threads."""
     woken, errors, lock = [0], [], threading.Lock()
 
     def wait() -> None:

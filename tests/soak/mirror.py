@@ -51,7 +51,9 @@ TOPICS = {
 USUAL = frozenset({"plain", "transaction", "keyed"})
 """Steps that even the shortest run must take."""
 REPLICAS = ((2, 3, 1), (3, 1, 2))
-"""Replicas of topics in turn, with three brokers. The controller leads no partition, because it must stay alive."""
+"""The replicas that topics get in turn if there are three brokers. The controller leads no partition, because it must
+stay alive.
+"""
 
 
 class Load(threading.Thread):

@@ -284,7 +284,7 @@ def _files(partition: Path) -> dict[str, bytes]:
 
 @contextmanager
 def _ended(processes: Iterator[subprocess.Popen[str]]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Kill the processes that still run after the block."""
+    """After the block, kill the processes that still run."""
     started = list(processes)
     try:
         yield started

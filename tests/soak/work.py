@@ -98,7 +98,7 @@ class WorkedQueue:
 def kill_workers(
     base: Path, *, records: int, seconds: float, workers: int, jobs: int, seed: int
 ) -> Counter[str]:
-    """Work through all records while workers are killed, about one during each command; return the counts."""
+    """Let workers run all records, and kill about one worker during each command; return the counts."""
     chance = random.Random(seed)
     with WorkedQueue(base, records=records, seconds=seconds, jobs=jobs) as queue:
         for _ in range(workers):

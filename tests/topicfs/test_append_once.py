@@ -57,7 +57,7 @@ def test_a_file_for_a_whole_topic_is_appended_once(topicfs, tmp_path):
 
 
 def test_standard_input_cannot_be_read_again(topicfs):
-    """--producer requires a file, because standard input cannot be read again."""
+    """The option --producer requires a file, because standard input cannot be read again."""
     topicfs("topics", "create", "orders")
     ran = topicfs("append", "--producer", "p", "orders/0", stdin=b"a\n")
     assert (2, True) == (ran.status, b"--producer needs a FILE" in ran.errors)

@@ -86,7 +86,7 @@ def test_help_lists_the_commands_in_a_newcomers_order(topicfs):
 
 
 def test_the_version_is_the_distributions(topicfs):
-    """--version prints the version of the installed distribution."""
+    """The option --version prints the version of the installed distribution."""
     assert "topicfs 0.1.0\n" == topicfs("--version").text
 
 

@@ -17,7 +17,7 @@ from topicfs.storage.model import TopicPartition
 
 
 def test_a_job_without_a_checkpoint_has_no_place(topicfs):
-    """--commit-group without --checkpoint is a usage error, which is reported before Spark starts."""
+    """The option --commit-group without --checkpoint is a usage error, reported before Spark starts."""
     for job in (("replay", "orders", "copy"), ("aggregate", "orders", "copy", "--window", "1 hour")):
         found = topicfs("pipeline", *job, "--commit-group", "g")
         assert 2 == found.status

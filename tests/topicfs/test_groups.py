@@ -64,7 +64,7 @@ def test_each_option_sets_a_position(orders: Topicfs, words: tuple[str, ...], ex
 
 
 def test_a_dry_run_changes_nothing(orders: Topicfs):
-    """--dry-run changes nothing, and --from-file accepts the output of --export."""
+    """The option --dry-run changes nothing, and --from-file accepts the output of --export."""
     reset(orders, "--topic", "orders:0", "--to-offset", "1")
     assert [["g", "orders", "0", "3"]] == reset(orders, "--all-topics", "--to-latest", "--dry-run")
     exported = orders("groups", "reset", "g", "--all-topics", "--to-current", "--dry-run", "--export").text

@@ -48,7 +48,10 @@ def test_a_cluster_that_does_not_answer_is_reported_at_once(orders):
 
 
 def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):
-    """--client-config is valid only for a cluster. An invalid setting in its file is reported before Spark starts."""
+    """The option --client-config is valid only for a cluster.
+
+    An invalid setting in its file is reported before Spark starts.
+    """
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=TLS\n")
     ran = orders("pipeline", "replay", "orders", "copy", "--client-config", str(config))

@@ -89,7 +89,7 @@ def test_an_archive_comes_back_only_without_replicas(topicfs: Topicfs, tmp_path:
 
 
 def test_a_cluster_has_no_directory_to_do_without(topicfs: Topicfs):
-    """--without is refused for a cluster, before Spark starts."""
+    """The option --without is refused for a cluster, before Spark starts."""
     ran = topicfs(
         "pipeline", "archive", "orders", "there", "--data", "kafka://127.0.0.1:1", "--without", "/r1"
     )

@@ -124,7 +124,7 @@ def test_a_dry_run_changes_nothing(directory, topicfs):
 
 
 def test_json_has_every_number(directory, topicfs):
-    """--json prints one object that contains a step for each change."""
+    """The option --json prints one object that contains a step for each change."""
     fill(directory, retention_ms="1000", cleanup_policy="compact,delete", segment_ms="5000")
     now = TIME + 10_000
     told = json.loads(topicfs("maintain", "data", "--dry-run", "--json", "--now", str(now)).text)

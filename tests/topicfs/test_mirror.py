@@ -46,7 +46,10 @@ def test_the_help_has_examples(topicfs):
 
 
 def test_a_client_config_that_cannot_be_used(topicfs, directory, tmp_path):
-    """An error in a client config names file and setting. Unknown names are listed, unless another client has them."""
+    """The error for an invalid client config names the file and the setting.
+
+    Unknown names are listed, unless they are settings of another Kafka client.
+    """
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=TLS\n")
     ran = topicfs("mirror", "kafka://127.0.0.1:1", str(directory), "--client-config", str(config))

@@ -82,7 +82,10 @@ def test_every_option_is_passed_to_the_daemon(topicfs, asked, tmp_path):
 
 
 def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
-    """--uid and --gid accept names and numbers; the defaults are the user and group of the process."""
+    """The options --uid and --gid accept names and numbers.
+
+    The defaults are the user and the group of the process.
+    """
     assert 0 == topicfs("mount", "--uid", "root", "--gid", "root", "data", "mnt").status
     assert 0 == topicfs("mount", "--umask", "2", "data", "mnt").status
     own = Ownership.of_process()

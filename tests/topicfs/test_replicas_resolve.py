@@ -127,7 +127,7 @@ def test_with_yes_only_the_kept_history_is_left(forked):
 
 
 def test_what_is_saved_can_be_appended(forked):
-    """--save writes a file for each partition, which `topicfs append` can append."""
+    """The option --save writes a file for each partition, which `topicfs append` can append."""
     assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
     assert ["audit-0.batch", "orders-0.batch"] == sorted(path.name for path in Path("lost").iterdir())
     saved = Path("lost/orders-0.batch").read_bytes()
@@ -136,7 +136,7 @@ def test_what_is_saved_can_be_appended(forked):
 
 
 def test_keep_chooses_the_directory_that_is_kept(forked):
-    """--keep chooses the directory whose history remains."""
+    """The option --keep chooses the directory whose history remains."""
     assert 0 == forked("replicas", "resolve", "--keep", "b", BOTH, "--yes").status
     with closing(started(A, B)) as engine:
         engine.catch_up()
@@ -191,7 +191,7 @@ def test_a_file_that_is_saved_already_is_not_replaced(forked):
 
 
 def test_a_directory_that_is_not_named_is_not_kept(forked):
-    """--keep must name one of the given directories."""
+    """The option --keep must name one of the given directories."""
     ran = forked("replicas", "resolve", "--keep", "c", BOTH, "--yes")
     assert 1 == ran.status
     assert b"c: is not one of a, b" in ran.errors
@@ -215,7 +215,7 @@ def test_the_log_that_is_damaged_later_can_be_kept(topicfs):
 
 
 def forked_in_segments() -> list[Path]:
-    """Create a fork of offsets 0 to 8 with eight more records in each directory; return the segments of a."""
+    """Create a fork after offsets 0 to 8, with eight different records in each directory; return a's segments."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
         for number in range(9):
@@ -230,7 +230,10 @@ def forked_in_segments() -> list[Path]:
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", [lambda log: os.truncate(log, 200), Path.unlink], ids=["cut", "removed"])
 def test_damage_before_the_fork_is_ignored(topicfs, damage, which):
-    """Damage before the fork does not matter, because equal batches prove equal earlier batches. A start repairs it."""
+    """Damage before the fork does not matter: if later batches are equal, the earlier batches were equal too.
+
+    A start repairs the damage.
+    """
     log = forked_in_segments()[which]
     before = files(A / "orders-0")
     damage(log)

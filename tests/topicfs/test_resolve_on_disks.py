@@ -1,4 +1,4 @@
-"""`topicfs replicas resolve` on separate file systems that are full, read-only or dead; many kinds of forks."""
+"""`topicfs replicas resolve` for many kinds of forks, and on separate file systems that are full, read-only or dead."""
 
 from __future__ import annotations
 

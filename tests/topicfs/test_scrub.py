@@ -83,7 +83,7 @@ def test_a_scrub_asks_for_all_directories(two):
 
 
 def test_programs_get_one_object(two):
-    """--json prints one object that contains the findings and the counts."""
+    """The option --json prints one object that contains the findings and the counts."""
     flip("b" / LOG)
     ran = two("scrub", BOTH, "--json")
     told = json.loads(ran.output)

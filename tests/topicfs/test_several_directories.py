@@ -72,7 +72,10 @@ def test_a_missing_directory_is_reported(two):
 
 
 def test_what_was_repaired_is_online_again(two):
-    """`topics online` prints why a partition is offline, with status 1; after a repair, it reopens the partition."""
+    """If a partition is damaged, `topics online` prints why the partition is offline, and ends with status 1.
+
+    After a repair the command reopens the partition.
+    """
     epochs = Path("b/orders-1/leader-epoch-checkpoint")
     good = epochs.read_bytes()
     epochs.write_bytes(b"rubbish\n")

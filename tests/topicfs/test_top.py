@@ -45,7 +45,7 @@ def test_a_table_of_a_directory(orders):
 
 
 def test_an_object_for_programs(orders, directory):
-    """--json prints one object on one line; a number that is not known is null."""
+    """The option --json prints one object on one line. A number that is not known is null."""
     ran = orders("top", "--json", "--interval", "0.1", str(directory))
     found = json.loads(ran.text)
     (topic,) = found["topics"]

@@ -187,10 +187,9 @@ def _append(
 def refusals(
     batches: list[Batch], parts: list[bytearray], config: TopicConfig, now: int
 ) -> tuple[set[type[StorageError]], set[type[StorageError]]]:
-    """Return two sets of errors.
+    """Return the errors of which an append must raise one, and further errors that it may raise.
 
-    If the first set is not empty, the append must raise one of its errors. The append may also raise an error of the
-    second set.
+    If the first set is empty, the append need not fail.
     """
     must: set[type[StorageError]] = set()
     may: set[type[StorageError]] = set()

@@ -59,7 +59,7 @@ class Producers:
     by_id: dict[int, ProducerModel] = field(default_factory=dict)
 
     def open_since(self) -> Iterator[tuple[int, bool]]:
-        """Yield the first offset of each open transaction, and whether the log certainly remembers it."""
+        """Yield the first offset of each open transaction, and whether the log certainly remembers the transaction."""
         for one in self.by_id.values():
             if one.open_since is not None:
                 yield one.open_since, one.known

@@ -1,4 +1,4 @@
-"""Extreme settings, and switches with which the machine avoids known defects."""
+"""Extreme settings, and switches that keep the machine from steps that known defects would make fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREALLOCATED_BYTES = 1 << 21
 
 @dataclass(frozen=True)
 class Switches:
-    """Switches of the machine. A switch is off while the defect that it avoids is not fixed."""
+    """Switches of the machine. While a defect is not fixed, the switch for the defect's steps is off."""
 
     extreme_numbers: bool = True
     """Use timestamps and settings in milliseconds near the limits of 64 bits."""

@@ -1,4 +1,4 @@
-"""The data directories: their logs, damage to them, and a disk that fails and on which processes are killed."""
+"""The data directories with their logs and damage, and a disk that can fail or simulate the kill of a process."""
 
 from __future__ import annotations
 

@@ -152,7 +152,8 @@ class World:
     def _elect_unclean(self, engine: ReplicatedEngine) -> None:
         """Elect a leader uncleanly, because disks were thrown away.
 
-        An out-of-sync copy may have been killed before it recorded that its leader had lost the beginning of its log.
+        A kill may have prevented an out-of-sync copy from recording that its leader had lost the beginning of its
+        log.
         """
         paths = {replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs}
         for name in places.PARTITIONS:
