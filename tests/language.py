@@ -44,7 +44,7 @@ def texts(path: str) -> Iterator[Text]:
     source = (ROOT / path).read_text()
     found = _of_python(source) if path.endswith(".py") else _of_document(source)
     for kind, line, text, code in found:
-        words = " ".join(text.lstrip("#>*- ").split())
+        words = " ".join(re.sub(r"^[#>*-]+ ", "", text.strip()).split())
         if len(re.findall(r"[A-Za-z]{2,}", words)) >= FEWEST_WORDS:
             yield Text(path, line, kind, words, code)
 
@@ -56,7 +56,7 @@ def _of_python(source: str) -> Iterator[tuple[str, int, str, str]]:
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 text = after.value.value
                 if isinstance(text, str):
-                    yield "docstring", after.lineno, text.partition("\n\n")[0], _head(before)
+                    yield "docstring", after.lineno, text, _head(before)
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from (("message", arg.lineno, _shown(arg), "") for arg in node.exc.args)
         elif isinstance(node, ast.keyword) and node.arg == "help":
