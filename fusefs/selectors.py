@@ -79,7 +79,7 @@ class TimeRange(NamedTuple):
     end_timestamp: Timestamp | None
     suffix: str = ""
     relative: bool = False
-    """True if the name means other times when it is resolved later."""
+    """True if the name is relative to the current time, such as `@10m-`."""
 
 
 Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange

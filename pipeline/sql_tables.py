@@ -51,7 +51,7 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
 
 
 def without_options(schema: StructType) -> StructType:
-    """Return the same columns without a table's options."""
+    """Return the same columns without the options of the table, which are stored in the columns' metadata."""
     return StructType([StructField(one.name, one.dataType, one.nullable) for one in schema.fields])
 
 

@@ -115,7 +115,7 @@ def _reference(fields: object, context: str) -> SchemaReference:
         name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
         if isinstance(name, str) and isinstance(subject, str) and type(version) is int:
             return SchemaReference(name, in_context(subject, context), version)
-    raise SchemaError("a reference has no name, subject and version")
+    raise SchemaError("a reference needs a name, a subject and a version")
 
 
 class SchemaSource(Protocol):

@@ -104,7 +104,7 @@ SECONDS = {
 
 
 def group_of(path: str, nodeid: str = "") -> str:
-    """Return the group of a test in the file `path`: the name of what the file shares, or the file itself."""
+    """Return the group of a test in the file `path`: a resource that the file shares with others, or the path."""
     if path.startswith("tests/fusefs/mounted/") and "[cluster" in nodeid:
         return MOUNTS_OF_A_CLUSTER
     return next(

@@ -79,7 +79,7 @@ def data_option(command: Command) -> Command:
 
 
 def data_argument(command: Command) -> Command:
-    """Add the argument `[DIR[,DIR]]` with the defaults of `--data` to a command, which gets `directories`."""
+    """Add the argument `[DIR[,DIR]]`, with the defaults of `--data`, as the parameter `directories` of a command."""
     return click.argument(
         "directories",
         metavar="[DIR[,DIR]]",

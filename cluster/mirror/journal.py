@@ -52,7 +52,7 @@ class MirrorJournal:
                 else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptionError(path, 0, f"not as a mirror writes it: {error!r}") from None
+            raise CorruptionError(path, 0, f"not in the format that a mirror writes: {error!r}") from None
 
     def write(self, directory: Path, files: FileSystem) -> None:
         """Replace the file atomically; the new file is on disk when this returns. Raises OSError."""

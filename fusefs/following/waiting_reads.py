@@ -86,7 +86,7 @@ class WaitingReads:
             path, stuck=stuck
         ),
     ) -> None:
-        """`bound` limits all reads. If `owner`, the user who mounted, is given, other users have their own limit."""
+        """At most `bound` reads wait at a time. With `owner` (who mounted), each other user has a lower limit too."""
         self.bound = bound
         self._owner = owner
         self.waker = Waker()

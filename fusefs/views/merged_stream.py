@@ -362,7 +362,7 @@ class MergedReader:
         return None
 
     def _is_short(self, position: int) -> bool:
-        """Return True if there is text to read before the error; otherwise raise the error."""
+        """After an error ended the stream: return True if there is text after `position`, or else raise the error."""
         if self.end > position:
             return True
         error, self._error = self._error, None

@@ -144,9 +144,10 @@ def _round(
     commits: ParquetCommits | IcebergCommits,
     options: ArchiveOptions,
 ) -> bool:
-    """Archive the records since the last commit; return True if another run had already begun this round.
+    """Archive the records since the last commit.
 
-    If True, there may be more records to archive. Raises PipelineError if the other run archived other topics.
+    If another run had already begun this round, only finish that run's range and return True: there may be newer records
+    for another round. Raises PipelineError if the other run archived other topics.
     """
     folder = options.target.absolute()
 

@@ -20,7 +20,7 @@ from topicfs.storage.model import ProducerId
 from topicfs.storage.producers.entry import next_run
 
 TAIL_BYTES = 65_536
-"""A run continues only if this many bytes before the position are the same as in the last run."""
+"""Number of bytes before the position at which a run continues; they must be the same as in the last run."""
 
 SAVE_EVERY_BYTES = 16 << 20
 """Bytes of input after which the log and the registry are flushed."""

@@ -35,9 +35,7 @@ class Machine(NamedTuple):
     """The machine on which an engine runs; for a part that is None, this machine's own is used."""
 
     files: FileSystem | None = None
-    """The disk. Only the machine's own disk has locks. Any other disk must be read-only exactly if `read_only` is
-    set.
-    """
+    """The disk. Only the machine's own disk is locked. Another one must be read-only if the engine is, and only then."""
     clock: Clock | None = None
     flushers: Callable[[], Flusher] | None = None
     """Makes the flusher of a directory. None: a thread flushes closed segments, except on other disks."""

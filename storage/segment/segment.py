@@ -308,7 +308,10 @@ class Segment:
         self._open_time_index(create=True)
 
     def activate(self, *, reserve: bool = False) -> None:
-        """Prepare for appends: give the indexes their full size; with `reserve`, only before their next entry."""
+        """Prepare for appends: extend the index files to their full size.
+
+        With `reserve`, each index file is extended only when its next entry is written.
+        """
         self.active, self.bytes_until_due = True, 0
         for slots in (self.offset_index.slots, self.time_index.slots):
             (slots.reserve if reserve else slots.resize)(self.settings.index_bytes)

@@ -33,9 +33,9 @@ _REMEDY = "delete the topic, and restore it again"
 
 
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
-    """Check before the first record that the disks have room for the batches. Raises StorageError, OSError.
+    """Check, before any record is written, that the disks have room for the batches. Raises StorageError, OSError.
 
-    `needed` has the size of the batches by directory. Directories with the same disk figures count as one disk.
+    `needed` has the size of the batches by directory. Directories that report the same sizes and free space count as one disk.
     """
     by_disk: Counter[DiskSpace] = Counter()
     directories: dict[DiskSpace, Path] = {}
@@ -195,5 +195,5 @@ def _put(log: Log, frame: Frame, base_offset: Offset) -> None:
         log.appender.append_as_follower(frame.batch)
     except errors.InvalidRecordError as error:
         raise PlaceTakenError(
-            f"{frame.partition}: {error}: another writer appended there meanwhile; what is in place stays"
+            f"{frame.partition}: {error}: another writer appended there meanwhile; the records that were already placed are not removed"
         ) from error

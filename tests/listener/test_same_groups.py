@@ -89,7 +89,7 @@ def without_ids(answer: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("version", JOIN_GROUP.request.versions)
 def test_the_life_of_a_member(clients: Any, version: int) -> None:
-    """Answers to join, sync, heartbeat and leave agree, with right and wrong generations."""
+    """The listener and a broker answer join, sync, heartbeat and leave alike, for right and wrong generations."""
     group = f"life-{version}-{uuid4()}"
     joined = [join(client, version, group=group) for client in clients]
     assert [] == list(differences(*(shown(without_ids(one)) for one in joined)))

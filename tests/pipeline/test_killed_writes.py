@@ -59,7 +59,7 @@ while True:
 
 
 class Killing:
-    """The processes of one data directory."""
+    """Starts processes that use one data directory, and kills them."""
 
     def __init__(self, data: Path, chance: random.Random) -> None:
         self._data = data

@@ -60,7 +60,7 @@ DUTIES = {"retention_check_interval_ms": 300, "cleaner_backoff_ms": 300, "initia
 LATER_MS = 1000
 """Milliseconds by which the clock is advanced so that all duties are due."""
 AHEAD = 3 * LARGEST
-"""Number of rows that the source has beyond the rows that the query has planned."""
+"""Number of rows by which the source is kept ahead of the last row that the query has put into a batch."""
 OVERLOADED = "Python worker failed to connect back"
 """Spark's error if a worker does not start in time on a busy machine."""
 TEND_EVERY_SECONDS = 0.2

@@ -41,7 +41,10 @@ TIMEOUT_SECONDS = 300
 AIMS = {"rename": "os.rename", "removal": "os.remove", "truncation": "os.truncate", "opening": "open"}
 """Operations at which an owner can be killed, and the audit events that Python raises just before the operations."""
 FARTHEST = {"rename": 400, "removal": 150, "truncation": 400, "opening": 2000}
-"""Maximum n for each operation: about as many operations as one owner makes."""
+"""Largest n for each operation: a process is killed at its n-th operation, and n is random up to this number.
+
+It is about the number of such operations of a process that is not killed.
+"""
 CONFIG = EngineConfig(
     recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64)
 )
@@ -217,7 +220,7 @@ def _expected(end_offset: int) -> list[tuple[int, tuple[bytes, bytes]]]:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Be an owner, or kill many owners."""
+    """Run a process that owns the directory, or start and kill many such processes, as `words` say."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=300, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="which kills")

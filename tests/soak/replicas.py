@@ -29,7 +29,7 @@ from tests.soak.kills import AIMS
 
 SHELLS, FOLLOWERS = 4, 2
 LIVES = 25
-"""Number of kills before the run continues with empty directories, because each check reads all lines."""
+"""After this many kills the run starts again with empty directories, because each check reads all lines."""
 FARTHEST = {"rename": 200, "removal": 60, "truncation": 100, "opening": 1000}
 """Maximum n for each operation: about as many operations as one daemon makes."""
 SHELL = 'n=0; while echo "$WHO $n" >> "$LOG"; do n=$((n + 1)); done 2> "$ERRORS"; echo $n'

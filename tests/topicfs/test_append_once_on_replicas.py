@@ -27,7 +27,7 @@ def started(*names: str, left_out: tuple[str, ...] = ()) -> None:
 @pytest.mark.parametrize("order", ["a,b", "b,a"])
 @pytest.mark.parametrize("lost", ["a", "b"])
 def test_a_repeated_append_adds_nothing_after_a_disk_is_lost(topicfs, lost, order):
-    """After a directory was lost, a repeated append adds nothing, because each directory has the progress."""
+    """After a directory was lost, a repeated append adds nothing, because every directory stores how far the append got."""
     left = "ab".replace(lost, "")
     started("a", "b")
     Path("events.txt").write_bytes(b"1\n2\n")

@@ -104,7 +104,7 @@ class _Acquisition:
         return self._most > 0
 
     def _begin(self) -> int:
-        """Archive records that the log no longer has; return the first offset to look at in the state."""
+        """Archive records that the log has deleted; return the offset from which available records are searched."""
         window, base = self._window, self._first
         fetch_offset = self._wanted.fetch_offset
         if len(window.batches) and fetch_offset < base:
@@ -162,7 +162,10 @@ class _Acquisition:
         return any(one.count >= limit and one.is_free for _, one in inside)
 
     def _some_of(self, batch: InFlightBatch) -> int:
-        """Acquire records one by one, fewer if a record was delivered often. Return the number of acquired records."""
+        """Acquire the batch's records one at a time, and return their number.
+
+        If one of the records was delivered often, fewer records are acquired than allowed.
+        """
         given: list[Acquired] = []
         allowed: int | None = None
         throttle = throttle_limit(self._limit)

@@ -271,7 +271,7 @@ def _svg(figure: Figure) -> str:
 
 
 def described(svg: str, description: str, shown: str = "") -> str:
-    """Return the drawing with a description for screen readers. The class `shown` selects the screens that show it."""
+    """Return the drawing with a description for screen readers. `shown` is a CSS class that shows it at some widths."""
     label = escape(description, quote=True)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)

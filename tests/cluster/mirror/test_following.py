@@ -144,7 +144,7 @@ def test_a_recreated_topic_replaces_its_copy(copy, client):
 
 
 class LateBrokers(Brokers):
-    """Brokers, one of which lags behind: its first `times` answers to Metadata have an older topic."""
+    """Brokers, one of which lags behind: its first `times` answers to Metadata describe an older state."""
 
     def __init__(self, address, topic, times):
         super().__init__(address)

@@ -99,7 +99,10 @@ def test_the_same_view_is_given_until_data_is_removed(partition: MemoryPartition
 
 
 def test_a_new_generation_measures_nothing_again(partition: MemoryPartition) -> None:
-    """After a deletion, the new view uses the old measure, and renders only a little to find its start."""
+    """After records were deleted from the front, the new view uses the sizes that are already known.
+
+    It renders only a few records to find its start.
+    """
     partition = MemoryPartition()
     for number in range(20_000):
         partition.add(b"a value that is long enough to make a few index entries %d" % number)

@@ -104,7 +104,7 @@ def test_a_short_range_of_an_unknown_log_is_measured_by_itself() -> None:
 
 
 def test_a_range_moves_into_the_whole_once_that_is_known() -> None:
-    """After the whole view has been measured, an open range uses it and keeps its positions."""
+    """After the whole view has been measured, an open range reads from the whole view, with unchanged positions."""
     partition = MemoryPartition()
     for number in range(80_000):
         partition.add(b"line %d" % number)

@@ -190,7 +190,10 @@ class Expectation:
         return shown
 
     def _read_records(self, engine: Engine, name: TopicPartition) -> list[tuple[bytes, int]]:
-        """Read all records; unreadable records must be reported as missing. Raises AssertionError or OSError."""
+        """Read all records, and check that the engine has reported each unreadable record as missing.
+
+        Raises AssertionError, OSError.
+        """
         partition, found = engine.partition(*name), []
         offset = start = partition.offsets().log_start_offset
         while True:

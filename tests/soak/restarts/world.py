@@ -31,7 +31,7 @@ MAX_REFUSALS = 8
 STEPS = 25
 """Maximum number of steps in a life."""
 FARTHEST_OPENING, FARTHEST = 15.0, 60.0
-"""Mean number of changes of the disk before a kill: during a start, and during a life."""
+"""Mean number of disk writes before a kill: while a process starts, and while it runs."""
 
 
 class World:

@@ -132,7 +132,7 @@ def test_a_guard_is_taken_away_by_what_came_in_between(state, finish):
 
 
 def test_plain_data_takes_no_guard_away(state):
-    """Plain data keeps the guard."""
+    """An append outside of a transaction does not remove the producer's guard."""
     guard = ask(state)
     append(state, 0, txn=False)
     assert state.verifications.answered(PID, guard)

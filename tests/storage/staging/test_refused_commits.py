@@ -105,7 +105,10 @@ def test_a_write_that_may_not_be_appended_is_refused_whole(
 
 @pytest.mark.parametrize("free_bytes", [0, 512, OVERHEAD_BYTES])
 def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
-    """A write larger than the free space is refused with the sizes. It is appended if repeated with room."""
+    """A write that is larger than the free space is refused, and the error gives the sizes.
+
+    Once there is enough space, the same write succeeds.
+    """
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, BATCH)
