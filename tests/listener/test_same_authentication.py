@@ -118,8 +118,10 @@ def told(address: str, conversation: tuple[Step, ...]) -> list[Any]:
         client.close()
 
 
-FREE = {"apiKeys", "brokers", "clusterId", "controllerId", "throttleTimeMs"}
-"""Fields that differ between any two brokers."""
+FEATURES = {"finalizedFeatures", "finalizedFeaturesEpoch", "supportedFeatures"}
+"""Fields that test_same_transactions.py compares: the listener has one feature of a broker, `transaction.version`."""
+FREE = {"apiKeys", "brokers", "clusterId", "controllerId", "throttleTimeMs", *FEATURES}
+"""Fields that are not compared, because they differ between any two brokers, or because of the features."""
 
 
 def shown(name: str, value: Any) -> Any:
