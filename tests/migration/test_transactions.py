@@ -5,10 +5,12 @@ A takeover completes the transactions that the broker has decided, and reports t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 
+from tests.doubles import handover
 from tests.doubles.handover import DATA, LOG_DIR, StoppingDisk, prepared_disk, served
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.producing import batch
@@ -19,17 +21,28 @@ from topicfs.coordination.membership import Position
 from topicfs.coordination.transactions.coordinator import TransactionCoordinator
 from topicfs.coordination.transactions.state_records import write_key, write_state
 from topicfs.coordination.transactions.transaction import Status, Transaction
+from topicfs.migration import takeover
 from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.replication import open_engine
 from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import TRANSACTION_STATE
 from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.slow
 
+CONFIG = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))
 PRODUCER = ProducerId(7)
 PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1))
+
+
+@pytest.fixture(autouse=True)
+def _small_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep indexes small: with 10 MiB for each of a hundred partitions, a disk in memory would need gigabytes."""
+    monkeypatch.setattr(handover, "CONFIG", CONFIG)
+    monkeypatch.setattr(takeover, "open_engine", partial(open_engine, config=CONFIG))
 
 
 def left(status: Status, *, version: int = 2) -> StoppingDisk:
