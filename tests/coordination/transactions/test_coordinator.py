@@ -28,13 +28,19 @@ from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import InvalidTransactionStateError, NotEnoughReplicasError
 from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 from topicfs.storage.producers.append import UNVERIFIED
 from topicfs.storage.producers.progress import own
 
-CONFIG = EngineConfig(transaction_topic_num_partitions=2, offsets_topic_num_partitions=1, recovery_threads=1)
+CONFIG = EngineConfig(
+    transaction_topic_num_partitions=2,
+    offsets_topic_num_partitions=1,
+    recovery_threads=1,
+    topic_defaults=TopicConfig(segment_index_bytes=1200),
+)
 T0, T1, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("other", 0)
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 NAME = "tx"
