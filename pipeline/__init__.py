@@ -107,7 +107,7 @@ def from_topicfs_protobuf(
 def from_topicfs_json(
     column: Column | str, *, headers: Column | str | None = None, of_key: bool = False
 ) -> Column:
-    """Decode a column of framed JSON Schema messages, like `from_topicfs_avro`. Decoding JSON needs no schema."""
+    """Decode a column of framed JSON Schema messages to JSON. Unlike `from_topicfs_avro`, this needs no schema."""
     from topicfs.schemas.schema import Kind
 
     return _decoded(Kind.JSON, _Payloads(column, headers, of_key), None, None, {})

@@ -65,7 +65,7 @@ class TopicCopies:
         self._verified = False
 
     def say_once(self, about: str, text: str | None) -> None:
-        """Report `text`, unless it is the same as the last report about `about`.
+        """Report `text` about the subject `about`, unless the last report about this subject had the same text.
 
         If `text` is None, forget the last report, so that the next report is never suppressed.
         """

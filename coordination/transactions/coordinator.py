@@ -249,7 +249,7 @@ class TransactionCoordinator:
             self._wake.clear()
             try:
                 self.maintain()
-            except Exception:
+            except Exception:  # A bug with one transaction must not stop the timeouts of the others.
                 _LOGGER.exception("unexpected error in the thread of the transactions")
             is_done = self._has_looked and all(
                 one.state is TransactionShardState.ACTIVE and not one.owes_markers

@@ -187,7 +187,7 @@ class End(NamedTuple):
     run: ProducerRun
     commit: bool
     version: int
-    """The transaction version of the client, derived from the version of the request."""
+    """The version of `transaction.version` that the client uses; the version of its request shows it."""
 
 
 def ended(known: Transaction | None, request: End, now: Timestamp, new_id: NewId) -> Transaction | None:

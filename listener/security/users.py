@@ -32,7 +32,7 @@ ITERATIONS = 16_384
 """Number of iterations of new entries: the most that kafka-configs allows."""
 SALT_BYTES = 16
 _MAX_FILE_BYTES = 16 << 20
-_PASSWORD_MECHANISM = "SCRAM-SHA-256"  # noqa: S105 (a name)
+_CHECKED_WITH = "SCRAM-SHA-256"
 """Passwords sent by PLAIN are checked against the credentials of this mechanism."""
 
 _CREDENTIAL = re.compile(
@@ -60,7 +60,7 @@ class Users:
     def __init__(self, entries: Mapping[str, Mapping[str, ScramCredential]]) -> None:
         """`entries` has the credentials of each user, by mechanism; there must be at least one user."""
         self._entries = entries
-        first = next(iter(entries.values()))[_PASSWORD_MECHANISM]
+        first = next(iter(entries.values()))[_CHECKED_WITH]
         self._secret, self._iterations = first.stored_key, first.iterations
         self._checking = threading.Lock()
 
@@ -84,9 +84,9 @@ class Users:
 
         One password is checked at a time, so that guesses use at most one processor. Blocks.
         """
-        known = self.credential(user, _PASSWORD_MECHANISM)
+        known = self.credential(user, _CHECKED_WITH)
         with self._checking:
-            keys = scram_keys(HASHES[_PASSWORD_MECHANISM], password, known.salt, known.iterations)
+            keys = scram_keys(HASHES[_CHECKED_WITH], password, known.salt, known.iterations)
         return hmac.compare_digest(keys.stored, known.stored_key)
 
 

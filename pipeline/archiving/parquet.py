@@ -89,7 +89,10 @@ class ParquetCommits:
     def commit(
         self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
     ) -> None:
-        """Commit a round of `added` and `replaced` files. Raises OSError; PipelineError if another run committed it."""
+        """Commit a round, whose files are `added`, and make `replaced` files obsolete.
+
+        Raises OSError, and PipelineError if another run has committed the round.
+        """
         del state  # `plan` has already recorded the state.
         lines = [_line(file) for file in added]
         name = str(number)

@@ -87,7 +87,7 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
             }
             self._write({**others, (name, source): progress}, self.directories())
 
-    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[tuple[str, str], InputProgress]:  # noqa: ARG002 (one of a pair)
+    def _parse_file(self, data: bytes, path: Path, prefix: str) -> dict[tuple[str, str], InputProgress]:  # noqa: ARG002 (only the commit record can search)
         return self._parse_json(data, path, _inputs)
 
     def _encoded(self, entries: Mapping[tuple[str, str], InputProgress]) -> bytes:

@@ -21,7 +21,7 @@ from topicfs.storage.segment.sparse import PlacedBatch
 
 
 class SegmentOverflowError(Exception):
-    """Recovery found a valid batch whose offset the indexes cannot store. Loading splits the segment and retries."""
+    """A valid batch has an offset that the indexes cannot store. The caller splits the segment and loads again."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"{segment.log.path}: offsets more than {MAX_RELATIVE_OFFSET} above the base offset")

@@ -14,6 +14,7 @@ from tests.doubles.producing import batch
 from tests.listener.serving import Served
 from topicfs.coordination.transactions.transaction import Status
 from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.producers.progress import own
 
 pytestmark = pytest.mark.java
 
@@ -117,7 +118,7 @@ def test_a_transactional_producer(java: Any, served: Served, tmp_path: Path) -> 
     steps = [Status.EMPTY, Status.ONGOING, Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT]
     assert steps == states[:4]
     assert Status.COMPLETE_COMMIT == states[-1]
-    epochs = {one.epoch for one in served.engine.partition("t", 0).producers()}  # type: ignore[attr-defined]
+    epochs = {one.epoch for one in own(served.engine.partition("t", 0)).producers()}
     assert max(epochs) > 2
 
 

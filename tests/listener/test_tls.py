@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,7 +138,8 @@ def test_renewed_files(start: Callable[..., Served], certificates: Certificates,
     def name() -> str:
         connection = served.client(ssl.create_default_context(cafile=certificates.authority)).socket
         assert isinstance(connection, ssl.SSLSocket)
-        return dict(one[0] for one in connection.getpeercert()["subject"])["commonName"]  # type: ignore[index,misc]
+        certificate: Any = connection.getpeercert()
+        return str(dict(one[0] for one in certificate["subject"])["commonName"])
 
     assert "first" == name()
     certificate.write_bytes(certificates.pair("second").read_bytes())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.certificates import Certificates
 from topicfs.listener.errors import ListenerError
 from topicfs.listener.security.files import SecurityFiles
 from topicfs.listener.security.users import entry, read_users
@@ -110,11 +111,11 @@ def test_unknown_users_look_like_known_ones(tmp_path: Path) -> None:
         assert unknown == read_users(written(tmp_path, f"{ALICE}\n{BOB}")).credential("carol", mechanism)
 
 
-def test_certificates_that_cannot_be_used(tmp_path: Path, certificates: object) -> None:
+def test_certificates_that_cannot_be_used(tmp_path: Path, certificates: Certificates) -> None:
     """A file that is missing, is not PEM, or has an encrypted key is an error that names the file."""
-    pair = certificates.pair("listener")  # type: ignore[attr-defined]
-    sealed = certificates.pair("sealed", password="secret")  # type: ignore[attr-defined]
-    authority = certificates.authority  # type: ignore[attr-defined]
+    pair = certificates.pair("listener")
+    sealed = certificates.pair("sealed", password="secret")
+    authority = certificates.authority
     (tmp_path / "text").write_text("text")
     for certificate, key, client_authority, named in (
         (tmp_path / "none", None, None, "none"),

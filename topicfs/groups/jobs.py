@@ -19,7 +19,7 @@ from topicfs.storage.model import TopicPartition
 
 LEASE_SETTING = "share.record.lock.duration.ms"
 JOB_READ_BYTES = 1 << 20
-"""How many bytes of a record are read at a time."""
+"""Number of bytes that one read returns of a record; a larger record takes several reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,12 +385,12 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
 ) -> None:
     """After a member's file is closed, the next command of a shell finds the group without that member."""
     held = HeldAnswer()
-    member = member_that_leaves(through, topic, relay, held)
+    leaving: Any = member_that_leaves(
+        through, topic, relay, held
+    ).leave()  # Only its `_waiters` tell who waits.
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(CALLS[call], through, topic)
-        wait_until(
-            lambda: member.leave()._waiters or asked.done(), "the call waits for the member, or has returned"
-        )  # type: ignore[attr-defined] # nothing public tells who waits
+        wait_until(lambda: leaving._waiters or asked.done(), "the call waits for the member, or has returned")
         held.released.set()
         assert asked.result(TIMEOUT_SECONDS) is None
 
@@ -401,13 +401,14 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
     Both changes take effect.
     """
     held = HeldAnswer()
-    member = member_that_leaves(through, topic, relay, held)
+    leaving: Any = member_that_leaves(
+        through, topic, relay, held
+    ).leave()  # Only its `_waiters` tell who waits.
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(through.groups.alter_config, topic, {"assignor": "range"})
         wait_until(
-            lambda: member.leave()._waiters or waiting.done(),
-            "the call waits for the member, or has returned",
-        )  # type: ignore[attr-defined] # nothing public tells who waits
+            lambda: leaving._waiters or waiting.done(), "the call waits for the member, or has returned"
+        )
         through.groups.alter_config(topic, {"commit": "manual"})
         held.released.set()
         assert waiting.result(TIMEOUT_SECONDS) is None

@@ -123,7 +123,7 @@ def batch_of(run: ProducerRun, value: bytes) -> bytearray:
     stamp = BatchStamp(
         producer_id=run.producer_id, producer_epoch=run.epoch, base_sequence=0, transactional=True
     )
-    return encode([Record(Offset(0), 1_700_000_000_000, None, value)], stamp)  # type: ignore[arg-type]
+    return encode([Record(Offset(0), Timestamp(1_700_000_000_000), None, value)], stamp)
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_a_batch_of_an_ended_transaction_begins_no_other(world: World) -> None:
 
 def test_refused_requests(world: World) -> None:
     """Requests about an unknown name, an empty name or an invalid timeout are refused."""
-    run = ProducerRun(7, 0)  # type: ignore[arg-type]
+    run = ProducerRun(ProducerId(7), 0)
     coordinator = world.coordinator
     assert {} == coordinator.listed()
     for end in (0, 2):

@@ -140,7 +140,10 @@ def test_partitions_that_are_refused(ask) -> None:
 @pytest.mark.parametrize("version", [OLD, NEW])
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_end_of_a_transaction(commit: bool, version: int) -> None:
-    """A transaction is prepared with its partitions and completed without; newer clients get the next epoch."""
+    """The prepared state has the transaction's partitions, and the completed state has none.
+
+    The producer of a newer client gets the next epoch.
+    """
     prepared = end(at(Status.ONGOING), 5, commit=commit, version=version)
     assert prepared is not None
     wanted = Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT

@@ -187,9 +187,9 @@ def _append(
 def refusals(
     batches: list[Batch], parts: list[bytearray], config: TopicConfig, now: int
 ) -> tuple[set[type[StorageError]], set[type[StorageError]]]:
-    """Return the errors of which an append must raise one, and further errors that it may raise.
+    """Return two sets of errors: the append must raise one of the first set, and may raise one of the second.
 
-    If the first set is empty, the append need not fail.
+    If the first set is empty, the append may succeed.
     """
     must: set[type[StorageError]] = set()
     may: set[type[StorageError]] = set()

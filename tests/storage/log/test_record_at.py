@@ -68,9 +68,9 @@ def test_a_record_above_the_high_watermark_is_not_found():
 
 
 def test_an_aborted_record_is_given_as_an_offset_from_which_to_read_on():
-    """If the found record is aborted, READ_COMMITTED gives only an offset, from which the caller can read on.
+    """If the record at a time is aborted, a READ_COMMITTED lookup returns no record but an offset.
 
-    READ_UNCOMMITTED gives the record.
+    The caller can continue to read at this offset. A READ_UNCOMMITTED lookup returns the record.
     """
     log = Transactions()
     log.write(b"a", b"b", pid=1)

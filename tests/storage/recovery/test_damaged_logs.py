@@ -145,10 +145,9 @@ def test_a_preallocated_file_after_a_kill():
 
 
 def test_an_offset_outside_the_segment_is_damage():
-    """A batch whose last offset does not fit the segment ends the log, although the batch's checksum is valid.
+    """Recovery cuts the log at a batch whose offsets are too large for the segment, although its checksum is valid.
 
-    If the next batch were valid, the offset would be repaired. Here the offset of the next batch is out of range as
-    well.
+    Recovery could repair the offset only if a valid batch followed. Here the next batch is damaged in the same way.
     """
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()

@@ -83,9 +83,9 @@ def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk)
 
 @pytest.mark.parametrize("max_opened_at_start", [0, 1000])
 def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_opened_at_start: int) -> None:
-    """If the cluster has changed or removed a setting of a topic, the next start does the same.
+    """If the cluster has changed or removed a setting of a topic, the next start applies the change to the topic.
 
-    This holds even if the topic's partitions are not opened.
+    The change is applied even if the topic's partitions are not opened.
     """
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000", "retention.ms": "5"}))
     assert {"segment.ms": "1000", "retention.ms": "5"} == overrides(disk)
