@@ -6,6 +6,8 @@ The hash of groups and transactional IDs is that of Java strings (kafka-coordina
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Collection
+from functools import lru_cache
 
 SEED = 0x9747B28C
 MULTIPLIER = 0x5BD1E995
@@ -45,7 +47,18 @@ def java_string_hash(text: str) -> int:
     return h - 2**32 if h >= 2**31 else h
 
 
+@lru_cache(maxsize=4096)  # Called for each acknowledgement of a queue.
 def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> int:
     """Return abs(hash) modulo the number of partitions; for the hash -2^31, which has no absolute value, return 0."""
     h = java_string_hash(name)
     return (0 if h == -(2**31) else abs(h)) % partitions
+
+
+def partition_of_name(name: str, numbers: Collection[int], holds: Callable[[int], bool]) -> int | None:
+    """Return the coordinator partition of `name` in a topic whose partitions `numbers` are here.
+
+    If others are missing, their count is unknown: return the partition that `holds` the name, or None.
+    """
+    if max(numbers) + 1 == len(numbers):
+        return coordinator_partition(name, len(numbers))
+    return next(filter(holds, numbers), None)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.codec.records import encode
 from topicfs.storage.engine import LogEngine, Partition
-from topicfs.storage.errors import CorruptBatchError, CorruptionError, TopicExistsError, UnknownTopicError
+from topicfs.storage.errors import (
+    CorruptBatchError,
+    CorruptionError,
+    GroupError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
-from topicfs.storage.partitioning import DEFAULT_PARTITIONS, coordinator_partition
+from topicfs.storage.partitioning import DEFAULT_PARTITIONS, partition_of_name
 
 COORDINATOR_READ_BYTES = 1 << 20
 
@@ -47,20 +52,24 @@ class CoordinatorTopic:
             except TopicExistsError:
                 return
 
-    def number_of(self, name: str) -> int:
-        """Return the partition number for the key `name`. Raises UnknownTopicError if the topic does not exist."""
+    def number_of(self, name: str, holds: Callable[[int], bool]) -> int:
+        """Return the partition number for the key `name`; `partition_of_name` explains `holds`.
+
+        Raises UnknownTopicError if the topic does not exist, GroupError if the partition is unknown.
+        """
         numbers = self.numbers()
         if not numbers:
             raise UnknownTopicError(f"{self.name}: no such topic")
-        return _partition_of(name, len(numbers))
+        number = partition_of_name(name, numbers, holds)
+        if number is None:
+            raise GroupError(
+                f"{self.name}: some of its partitions are not here, so the partition of {name} is unknown; "
+                "add the data directories that have them"
+            )
+        return number
 
     def partition(self, number: int) -> Partition:
         return self._engine.partition(self.name, number)
-
-
-@lru_cache(maxsize=4096)  # Called for each acknowledgement.
-def _partition_of(name: str, partitions: int) -> int:
-    return coordinator_partition(name, partitions)
 
 
 def replay(partition: Partition, take: Take) -> None:

@@ -134,7 +134,7 @@ class Memberships:
         with self._lock:
             if not self._topic.exists:
                 return False
-            number = self._topic.number_of(group)
+            number = self._number_of(group)
             shard = self._shard(number)
             if group not in shard.groups:
                 # Other coordinators write to this partition as well: read it again.
@@ -180,7 +180,10 @@ class Memberships:
             shard.replay(record, Offset(first + at))
 
     def _of(self, group: str) -> _Shard:
-        return self._shard(self._topic.number_of(group))
+        return self._shard(self._number_of(group))
+
+    def _number_of(self, group: str) -> int:
+        return self._topic.number_of(group, lambda number: group in self._shard(number).groups)
 
     def _shard(self, number: int) -> _Shard:
         partition = self._topic.partition(number)

@@ -37,7 +37,7 @@ from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import ProducerId, Timestamp, TopicPartition
-from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.partitioning import partition_of_name
 from topicfs.storage.producers.append import Origin
 from topicfs.storage.producers.entry import next_run
 from topicfs.storage.producers.progress import own
@@ -167,9 +167,10 @@ class TransactionCoordinator:
         if not shards:
             yield None
             return
-        shard = shards.get(coordinator_partition(name, len(shards)))
-        if shard is None:
+        number = partition_of_name(name, shards, lambda one: name in shards[one].transactions)
+        if number is None:
             raise RequestError(Code.NOT_COORDINATOR)
+        shard = shards[number]
         with shard.lock:
             shard.check()
             yield shard

@@ -32,7 +32,7 @@ from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Listeners, Topic
 from topicfs.storage.errors import GroupError, ReadOnlyError
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.partitioning import coordinator_partition
+from topicfs.storage.partitioning import partition_of_name
 
 T = TypeVar("T")
 
@@ -345,10 +345,13 @@ class Runner:
                 self._make_topic()
         if not self.shards:
             return None
-        number = coordinator_partition(group, len(self.shards))
-        shard = self.shards.get(number)
-        if shard is None:
-            raise GroupError(f"{TOPIC}-{number}: does not exist, so the group {group} is not served")
+        number = partition_of_name(group, self.shards, lambda one: self.shards[one].holds(group))
+        if number is None:
+            raise GroupError(
+                f"{TOPIC}: some of its partitions are not here, so the partition of the group {group} is unknown; "
+                "add the data directories that have them"
+            )
+        shard = self.shards[number]
         shard.check()
         return shard
 

@@ -153,6 +153,10 @@ class Shard:
         if self.state is not ShardState.ACTIVE:
             raise errors.GroupError(f"{self.place}: {self.reason or 'its groups are not served now'}")
 
+    def holds(self, group: str) -> bool:
+        """Return whether the partition has records of a group."""
+        return group in self.coordinator.groups or group in self.offsets.groups() or group in self.others.keys
+
     # Writing.
 
     def append(

@@ -117,7 +117,10 @@ class StateStore:
             yield self._serve(number)
 
     def _of(self, key: SharePartitionKey) -> _Served:
-        return self._serve(self._topic.number_of(coordinator_name(key)))
+        name = coordinator_name(key)
+        return self._serve(
+            self._topic.number_of(name, lambda number: key in self._serve(number).shard.states)
+        )
 
     def _serve(self, number: int) -> _Served:
         partition = self._topic.partition(number)
