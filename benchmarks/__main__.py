@@ -66,7 +66,7 @@ TABLE_WIDTH = 160
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("names", nargs=-1, metavar="[NAME]…")
 @click.option("--list", "listing", is_flag=True, help="Name every benchmark, and end.")
-@click.option("--short", is_flag=True, help="Small sizes, for a build machine: a minute and a half for all.")
+@click.option("--short", is_flag=True, help="Small sizes, for a build machine: 2 or 3 minutes for all.")
 @click.option(
     "--rounds", type=click.IntRange(min=1), help=f"[default: {FULL_ROUNDS}, {SHORT_ROUNDS} with --short]"
 )

@@ -88,7 +88,7 @@ class Conditions:
     """The conditions under which a benchmark runs."""
 
     short: bool
-    """True for small sizes, with which all benchmarks together take a minute and a half on a build machine."""
+    """True for small sizes, with which all benchmarks together take 2 or 3 minutes on a build machine."""
     directory: Path
     """An empty directory on the disk; it is removed after the benchmark."""
 

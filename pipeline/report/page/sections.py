@@ -75,7 +75,8 @@ def sizes(topics: Sequence[TopicNumbers]) -> str:
             '<h2 id="sizes">Sizes of keys and values</h2>',
             (
                 "<p>How many keys and values have which size in bytes. The area of an outline stands for all of them. "
-                "The axis doubles from step to step; medians and percentiles are exact to a quarter.</p>"
+                "Each step of the axis doubles the size. Medians and percentiles are at most a quarter too large or "
+                "too small.</p>"
             ),
             _legend([("--values", "values"), ("--keys", "keys")]),
             _grid(panels),
