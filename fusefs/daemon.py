@@ -343,13 +343,8 @@ class _Daemon:
         if self._made_collector is None:
             from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
 
-            mount = WatchedMount(
-                counts=self._counts,
-                gauges=self._gauges,
-                started_ms=self._started,
-                listener=self.listener,
-            )
-            self._made_collector = MetricsCollector(self._engine, mount)
+            mount = WatchedMount(counts=self._counts, gauges=self._gauges, started_ms=self._started)
+            self._made_collector = MetricsCollector(self._engine, mount, self.listener)
         return self._made_collector
 
     def _gauges(self) -> MountGauges:

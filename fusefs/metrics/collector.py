@@ -34,15 +34,15 @@ class WatchedMount:
     gauges: Callable[[], MountGauges]
     started_ms: int
     """Start of the daemon, in milliseconds since 1970."""
-    listener: Listener | None = None
-    """Serves Kafka clients, if configured."""
 
 
 class MetricsCollector(Collector):
-    """The metrics of an engine and, if there is one, of its mount. Scrapes run one after the other."""
+    """The metrics of an engine, and of its mount and its listener if it has them. Scrapes run one after the other."""
 
-    def __init__(self, engine: Engine, mount: WatchedMount | None = None) -> None:
-        self._engine, self._mount = engine, mount
+    def __init__(
+        self, engine: Engine, mount: WatchedMount | None = None, listener: Listener | None = None
+    ) -> None:
+        self._engine, self._mount, self._listener = engine, mount, listener
         self._turn = threading.Lock()
 
     def collect(self) -> Iterator[Family]:
@@ -63,8 +63,8 @@ class MetricsCollector(Collector):
         if self._mount is not None:
             yield single(table.START_TIME, self._mount.started_ms / 1000)
             yield from _mount_families(self._mount)
-            if self._mount.listener is not None:
-                yield from client_families(self._mount.listener)
+        if self._listener is not None:
+            yield from client_families(self._listener)
         yield from engine_families(self._engine, pace)
 
     def _build(self) -> Family:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 
@@ -40,6 +42,29 @@ def test_serve(tmp_path: Path) -> None:
         assert 0 == process.wait(TIMEOUT_SECONDS)
         process.stdout.close()
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_metrics(tmp_path: Path) -> None:
+    """`topicfs serve --metrics` serves the listener's metrics, and refuses a port that is in use."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0", "--metrics"]
+        refused = subprocess.run(
+            [*command, str(port)], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+    assert 1 == refused.returncode
+    assert f"--metrics 127.0.0.1:{port}: Address already in use" in refused.stderr
+    assert not (tmp_path / "data").exists()
+    process = subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None
+    client = RawClient(process.stdout.readline().split()[-1])
+    address = process.stdout.readline().split()[-1]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_SECONDS) as answer:
+        assert b"\ntopicfs_listener_connections 1.0\n" in answer.read()
+    client.close()
+    process.send_signal(signal.SIGTERM)
+    assert 0 == process.wait(TIMEOUT_SECONDS)
+    process.stdout.close()
 
 
 def test_settings_that_are_reloaded(tmp_path: Path) -> None:

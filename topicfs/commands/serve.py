@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,20 @@ from topicfs.lines import say
 from topicfs.options import listener_options, parse_directories, warn_of_ignored
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from topicfs.fusefs.metrics.address import MetricsAddress
     from topicfs.listener.listener import ListenerOptions
+
+
+def _parse_metrics(_context: object, _option: object, given: str | None) -> MetricsAddress | None:
+    from topicfs.fusefs.metrics.address import parse_metrics_address
+
+    try:
+        return None if given is None else parse_metrics_address(given)
+    except (StorageError, ValueError) as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(
@@ -39,9 +50,20 @@ if TYPE_CHECKING:
 @click.option(
     "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker's server.properties."
 )
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    callback=_parse_metrics,
+    help="Serve metrics to Prometheus at http://HOST:PORT/metrics. Without HOST, only on this machine.",
+)
 @click.option("--read-only", is_flag=True, help="Change and create nothing: clients can only read.")
 def serve(
-    directories: tuple[Path, ...], *, listener: ListenerOptions | None, config: Path | None, read_only: bool
+    directories: tuple[Path, ...],
+    *,
+    listener: ListenerOptions | None,
+    config: Path | None,
+    metrics: MetricsAddress | None,
+    read_only: bool,
 ) -> None:
     """Serve the topics of DIR to Kafka clients at HOST:PORT, until Ctrl-C or SIGTERM.
 
@@ -65,12 +87,22 @@ def serve(
     ended, reload_asked = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    with closing(Listener(listener)) as serving:
+    with ExitStack() as ending:
+        metrics_server = None
+        if metrics is not None:
+            from topicfs.fusefs.metrics.server import MetricsServer
+
+            metrics_server = ending.enter_context(closing(MetricsServer(metrics)))
+        serving = ending.enter_context(closing(Listener(listener)))
         engine = open_directories(
             directories, read_only=read_only, config=settings, replicated=settings.replication_factor > 1
         )
-        with closing(engine), closing(serving):
+        with closing(engine), closing(serving), closing(metrics_server) if metrics_server else nullcontext():
             serving.serve(engine, settings)
+            if metrics_server is not None:
+                from topicfs.fusefs.metrics.collector import MetricsCollector
+
+                metrics_server.serve(MetricsCollector(engine, listener=serving))
             reloading = SettingsReload(rereads, engine, settings, Reports(system_clock), terminal=True)
             reloading.applied = serving.reconfigure
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores SIGHUP.
@@ -78,6 +110,8 @@ def serve(
                     signal.SIGHUP, lambda *_: (reload_asked if reloading.is_asked_for else ended).set()
                 )
             say(f"topicfs: {','.join(map(str, directories))} is served at {serving.endpoint}")
+            if metrics_server is not None:
+                say(f"topicfs: metrics are served at {metrics_server.address}")
             while not ended.wait(MAINTENANCE_SECONDS):
                 if reload_asked.is_set():
                     reload_asked.clear()

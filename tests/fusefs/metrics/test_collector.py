@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,9 +80,9 @@ def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
         assert listener.counts is not None
         note = RequestNote("Fetch", 5, received_bytes=10, sent_bytes=20, error=1)
         listener.counts.note(ClientName("a", "kcat"), note)
-        mount = replace(watched(counts), listener=listener)
         for one in (engine, StallingEngine()):
-            families |= {family.name: family for family in MetricsCollector(one, mount).collect()}
+            collector = MetricsCollector(one, watched(counts), listener)
+            families |= {family.name: family for family in collector.collect()}
     expected = {metric.name.removesuffix("_total"): metric for metric in METRICS}
     assert set(expected) == set(families)
     for name, metric in expected.items():
@@ -257,7 +256,7 @@ def test_requests_of_kafka_clients(engine: Engine):
         for error in (0, 3):
             note = RequestNote("Fetch", 2048, received_bytes=10, sent_bytes=20, error=error)
             listener.counts.note(name, note)
-        found = scraped(engine, replace(watched(), listener=listener))
+        found = samples(MetricsCollector(engine, listener=listener).text())
     labels = {"client": 'a"\\n\\x00', "software": "kcat"}
     kinds = (table.CLIENT_CONNECTIONS, table.CLIENT_REQUESTS, table.CLIENT_ERRORS)
     assert [1, 2, 1] == [of(found, metric, **labels) for metric in kinds]
