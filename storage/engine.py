@@ -6,9 +6,9 @@ and belongs in a thread; other calls take microseconds.
 
 An engine that is `remote` may have to wait for its answers. It promises:
 
-* A call marked "Never waits" raises only the errors named there. It returns what the engine last learned; the engine
-is kept up to date without requests, and calls listeners when it changes. A topic is listed with all its partitions.
-While the leader of a partition has not answered yet, `unknown` has the reason.
+* A call marked "Never waits" raises only the errors named there. It returns what the engine last learned. The engine
+  learns of changes by itself, and then calls listeners. A topic is listed with all its partitions.
+  While the leader of a partition has not answered yet, `unknown` has the reason.
 * A call marked "May wait" first calls the hook of `storage.remote.RemoteEngine` if it has to wait.
 * Calls that change something wait, and are made in threads that may wait. Afterwards, all calls show the change.
 
@@ -104,7 +104,7 @@ class Partition(Protocol):
 
     @property
     def newest_timestamp(self) -> Timestamp:
-        """The largest timestamp; -1 if no record has one, or if a remote engine has seen none. Never waits."""
+        """The largest timestamp; -1 if no record has a timestamp, or if a remote engine has seen none. Never waits."""
 
     @property
     def unknown(self) -> str | None:
@@ -123,7 +123,7 @@ class Partition(Protocol):
         """Return a summary, for callers that often look at all partitions. Never waits."""
 
     def status(self) -> PartitionStatus:
-        """Return the state of the partition, for which each segment is looked up on disk. May wait."""
+        """Return the state of the partition. Each segment is looked up on disk. May wait."""
 
     def check_in_sync(self) -> None:
         """Raise NotEnoughReplicasError if too few replicas are in sync; a remote engine never does. Never waits."""
@@ -307,7 +307,7 @@ class LogEngine(Protocol):
         """Set overrides (None: remove), all or none. Raises InvalidConfigError, UnknownTopicError, ReadOnlyError."""
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Apply other settings (see `config.live_settings`). Blocks. Raises StorageError if the engine has none."""
+        """Apply other settings (see `config.live_settings`). Blocks. Raises StorageError if there are no settings."""
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
         """Load an offline partition again; if its whole directory failed, load the directory. Blocks.

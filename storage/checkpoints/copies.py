@@ -1,6 +1,6 @@
 """A small file of entries, with a copy in every serving data directory.
 
-Each entry is read from the undamaged copy that has its newest version.
+If copies differ in an entry, the newest version of the entry counts. Damaged copies are skipped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     ) -> None:
         """Make the object without reading a file.
 
-        If a copy cannot be written, but a copy in another directory can, `failed` is called for its directory.
+        If only some of the copies can be written, `failed` is called for each directory whose copy cannot be written.
         """
         self._files = files
         self.directories = directories
@@ -73,7 +73,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _parse_json(
         self, data: bytes, path: Path, parse: Callable[[Mapping[str, Any]], dict[Key, Entry]]
     ) -> dict[Key, Entry]:
-        """Return `parse(content)` for a JSON file. Raises CorruptionError if that fails, or for another version."""
+        """Return `parse(content)` for a JSON file. Raises CorruptionError if parsing fails or the version is wrong."""
         try:
             content = json.loads(data)
             if content["version"] != self.version:
@@ -98,9 +98,9 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def update_copies(self, stale: Collection[Path] = ()) -> None:
         """Write the newest entries to each directory whose copy is missing, older or damaged. Blocks.
 
-        `stale`: directories that did not serve until now. If only they have an undamaged copy, the damaged copy of
-        another directory may have later entries. Every read then fails until the damaged copy is removed. Raises
-        CorruptionError, OSError.
+        `stale`: directories that did not serve until now. If a copy is damaged, and only stale directories have
+        undamaged copies, the damaged copy may have later entries. Then no entry is read until the damaged copy is
+        removed. Raises CorruptionError, OSError.
         """
         with self._lock:
             self._problem = None

@@ -7,7 +7,7 @@
     version=1
     cluster.id=_uqHDrtZRiWyQpGqbURDug
 
-Version 0, from the time of ZooKeeper, has broker.id instead of node.id, and no line is required
+Version 0, from the time of ZooKeeper, has broker.id instead of node.id, and all its lines are optional
 (kafka-storage.md#meta-properties). A directory with replicas has `topicfs.set`, the ID of its set of directories,
 which a broker ignores. If such a directory has no file `topicfs.replicas`, that file was lost.
 """

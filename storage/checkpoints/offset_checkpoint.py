@@ -1,7 +1,7 @@
 """Offset checkpoints: one offset per partition, for a whole data directory.
 
     recovery-point-offset-checkpoint      first offset not known to be flushed
-    log-start-offset-checkpoint           log starts that are inside the first segment or after it
+    log-start-offset-checkpoint           log starts that are above the first segment's base offset
     replication-offset-checkpoint         high watermarks
     cleaner-offset-checkpoint             first dirty offsets of compacted partitions
 

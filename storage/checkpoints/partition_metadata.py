@@ -66,7 +66,7 @@ def topic_id_of(directory: Path, files: FileSystem) -> str | None:
 
 
 def prepare_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
-    """Write the file for a partition that is being made, under its temporary name. Raises OSError."""
+    """Write the file under its temporary name, for a partition that is being made. Raises OSError."""
     prepare(files, directory / names.PARTITION_METADATA, encode_partition_metadata(topic_id))
 
 

@@ -72,9 +72,9 @@ def find_end(data: Buffer) -> tuple[int, Offset]:
 def find_offset(data: Buffer, offset: cython.longlong, room: cython.Py_ssize_t) -> int:
     """Return the position of the first batch whose last offset is at or above `offset`; only headers are read.
 
-    The batches are adjacent and take `room` bytes. `data` may have only the first of these bytes, so the returned
-    position may be beyond `data`. The search stops at a batch that is torn or damaged, or whose header is cut off,
-    and returns the position of that batch.
+    The batches are adjacent and take `room` bytes. `data` may have only the first part of these bytes, so the
+    returned position may be beyond `data`. The search stops at a batch that is torn or damaged, or whose header is
+    cut off, and returns the position of that batch.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -96,7 +96,7 @@ def verify_checksum(data: Buffer, header: BatchHeader) -> None:
 
 
 def assign_offsets(batch: bytearray, position: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Write a batch's base offset and leader epoch, as a leader does; neither is under the checksum."""
+    """Write a batch's base offset and leader epoch, as a leader does; the checksum covers neither of them."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
     _LEADER_EPOCH.pack_into(batch, position + fields.LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -259,7 +259,7 @@ def scan(
     capacity: cython.Py_ssize_t = len(rows)
     used: cython.Py_ssize_t = 0
     cause: str | None = None
-    # Rows below this one have valid checksums. It stays up to three rows behind `used`, while the bytes of
+    # All rows below `sound` have valid checksums. It stays up to three rows behind `used`, while the bytes of
     # these batches are still in the processor's cache.
     sound: cython.Py_ssize_t = 0 if check_crc else capacity
     while used < capacity:
@@ -289,10 +289,10 @@ def scan(
 def sound_rows(
     view: memoryview, at: cython.Py_ssize_t, end: cython.Py_ssize_t, row: cython.p_longlong
 ) -> cython.Py_ssize_t:
-    """Check the next one to three batches of [at, end), write their rows to `row`, and return where they end.
+    """Check the next one to three batches of [at, end), write their rows to `row`, and return the batches' end.
 
-    After the space for three rows, `row` gets the number of integers that were written. Return 0 if a batch is torn
-    or damaged; checksums are verified. For callers that scan many batches and keep none of them.
+    `row` has space for three rows and one more integer, which gets the number of integers in the rows. Return 0 if a
+    batch is torn or damaged; checksums are verified. For callers that scan many batches and keep none of them.
     """
     octets: cython.p_uchar = memory.octets_of(view)
     used: cython.Py_ssize_t = 0

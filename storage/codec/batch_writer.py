@@ -35,7 +35,8 @@ def encode_columns(
     """Return batches of all records of `columns`, each at most `max_batch_bytes` before compression.
 
     As a producer does, give each batch base offset 0 and dense offsets; the offsets in `columns` are ignored. Raises
-    RecordTooLargeError if a record is too large for a batch of its own. The message calls it a `unit`, numbered from 1.
+    RecordTooLargeError if a record is too large for a batch of its own. `unit` is what the error's message calls a
+    record; the message counts from 1.
     """
     found: list[bytearray] = []
     view: memoryview = columns.block
@@ -77,7 +78,7 @@ def encode_lines(
 @cython.final
 @cython.cclass
 class _LineReader:
-    """Lines that are being written to batches, and the position of the next one."""
+    """Lines that are being written to batches, and the position of the next line."""
 
     view: memoryview
     position: cython.Py_ssize_t

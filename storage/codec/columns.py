@@ -39,8 +39,8 @@ _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 class Columns:
     """Records of adjacent batches: eight columns of int64, and the bytes to which the columns point.
 
-    The length of a null key or value is -1. Headers stay as they are stored, including their count; length 0 means
-    that there are none. A column is a view: it is cheap to take, and stays valid as long as it is held.
+    The length of a null key or value is -1. Headers stay as they are stored, including their count; a record without
+    headers has header length 0. A column is a view: it is cheap to take, and stays valid as long as it is held.
     """
 
     _data: memoryview
@@ -107,7 +107,7 @@ class Columns:
 
     @property
     def header_lengths(self) -> memoryview[int]:
-        """Size of the header count and the headers together; 0 if there are none."""
+        """Size of a record's header count and headers together; 0 if the record has no headers."""
         return self._column(fields.HEADER_LENGTHS)
 
     def _column(self, number: int) -> memoryview[int]:
@@ -197,7 +197,7 @@ class Columns:
 
     @property
     def size_bytes(self) -> int:
-        """Memory of the columns and of their bytes: the whole inflated content, or the plain batches."""
+        """Memory that the columns and their data take. The data is the whole inflated content, or the plain batches."""
         rows: memoryview = self._batches.rows
         row: cython.p_longlong = memory.int64s_of(rows)
         total: cython.Py_ssize_t = len(rows)
@@ -232,7 +232,10 @@ class Columns:
         return bisect_left(self._block, offset, 0, self._count)
 
     def find_time(self, timestamp: cython.longlong, offset: cython.longlong) -> int:
-        """Return the index of the first record at or after both arguments; if there is none, the number of records."""
+        """Return the index of the first record at or after both `timestamp` and `offset`.
+
+        If there is no such record, return the number of records.
+        """
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         index: cython.Py_ssize_t = 0

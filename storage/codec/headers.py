@@ -127,7 +127,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> Timestamp | None:
-        """From when the batch's tombstones or marker may be removed. None if compaction has not set a time."""
+        """Time from which the batch's tombstones or marker may be removed; None if compaction has not set this time."""
         return self.base_timestamp if self.attributes & fields.DELETE_HORIZON_MASK else None
 
     @property
@@ -147,7 +147,9 @@ class BatchStamp(NamedTuple):
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
-    """Sequence number of the first record. Later batches made by the same call continue from this batch."""
+    """Sequence number of the first record. If the same call makes several batches, later batches continue the
+    sequence.
+    """
     transactional: bool = False
     control: bool = False
     compression_level: int | None = None

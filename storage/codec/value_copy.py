@@ -123,7 +123,7 @@ def copy_inflated(
                 number += 1
         if made > room - used:
             memory.resize(text, used + made + (used + made) // 8)
-        elif made == _LEFT:  # This took long: return to the caller, which checks the clock.
+        elif made == _LEFT:  # Inflating took long: the caller checks the clock now.
             content = _inflated(view, row, at, max_content_bytes)
             stop = _copy_content(text, used, content, row, at, start_offset, end_offset)
             if stop >= 0:
@@ -240,7 +240,7 @@ def _copy_batch(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of a row's batch, with records in [start, end), to `target[used:]`; return the end, or -1."""
+    """Write the values of a row's batch to `target[used:]`; its records are in [start, end). Return the end, or -1."""
     count: cython.longlong = row[at + fields.RECORD_COUNT]
     if not 0 <= count <= _MAX_RECORDS or count * fields.MIN_RECORD_SIZE > end - start:
         return -1
@@ -293,7 +293,7 @@ _TIME_END = cython.declare(cython.longlong, 2**62)
 def _is_found(
     source: cython.p_uchar, end: cython.Py_ssize_t, row: cython.p_longlong, wanted: cython.longlong
 ) -> cython.bint:
-    """Find a record's value: its position, length and time delta. Return False if it is missing or not plain."""
+    """Put position, length and time delta of a record's value after the row; return False if missing or not plain."""
     at: cython.Py_ssize_t = fields.HEADER_SIZE
     count: cython.longlong = row[fields.RECORD_COUNT]
     last_delta: cython.longlong = row[fields.LAST_OFFSET] - row[fields.BASE_OFFSET]
@@ -344,7 +344,7 @@ def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ss
         at: cython.Py_ssize_t = fields.ROW_SIZE * number
         count: cython.longlong = row[at + fields.RECORD_COUNT]
         room: cython.longlong = row[at + fields.SIZE_BYTES] - fields.HEADER_SIZE
-        # A record takes at least seven bytes besides its value. In the text only one LF takes their place.
+        # A record takes at least seven bytes besides its value. In the text, one LF replaces these bytes.
         if (
             row[at + fields.MAGIC] != fields.CURRENT_MAGIC
             or row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0

@@ -48,8 +48,7 @@ class BatchDecision:
 def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
     """Return the decision on a batch.
 
-    `discardable` means that the batch's transaction was aborted. For a marker, it means that the transaction has no
-    data left.
+    `discardable` of a data batch: its transaction was aborted. Of a marker: its transaction has no data left.
     """
     horizon = batch.delete_horizon_ms
     if batch.is_control:

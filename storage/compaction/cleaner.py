@@ -36,7 +36,7 @@ CLEANER_WINDOW_BYTES = 1 << 18
 
 
 class CleaningStoppedError(StorageError):
-    """The pass was asked to stop. Segments that are not in place yet are discarded; nothing else has changed."""
+    """The pass was asked to stop. Segments that it has replaced stay replaced; unfinished ones are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Cleaned:
     segments_before: tuple[Offset, ...]
     """Base offsets of the segments that were read."""
     segments_after: tuple[Offset, ...]
-    """Base offsets of the segments that replaced those that were read."""
+    """Base offsets of the cleaned segments, which replaced the segments of `segments_before`."""
     bytes_before: int
     bytes_after: int
 
@@ -197,7 +197,7 @@ class _Pass:
                 cleaned.append(data, _placed(data))
 
     def _read(self, segment: Segment) -> Iterator[Window]:
-        """Yield the segment's windows; checksums are verified later, when they are decoded."""
+        """Yield the segment's windows. Checksums are not verified here, but when a window is decoded."""
         for window in windows(segment.log, 0, segment.size, window_bytes=CLEANER_WINDOW_BYTES):
             if not self._proceed():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")

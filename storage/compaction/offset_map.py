@@ -1,10 +1,10 @@
 """Each key's newest offset, in a table of bounded size: a slot has 126 bits of MD5 and an offset.
 
-    slot (24 bytes)   63 bits of MD5(key) int64 · 63 others int64 · offset + 1 as int64 (0: the slot is free)
+    slot (24 bytes)   63 bits of MD5(key) int64 · 63 more bits int64 · offset + 1 as int64 (0: the slot is free)
 
 A key whose slot is taken goes into the next slot. Once nine tenths of the slots are used, the table refuses new keys
-and the pass ends there, so memory is bounded for a log of any size. Two keys with the same digest count as one key, as
-in Kafka. Compiled by Cython; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
+and the pass ends there, so memory is bounded for a log of any size. Two keys with the same digest count as one key,
+as in Kafka. Compiled by Cython; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROWTH = 8
 """Factor by which a half-full table grows, up to its largest size, so that few keys take little memory."""
 LARGEST_FIRST_SLOTS = 16_384
 _AHEAD = cython.declare(cython.Py_ssize_t, 16)
-"""Slots are prefetched for the record that comes this many records later."""
+"""While a record is handled, the slot of the record this many records later is prefetched."""
 
 
 _STAYS = cython.declare(cython.int, STAYS)
@@ -142,7 +142,7 @@ class OffsetMap:
             prefetch_word(self._words, 3 * (digests[word + 2 * _AHEAD] % self._slots))
 
     def put_records(self, columns: Columns, first: int, last: int, *, start_offset: int) -> int:
-        """Store the offsets of the keyed records that have offsets from `start_offset` on.
+        """Store the offset of each record that has a key and an offset at or above `start_offset`.
 
         Return the index of the first record for which there is no room, or `last`.
         """

@@ -46,7 +46,10 @@ class Rewriter:
         self.records_kept = 0
 
     def rewrite(self, data: memoryview, *, modified: Timestamp) -> Iterator[memoryview | bytearray]:
-        """Yield the bytes of `data` that stay. `modified`: its file's modification time. Raises CorruptBatchError."""
+        """Yield the bytes of `data` that stay.
+
+        `modified`: the modification time of the segment's file. Raises CorruptBatchError.
+        """
         for columns in decode_each(data, control=True):
             yield from self._columns(data, columns, modified)
 
@@ -75,10 +78,10 @@ class Rewriter:
     def _rewritten(
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
-        """Rewrite the batches, from `first` on, that are filtered record by record.
+        """Rewrite adjacent batches, beginning with number `first`, from which only some records are removed.
 
-        If `first` is not such a batch, rewrite it alone. Return the number of the next batch, and the bytes that
-        stay.
+        If batch `first` needs other changes, rewrite it alone. Return the number of the next batch, and the bytes
+        that stay.
         """
         stop = survivors.end_of_filtered(columns, marks, first)
         if stop == first:

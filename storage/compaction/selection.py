@@ -58,7 +58,7 @@ class CleaningPlan:
 
 
 def plan(params: CleaningParams) -> CleaningPlan:
-    """Return what a pass over this log would clean, and whether it is due: its dirty ratio or age is too high."""
+    """Return what a pass over this log would clean, and whether the dirty ratio or the age makes the pass due."""
     first_dirty = _first_dirty_offset(params)
     end = max(_first_uncleanable_offset(params, first_dirty), first_dirty)
     inactive = params.segments[:-1]

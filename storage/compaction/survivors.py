@@ -79,8 +79,8 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
 def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
     """Return the number of the first batch, from `first` on, that is not filtered record by record.
 
-    The batches before it are plain and uncompressed, and lose some of their records but not all. No record that stays
-    in them is a tombstone.
+    The batches before it are plain and uncompressed, and lose some of their records but not all. None of the records
+    that stay is a tombstone.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)

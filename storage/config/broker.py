@@ -33,7 +33,7 @@ class EngineConfig(NamedTuple):
     topic_defaults: TopicConfig = TopicConfig()
 
     creation_overrides: Mapping[str, str] = KEEP_FOREVER
-    """Overrides that every topic created here gets, unless the creation names its own."""
+    """Overrides for every topic created here; overrides that the creation of a topic names take precedence."""
 
     follows: bool = False
     """True if another engine leads these logs. This engine then only repeats what the other engine appends, compacts
@@ -132,7 +132,7 @@ class EngineConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
-        """Parse a `server.properties`; if it sets retention, KEEP_FOREVER is unused. Raises InvalidConfigError."""
+        """Parse a `server.properties`; if it sets retention, KEEP_FOREVER is not used. Raises InvalidConfigError."""
         values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)
         defaults.check_consistency()
@@ -161,12 +161,12 @@ class FromProperties(NamedTuple):
     log_directories: tuple[str, ...]
     """The data directories that the file names, as it spells them; empty if it names none."""
     given: Mapping[str, str]
-    """The name that the file uses for each of its settings, by the setting's first name."""
+    """The name that the file uses for each setting; the key is the first of the setting's names in Kafka."""
 
 
 @cache
 def broker_settings() -> Mapping[str, Setting]:
-    """Return the engine's settings in the table's order, each by the first of its names in Kafka."""
+    """Return the engine's settings in the table's order; the key is the first of the setting's names in Kafka."""
     defaults = EngineConfig()
     table = {}
     for field, annotation in get_type_hints(EngineConfig, include_extras=True).items():
@@ -194,7 +194,7 @@ def _given(one: Setting, properties: Mapping[str, str]) -> Synonym | None:
 
 
 def _values_of(table: Mapping[str, Setting], properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values that a file gives to the settings of `table`, by field."""
+    """Return the values that a file gives to the settings of `table`; the keys are names of fields."""
     return {
         one.field: _synonym_value(one, synonym, properties[synonym.name])
         for one in table.values()

@@ -30,7 +30,7 @@ class OffsetReset(NamedTuple):
     text: str = ""
     """The duration as the user wrote it, if `kind` is BY_DURATION."""
     milliseconds: int = 0
-    """The greatest age of the first record, if `kind` is BY_DURATION."""
+    """The greatest age of the first record that the group reads, if `kind` is BY_DURATION."""
 
 
 FROM_THE_EARLIEST = OffsetReset(EARLIEST)

@@ -225,7 +225,7 @@ class Text:
 
 
 def read_value(name: str, text: str, kind: ValueKind) -> Any:
-    """Parse a setting's value. Raises InvalidConfigError with `name`, the value, and which values are valid."""
+    """Parse a setting's value. The error InvalidConfigError has `name`, the value, and the valid values."""
     try:
         return kind.parse(text)
     except ValueError:

@@ -21,7 +21,7 @@ class ConfigSource(Enum):
 
 
 class ShownSetting(NamedTuple):
-    """A setting, whose parts are all text in Kafka's spelling."""
+    """A setting. All fields are text in Kafka's spelling."""
 
     name: str
     value: str
@@ -68,7 +68,10 @@ def unknown_setting(
 
 
 def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) -> list[ShownSetting]:
-    """Replace the source of each default that the file sets by the file. `given` is `FromProperties.given`."""
+    """Return `settings`, and name the file as the source of each default that the file sets.
+
+    `given` is `FromProperties.given`.
+    """
     return [
         one._replace(source=ConfigSource.FILE, file_name=given[one.name])
         if one.source is ConfigSource.DEFAULT and one.name in given

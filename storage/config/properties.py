@@ -6,7 +6,8 @@ r"""Java's properties format, in which `server.properties` and `meta.properties`
          second                 an odd number of backslashes continues a line; leading blanks are dropped
     a\ b=\u00e9\t               \t \n \r \f \uXXXX; before any other character the backslash is dropped
 
-The bytes are read as ISO 8859-1, as by Kafka, and written as ASCII with escapes. A name's last line counts.
+The bytes are read as ISO 8859-1, as by Kafka, and written as ASCII with escapes. If several lines have the same name,
+the last line counts.
 """
 
 from __future__ import annotations

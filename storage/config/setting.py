@@ -22,7 +22,7 @@ class SettingRow(NamedTuple):
     unit: str
     meaning: str
     synonyms: tuple[Synonym, ...] = ()
-    """Names in a `server.properties`; if a file has several, the first of these counts."""
+    """Names in a `server.properties`; if a file has several of them, the one that is first in this tuple counts."""
     hidden: bool = False
     """True if the setting is only for tests; it is then not listed to users."""
 
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
     row: SettingRow
 
     def parse(self, text: str) -> Any:
-        """Parse a value. Raises InvalidConfigError with the name, the value, and which values are valid."""
+        """Parse a value. The error InvalidConfigError has the name, the value, and the valid values."""
         return read_value(self.name, text, self.row.kind)
 
     def print(self, value: Any) -> str:
@@ -60,7 +60,7 @@ class Setting(NamedTuple):
 
 
 def read_table(defaults: object) -> dict[str, Setting]:
-    """Return the settings of a dataclass's annotated fields, by Kafka's names. `defaults` is an instance of it."""
+    """Return the settings of a class's annotated fields, by Kafka's names. `defaults` is an instance of the class."""
     table = {}
     for field, annotation in get_type_hints(type(defaults), include_extras=True).items():
         name = field.replace("_", ".")
@@ -74,7 +74,7 @@ def read_overrides(
 ) -> dict[str, Any]:
     """Return the values of `overrides` by field. Raises InvalidConfigError for a bad value or an unknown name.
 
-    The error calls an unknown setting a `what`.
+    `what`: the kind of setting, for the error about an unknown name: "no such group setting".
     """
     values = {}
     for name, text in overrides.items():

@@ -1,4 +1,4 @@
-"""The counters of one engine: numbers that only grow from the time when the engine is opened.
+"""The counters of one engine. They are 0 when the engine is opened, and only grow.
 
 Compiled code adds without a lock, because Python does not switch threads during an addition. Rare events take a lock.
 """

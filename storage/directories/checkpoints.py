@@ -79,8 +79,8 @@ class CheckpointWriter:
     def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
         """Write the high watermarks, and then the log starts.
 
-        A log start is written only if it is above the base offset of the first segment, which the file's name shows.
-        The high watermarks come first, because they confirm the log starts.
+        A log start is written only if it is above the first segment's base offset, which that segment's file name
+        shows. The high watermarks come first, because they confirm the log starts.
         """
         logs = list(partitions)
         self.write_high_watermarks(logs)

@@ -3,9 +3,9 @@
     __cluster_metadata-0/<20 digits>.log                     batches as in any log
     __cluster_metadata-0/<20 digits>-<10 digits>.checkpoint  a snapshot of everything below that offset, as batches
 
-A record's value is three unsigned varints (1, the version of the frame; the record's type; the type's version), and
-then the fields in the flexible form of Kafka's messages. Kafka has some thirty types; three of them are read here,
-and the others are ignored.
+A record's value begins with three unsigned varints: the version of the frame, which is 1; the record's type; and the
+version of this type. The fields follow, in the flexible form of Kafka's messages. Kafka has some thirty types; three
+of them are read here, and the others are ignored.
 """
 
 from __future__ import annotations

@@ -50,7 +50,10 @@ class DataDirectory(NamedTuple):
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make or complete a partition's directory and topic ID; call `sync` to flush its name. Raises OSError."""
+        """Make or complete a partition's directory and topic ID. Raises OSError.
+
+        Call `sync` to flush the directory's name.
+        """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)

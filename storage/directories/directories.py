@@ -30,9 +30,13 @@ class OpenDirectory:
         self.clean = False
         """True if its last owner closed it cleanly, so that its logs need no recovery."""
         self.failed_before = False
-        """True if the disk failed since the machine's start: a flush may have left data only in the page cache."""
+        """True if the disk has failed since the machine was started. Data that counts as flushed may then be only in
+        memory.
+        """
         self.replicates = False
-        """True if other directories have copies of its logs: a log is then cut at a hole instead of kept."""
+        """True if other directories have copies of its logs. If a log then has a hole, recovery cuts the log off
+        there.
+        """
         self.below_high_watermark = False
         """True if another process owns the directory: only records below the checkpointed high watermarks are shown."""
         self.has_checkpoints = False
@@ -80,7 +84,7 @@ class Directories:
             data.files.read_only,
         )
         self.one_of_many = one_of_many
-        """True if other engines' directories have further partitions of the same topics."""
+        """True if other engines have directories with further partitions of the same topics."""
         self.on_failure: Callable[[OpenDirectory], None] = lambda _: None
         self._warn = warn
         self.by_partition: dict[TopicPartition, OpenDirectory] = {}
@@ -152,7 +156,7 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`; return False if its error fails the directory. Raises other OSErrors, such as a full disk."""
+        """Run `action`; return False if its error makes the directory fail. Raises other OSErrors (disk full)."""
         try:
             action()
         except OSError as error:
@@ -190,8 +194,8 @@ class DeletedDirectories:
         self._warn = warn
         self._due: dict[str, _Deleted] = {}
         self._removed: list[Callable[[], None]] = []
-        """Functions that close the files of directories that the last pass removed. They are called again, because a
-        reader may have opened a file just before the removal.
+        """Functions that close the files of directories that the last pass removed. The next pass calls them again,
+        because a reader may have opened a file just before the removal.
         """
         self._lock = Lock()
 
@@ -201,7 +205,7 @@ class DeletedDirectories:
             self._due[name] = _Deleted(due, due - self._data.clock(), close_files)
 
     def remove_due(self, now: Timestamp) -> None:
-        """Remove the directories that are due. One that cannot be removed is tried again later. Blocks."""
+        """Remove the directories that are due. If a removal fails, a later call tries again. Blocks."""
         with self._lock:
             # If the clock was set back, no directory waits longer than its delay, counted from now.
             self._due = {

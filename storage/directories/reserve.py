@@ -106,7 +106,7 @@ class Reserve:
                 self._make()
 
     def _existed(self) -> bool:
-        """Return whether the reserve exists, or existed and its space must be kept free for it."""
+        """Return whether the reserve exists. Also True if it existed before, and its space must therefore stay free."""
         return self._is_there or self.append_gate.closed
 
     def _remove(self) -> None:

@@ -42,8 +42,8 @@ class DiskSpace(NamedTuple):
 class File(Protocol):
     """An open file, readable from any thread.
 
-    Its descriptor may be closed meanwhile, and opened again for the next use. A lock of the caller guards changes.
-    Before the first change, a file with other hard links is replaced by a copy.
+    Between two uses, its descriptor may be closed and opened again. Callers change the file only under their own
+    lock. Before the first change, a file with other hard links is replaced by a copy.
     """
 
     @property
@@ -109,7 +109,7 @@ class FileSystem(Protocol):
         """Rename a file or directory atomically, replacing a file at `target`."""
 
     def link(self, source: Path, target: Path) -> bool:
-        """Give a file a second, unused name; return False without hard links, or if `target` is on another disk."""
+        """Give a file a second, unused name; return False if the file systems do not allow a hard link."""
 
     def unlink(self, path: Path) -> None:
         """Remove a file's name. Raises FileNotFoundError."""

@@ -119,7 +119,7 @@ class LockHolder(NamedTuple):
     pid: int | None
     """None if the system does not report it, because the owner is in another PID namespace or on another machine."""
     is_this_engine: bool
-    """True if the owner is a process of this engine and not a broker, so that no other replica exists."""
+    """True if the owner is a process of this engine. False if it is a broker, whose topics may have other replicas."""
 
 
 def find_holder(directory: Path) -> LockHolder | None:

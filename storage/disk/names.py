@@ -147,7 +147,7 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: str | None = None) -> str:
-    """Build a marked name with `unique` (32 hex digits; None: random). Cut off a long topic, except for FUTURE."""
+    """Build a marked name with `unique` (32 hex digits; None: random). Shorten a long topic, except for FUTURE."""
     if mark is DirectoryMark.LIVE:
         raise ValueError("a live directory has no mark")
     tail = f"-{partition.partition}.{unique or uuid4().hex}-{mark.value}"
@@ -258,7 +258,7 @@ WRITE_PREFIX = "topicfs.write."
 
 
 class WriteFileKind(Enum):
-    """The kind of a write's file, which the end of its name shows; `storage.staging` describes their order."""
+    """The kind of a write's file, which the end of its name shows; `storage.staging` has the order of the kinds."""
 
     STAGED = "staged"
     REQUESTED = "requested"

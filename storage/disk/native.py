@@ -46,7 +46,7 @@ most 10 MiB.
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Add the file's name to an OSError of the block, because system calls on a descriptor do not know it."""
+    """Add the file's name to an OSError of the block, because the error of a call on a descriptor does not have it."""
     try:
         yield
     except OSError as error:
@@ -270,7 +270,10 @@ class NativeFile:
         return mapping
 
     def _may_be_cut(self, number: int, size: int) -> bool:
-        """Return whether the file's owner may trim it: a read past its end would kill this process (SIGBUS)."""
+        """Return whether the file's owner may trim it.
+
+        A read through a mapping, beyond the new end of the file, would kill this process (SIGBUS).
+        """
         if self._flags & os.O_ACCMODE != os.O_RDONLY or size > _MAX_COPIED_BYTES:
             return False
         return not any(os.pread(number, _TAIL_BYTES, max(0, size - _TAIL_BYTES)))

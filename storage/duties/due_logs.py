@@ -8,7 +8,7 @@ from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason
 
 
 def roll_if_due(log: Log, now: Timestamp) -> None:
-    """Roll the log if its active segment has been open as long as it may be. Raises OSError."""
+    """Roll the log if its active segment is older than the topic's settings allow. Raises OSError."""
     reason = roll_due(log, now)
     if reason is not None:
         log.appender.roll(reason.value)

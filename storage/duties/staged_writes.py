@@ -45,7 +45,7 @@ class StagedWrites:
         warn: ReportLine,
         record: CommitRecord | None = None,
     ) -> None:
-        """Prepare the duty. `record`: a commit record shared with engines whose directories have copies."""
+        """Prepare the duty. `record`: a commit record that is shared with the other engines of a set of replicas."""
         self._directories = directories
         self._engine = engine
         self._warn = warn

@@ -68,7 +68,8 @@ class NamedProducer:
             partition.sync()
         caught_up = {number: catch_up(partition, number, earlier) for number, partition in partitions.items()}
         if any(each.ahead for each in caught_up.values()):
-            # Partitions added since then would change which lines must be skipped.
+            # The partition of a line depends on the number of partitions. With the partitions that were added
+            # since the last run, other lines would be skipped.
             caught_up = {number: each for number, each in caught_up.items() if number in earlier.partitions}
             self._partitions = {number: partitions[number] for number in caught_up}
         self._progress = replace(

@@ -5,11 +5,11 @@
         "partitions": {NUMBER: {"end_offset": …, "ahead": …, "sequence": …}}}}}}
 
 INPUT names a file and a target, `FILE > TOPIC/…@TOPIC_ID`: a topic that is created again is another target. Each
-input has its own producer ID. Everything before the byte `position` of the file is in the log and on disk; `records`
-is the number of records in it. A partition may have further records: `ahead` is their number. When the file was
-written, `end_offset` was the log end, and `sequence` the run's next sequence number. Sequence numbers show what was
-appended after the file was last written (`storage.producers.progress`). If copies of an entry differ, the copy with
-the most runs counts. A broker ignores the file.
+input has its own producer ID. All records before the byte `position` of the input file are in the log and on disk,
+and `records` is their number. A partition may have further records of the input: `ahead` is their number. When the
+entry was written, `end_offset` was the log end, and `sequence` the run's next sequence number. Sequence numbers show
+what was appended after that time (`storage.producers.progress`). If copies of an entry differ, the copy with the most
+runs counts. A broker ignores the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Checks index entries: each must point to the batch that it names, and their order must be ascending.
 
 An entry is compared when the chunk with its batch is read, so memory stays flat. Brokers up to 3.9 wrote entries with
-the last offset of an append's *last* batch and the position of its first batch; lookups are right with them too.
+the last offset of an append's *last* batch and the position of its first batch. Lookups are right with such entries,
+too.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Slots:
             size = len(self._data)
             yield self.finding(self.used + self.unused, f"size {size} is not a multiple of {self._slot.size}")
         if trimmed and self._slot is time_index.SLOT and (self.used, self.unused) == (0, 1):
-            # This is a valid entry if the largest timestamp is 0, at the first offset.
+            # One slot of zeros is a valid entry if the largest timestamp is 0, at the first offset.
             self.used, self.unused = 1, 0
         if trimmed and self.unused:
             cause = f"{self.unused} unused slots, which a broker takes for entries"

@@ -50,7 +50,7 @@ class SlotFile:
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
-        """Return the fields of any slot. Does not use the mapping: a hole on a full tmpfs would kill the process."""
+        """Return the fields of any slot, without the mapping: its holes on a full tmpfs would kill the process."""
         data = self._file.pread(self._slot_bytes, Position(slot * self._slot_bytes))
         fields: tuple[int, ...] = self._slot.unpack(data)
         return fields

@@ -79,7 +79,7 @@ class TransactionIndex:
                 )
 
     def append(self, span: AbortedSpan) -> None:
-        """Add an entry; the first one makes the file. Raises ValueError unless its last offset is the highest."""
+        """Add an entry; the first one makes the file. Raises ValueError unless `span` has the highest last offset."""
         if self.spans and span.last_offset <= self.spans[-1].last_offset:
             raise ValueError(
                 f"{self.path}: last offset {span.last_offset} is not above {self.spans[-1].last_offset}"

@@ -55,7 +55,9 @@ class Log(LogReader):
         self.append = self._refuse if parts.files.read_only else self.appender.append
         """The appender's own method, because a wrapper would take two percent of the time of a small append."""
         self.holes = loaded.holes
-        """Offset ranges that a power loss may have removed, to be compared with another copy of the log, if any."""
+        """Offset ranges that a power loss may have removed; they are compared with another copy of the log, if there
+        is one.
+        """
         self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
         """Writes recovery points to disk. The engine sets it."""
 
@@ -164,7 +166,7 @@ class Log(LogReader):
             self.chain.active.bytes_until_due = 0  # With the new settings, a roll may be due earlier.
 
     def flush_epochs(self) -> None:
-        """Write the leader-epoch file if it is out of date, unless another log may own its path. Blocks."""
+        """Write the leader-epoch file if it is out of date, unless another log may own the file's path. Blocks."""
         parts = self.parts
         with parts.lock:
             if parts.life.now in (Life.SERVING, Life.OFFLINE):

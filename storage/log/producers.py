@@ -1,9 +1,9 @@
 """A log's producers, and their snapshot files beside the segments.
 
-A snapshot is written at every roll and at a clean close. Its name is the offset up to which it is complete. It is
-written in place, so a crash may tear it. Loading then deletes it, takes an older snapshot, and reads the log after
-the older snapshot again (kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producers). On a read-only disk
-nothing is written or deleted.
+A snapshot is written at every roll and at a clean close. Its name is the offset up to which the snapshot is complete.
+It is written in place, so a crash may tear it. Loading then deletes it, takes an older snapshot, and reads the log
+after the older snapshot again (kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producers). On a
+read-only disk nothing is written or deleted.
 """
 
 import logging
@@ -98,7 +98,7 @@ class LogProducers:
     ) -> Pending:
         """Check batches that a leader will append at `end_offset`, with `append_time` as their time if it is set.
 
-        A client's repeats of batches in the log get no new offset.
+        If a client repeats batches that are already in the log, the repeats get no new offsets.
         """
         check = _Check(self, origin, guard)
         offset: int = end_offset
@@ -123,7 +123,7 @@ class LogProducers:
         return check.pending()
 
     def is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
-        """Return whether a batch may open a transaction: the coordinator confirmed it, or need not confirm it."""
+        """Return whether a batch may open a transaction: the coordinator confirmed this, or need not confirm it."""
         asks = guard is not None and origin is not Origin.REPLICATION
         return not asks or self.state.verifications.answered(producer_id, guard)
 

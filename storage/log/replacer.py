@@ -122,8 +122,8 @@ class LogReplacer:
             segments = parts.state.chain.segments
             if not set(old) <= set(segments[:-1]):
                 return False
-            # Before any rename, because it reads indexes: after an error here the old segments are still in
-            # place.
+            # This reads indexes, so it comes before any rename: after an error here the old segments are
+            # still in place.
             chain = Chain.of([new, *(s for s in segments if s not in set(old))])
             aborted = aborted_spans(chain.segments, parts.state.start_offset)
             self._rename_segment(new, SegmentFileState.SWAP)

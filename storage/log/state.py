@@ -95,7 +95,7 @@ class LogState(NamedTuple):
         return self.extended(self.end_offset, self.end_position, offset)
 
     def rolled(self, segment: Segment) -> LogState:
-        """Return the state after a roll. `segment` is new and empty; the log ends at its start, even after a gap."""
+        """Return the state after a roll. `segment` is empty; its base offset is the log end, even after a gap."""
         chain = self.chain.with_active(segment)
         return self._replace(chain=chain, end_offset=segment.base_offset, end_position=0)
 
@@ -110,7 +110,8 @@ class LogState(NamedTuple):
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
         """Return the state after a truncation to `chain`; the next append is at `end`.
 
-        Aborted transactions whose markers were cut off are undecided again. They stay until their start is known.
+        Aborted transactions whose markers were cut off are undecided again, but stay in `aborted` until their first
+        offsets are known.
         """
         offset, replicated = end.offset, self.replicated
         if replicated is not None:

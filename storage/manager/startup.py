@@ -35,10 +35,14 @@ class Machine(NamedTuple):
     """The machine on which an engine runs; for a part that is None, this machine's own is used."""
 
     files: FileSystem | None = None
-    """The disk. Only the machine's own disk is locked. Another one must be read-only if the engine is, and only then."""
+    """The disk. Only the machine's own disk is locked. Another disk must be read-only exactly if the engine is
+    read-only.
+    """
     clock: Clock | None = None
     flushers: Callable[[], Flusher] | None = None
-    """Makes the flusher of a directory. None: a thread flushes closed segments, except on other disks."""
+    """Makes the flusher of a directory. None: a thread flushes closed segments on the machine's own disk, but not on
+    others.
+    """
     failed_before: bool = False
     """True if the disk has failed since the machine was started."""
     counts: EngineCounts | None = None
@@ -240,7 +244,10 @@ def _fail_unmounted(directories: Directories) -> None:
 
 
 def _members(directories: Directories, copies: Iterable[RegistryCopy]) -> tuple[str, ...]:
-    """Return the directories to remember as serving together, leaving out failed ones that never served."""
+    """Return the directories that the registry will list as belonging together.
+
+    A failed directory that never served is left out.
+    """
     if len(directories.all) == 1:
         return ()
     known = {path for copy in copies for path in copy.directories}

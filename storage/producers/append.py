@@ -33,7 +33,9 @@ class Verification(NamedTuple):
 
     epoch: int
     lowest_sequence: int
-    """The lowest sequence number of the batches that waited for this verification; that batch must be appended first."""
+    """The lowest sequence number of the batches that waited for this verification. The batch with it is appended
+    first.
+    """
     bumps_epoch: bool
     """True if the producer uses transactions of version 2, each of which has its own epoch."""
     guard: VerificationGuard
@@ -75,7 +77,7 @@ class Verifications:
             asked = Verification(epoch, sequence, bumps_epoch, VerificationGuard())
         else:
             asked = known.asked_again(epoch=epoch, sequence=sequence)
-            del self._by_producer[producer_id]  # Requested again, it is the newest.
+            del self._by_producer[producer_id]  # A verification that is requested again counts as the newest.
         self._by_producer[producer_id] = asked
         if len(self._by_producer) > MAX_VERIFICATIONS:
             del self._by_producer[next(iter(self._by_producer))]

@@ -23,7 +23,7 @@ _SCAN_BYTES = 1 << 20
 
 
 class ProgressLostError(StorageError):
-    """Records were removed that are needed to find how far a producer got."""
+    """Records that show how far a producer got were removed."""
 
 
 class OwnPartition(Protocol):

@@ -43,7 +43,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Return the guard for a transaction's first append; None if one is open. Raises ProducerFencedError."""
+        """Return the guard that begins a transaction; None if a transaction is open. Raises ProducerFencedError."""
         known = self._entries.get(producer_id)
         if known is not None:
             if epoch < known.epoch:
@@ -68,12 +68,12 @@ class ProducerState:
             self.verifications.end(append.entry.producer_id)
 
     def stable_offset_at(self, completed: CompletedTransaction) -> Offset:
-        """Return the last stable offset after an abort: the start of the first open transaction, or the abort's end."""
+        """Return the last stable offset after an abort: the first open transaction's start, or the marker's end."""
         others = [first for first in self._open if first != completed.first_offset]
         return min(others, default=Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Note that a transaction's marker is in the log. Below the high watermark, the transaction is stable."""
+        """Note that a transaction's marker is in the log. The transaction is stable below the high watermark."""
         self._open.pop(completed.first_offset, None)
         self._completed[completed.first_offset] = completed
 
@@ -109,7 +109,7 @@ class ProducerState:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def put_newest_first(self, known: int) -> None:
-        """Reverse the producers after the first `known` ones, because a broker's snapshots have them in that order."""
+        """Reverse the order of the producers after the first `known`: a broker's snapshots have the newest first."""
         for producer_id in reversed([*self._entries][known:]):
             self._entries[producer_id] = self._entries.pop(producer_id)
 

@@ -87,7 +87,10 @@ class FollowedLog:
         self._last_batch = self._read_last_batch()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Read what was added to files that `grew_only`; False: load the log again. Blocks. Raises OSError."""
+        """Read what was added to the files. Return False if the log must be loaded again. Blocks. Raises OSError.
+
+        Call this only if `grew_only` is true for the files.
+        """
         try:
             if not self._is_as_known():
                 return False

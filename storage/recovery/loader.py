@@ -389,7 +389,8 @@ class LogLoader:
                     "%s; cut %d bytes, and the log ends at offset %d", fault, cut_bytes, recovered.end_offset
                 )
         if cut_bytes and not self._files.read_only:
-            # Otherwise the bytes cut off could come back after another crash, among records written since.
+            # Otherwise the bytes cut off could come back after another crash, among records written after the
+            # cut.
             segment.log.sync()
         if self._options.failed_before and not self._files.read_only:
             _write_again(segment.log)
@@ -480,5 +481,6 @@ class LogLoader:
                 self._removal.retire(segment, self._directory, due)
             segment.close()
         if segments and not self._files.read_only:
-            # Otherwise the segments could come back after another crash, after records written since.
+            # Otherwise the segments could come back after another crash, after records written in the
+            # meantime.
             self._files.sync_directory(self._directory)

@@ -8,7 +8,7 @@ value that fits its neighbors:
     magic          2, because the checksum is that of format v2
     length         the one that is one bit away and makes the checksum right
     base offset    the end of the batch before, if the next batch begins just after this one; else, as after a
-                   compaction, the only offset between both that is one bit away
+                   compaction, the only offset between the two neighbors that is one bit away
 
 The next batch may be the first batch of the next segment. At the end of the log, where there is no next batch, a base
 offset becomes the end of the batch before only if that is one bit away and the stored base offset is impossible. A

@@ -109,7 +109,7 @@ def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, pro
 
 
 def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
-    """Begin each epoch that is newer than the latest epoch at its first batch."""
+    """Note each epoch that is newer than the latest known epoch; it begins at its first batch."""
     latest = epochs.latest.epoch if epochs.latest else -1
     newest = batches.largest("leader_epoch", good)
     if newest <= latest:

@@ -14,7 +14,9 @@ from topicfs.storage.model import Position
 ENDS_EARLY = "the file ends early"
 """The cause that is reported if a file is shorter than it was."""
 LOOKUP_WINDOW_BYTES = 36_864
-"""Bytes that a lookup reads at a time: two 16 KiB batches, an index entry's batch and the one that made it due."""
+"""Bytes that a lookup reads at a time: two batches of 16 KiB, because the target is usually in the batch of the found
+index entry or in the next batch.
+"""
 SCAN_WINDOW_BYTES = 65_536
 """Bytes read at a time if only headers are needed; small, so that only little memory is touched."""
 FILE_WINDOW_BYTES = 1 << 20

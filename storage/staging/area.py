@@ -76,7 +76,7 @@ class StagingArea:
     # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
-        """Begin a staged file of its own for each attempt of a task, even in another process. Raises OSError."""
+        """Begin a staged file. Each attempt of a task gets its own file, even in another process. Raises OSError."""
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
@@ -87,7 +87,7 @@ class StagingArea:
         placement: Placement | None = None,
         content: Content | None = None,
     ) -> bool:
-        """Ask the owner to append the files; return False if this was done before. Blocks. Raises OSError."""
+        """Ask the owner to append the files; return False if the write was submitted before. Blocks. Raises OSError."""
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False
         self._unlink(self._path(write, WriteFileKind.REFUSED))

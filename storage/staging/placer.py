@@ -182,7 +182,8 @@ def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
 
 def _start_over(log: Log, place: LogPlacement) -> None:
     offsets = log.offsets()
-    # If the log ends at another offset, it was started over before, or its records have been removed since.
+    # If the log ends elsewhere, an earlier attempt has already started it over, or the records that this
+    # write put there were removed.
     is_untouched = offsets.log_start_offset == offsets.log_end_offset == place.end
     if place.start not in (None, place.end) and is_untouched:
         log.replacer.truncate_fully_and_start_at(place.first, "begins where its records do")

@@ -140,7 +140,7 @@ class TopicChanges:
             log.update_config(config)
 
     def apply_defaults(self, topics: Iterable[LogTopic], warn: ReportLine) -> None:
-        """Apply changed engine settings to topics. Warn of overrides that contradict them, and ignore those."""
+        """Apply changed engine settings to topics; warn of contradicting overrides, which are then ignored."""
         for topic in topics:
             config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
             for problem in problems:

@@ -61,7 +61,7 @@ def load_all(
 def _load_cached(
     directories: Directories, found: Sequence[PartitionToLoad], warn: ReportLine
 ) -> Iterator[Partition]:
-    """Load partitions one after the other, up to and including the first that had to read from a disk."""
+    """Load partitions one after the other, up to and including the first partition that had to be read from a disk."""
     before = _blocks_read()
     for one in found:
         yield load(directories, one, warn)

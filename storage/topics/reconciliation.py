@@ -1,8 +1,8 @@
 """Reconciles directories and registry when data directories are opened.
 
 Pending changes are completed, topics without settings are adopted, and topic IDs are decided. If the directories are
-read-only, nothing on disk is changed, and only the result has these decisions. While a directory is missing, no
-partition counts as deleted.
+read-only, nothing on disk is changed, and only the returned values show these decisions. While a directory is
+missing, no partition counts as deleted.
 """
 
 from collections.abc import Iterable, Mapping

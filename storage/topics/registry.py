@@ -176,7 +176,7 @@ class TopicRegistry:
     def join(self, directory: Path) -> None:
         """Add a directory and its own entries, which `update_copies` writes. Raises CorruptionError, OSError."""
         copy = read_copy(directory, self._files)
-        # Even if its revision is newer: the content that is served now takes precedence.
+        # Even if the directory's revision is newer: the content that is served now takes precedence.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)
         merged = merge_copies([self._content, old])
         self.entries, self.groups = merged.entries, merged.groups

@@ -31,7 +31,7 @@ class Unopened:
         self.examined_by: TopicConfig | None = None
         """The settings for which `due` was computed; None if it was not computed yet."""
         self.due: Timestamp | None = None
-        """Time at which, under those settings, a duty requires the partition to be open; None: never."""
+        """Time at which, under the settings in `examined_by`, a duty requires the partition to be open; None: never."""
 
     def open(self) -> Partition:
         """Open the partition if it is not open yet. Blocks."""

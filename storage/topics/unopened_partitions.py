@@ -65,7 +65,7 @@ class UnopenedDuties:
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """Return the latest time at which a partition must be opened for its duties; None: never. Raises OSError."""
+    """Return the time by which a partition must be opened for its duties; None: never. Raises OSError."""
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW

@@ -69,7 +69,7 @@ def convert(
     true: list[Incoming] | None = None
     for index, (largest, _) in enumerate(looked):
         batch = incoming[index]
-        # With LogAppendTime they are equal, because the header's time is then the time of all records.
+        # With LogAppendTime both times are equal, because the header's time is then the time of all records.
         if largest != batch.max_timestamp:
             set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
             true = true or list(incoming)

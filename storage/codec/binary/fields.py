@@ -31,7 +31,9 @@ SMALLEST_LENGTH_V1 = 22
 SMALLEST_LENGTH = 49
 """Smallest value of the length field in each format: a header without content."""
 MIN_RECORD_SIZE = 7
-"""Size of the shortest record: one byte for length, attributes, both deltas, key and value length, header count."""
+"""Size of the shortest record, which has one byte for each of these: length, attributes, timestamp delta, offset
+delta, key length, value length, header count.
+"""
 
 POSITION = 0
 SIZE_BYTES = 1

@@ -30,7 +30,7 @@ if cython.compiled:
 
 _INT64 = array("q")
 _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)
-"""Largest size whose checksum uses the processor's instruction directly; the library is faster for larger ones."""
+"""Up to this size, the processor's instruction computes a checksum directly; for more bytes the library is faster."""
 
 
 @cython.cfunc
@@ -157,7 +157,7 @@ def copy(
 def position_of(
     octet: cython.int, source: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the position of the first `octet` in [start, end); `end` if there is none."""
+    """Return the position of the first byte in [start, end) that equals `octet`; `end` if there is none."""
     if cython.compiled:
         found: cython.p_uchar = cython.cast(cython.p_uchar, memchr(source + start, octet, end - start))
         return end if found == cython.NULL else found - source

@@ -63,7 +63,7 @@ def _module(codec: Codec) -> CodecModule:
 
 USUAL_PART_BYTES = 16 * 1024
 """Producers usually write blocks and members that inflate to at least this size. Therefore `parts_within` allows one
-part for each such piece of its limit.
+part for each 16 KiB of its limit.
 """
 SMALL_PARTS = 16
 """Number of parts that even the smallest limit allows."""

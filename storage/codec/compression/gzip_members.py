@@ -20,8 +20,8 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
 _GZIP_IGNORED = 18
 """Java's reader ignores up to this many bytes after a member."""
 _GZIP_STRIDE = 64 * 1024
-"""Number of bytes that each member after the first is given at a time. Bytes that the member does not use are copied
-for the next member.
+"""Number of compressed bytes that are passed at a time to the decompressor of the second and each later member. Bytes
+after the member's end are copied for the next member.
 """
 _GZIP_FAST = 2
 """ISA-L's level for Kafka's default: several times as fast as zlib's, with output of nearly the same size."""
@@ -30,8 +30,8 @@ FAULTS: tuple[type[Exception], ...] = (ValueError, isal_zlib.error)  # type: ign
 
 
 def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
-    """Yield the content of each member. Other bytes after a member are ignored, as by Java's reader."""
-    at, given = 0, len(data)  # There is usually only one member, and it gets all the data.
+    """Yield the content of each member. Like Java, ignore bytes after a member that do not begin another member."""
+    at, given = 0, len(data)  # There is usually only one member, so it gets all the data at once.
     while at < len(data) and (not at or _begins_member(data, at)):
         member = isal_zlib.decompressobj(_GZIP_MEMBER)
         found: list[bytes] = []

@@ -6,7 +6,7 @@ Read only.
      8  int32  size of the bytes after this field
     12  uint32 checksum                    CRC-32 (IEEE) of everything after it
     16  int8   magic                       0 or 1
-    17  int8   attributes                  bits 0-2 codec (zstd is unknown to these), 3 timestamp type (v1)
+    17  int8   attributes                  bits 0-2 codec (never zstd), 3 timestamp type (v1)
     18  int64  timestamp                   v1 only
         int32  key length (-1: null) │ key │ int32 value length (-1: null) │ value
 

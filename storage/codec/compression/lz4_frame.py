@@ -22,7 +22,7 @@ import lz4.frame
 from topicfs.storage.model import Buffer
 
 DEFAULT_LEVEL = 9
-"""Kafka's default level, which selects the fast compressor; any other value is passed on as a level."""
+"""Kafka's default level, which selects the fast compressor; any other value is passed to the library as a level."""
 FAULTS: tuple[type[Exception], ...] = (ValueError, lz4.block.LZ4BlockError)
 MAGIC = b"\x04\x22\x4d\x18"
 STORED = 1 << 31

@@ -26,7 +26,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[memoryview]:
         return
     position = 0
     while len(data) - position >= _LENGTH.size:  # Up to three bytes at the end are ignored.
-        # Another stream may follow a stream: its header then is where the length of a block would be.
+        # If another stream follows, its header is where the length of a block would be.
         if data[position : position + _LENGTH.size] == XERIAL_MAGIC[: _LENGTH.size]:
             position += len(XERIAL_HEADER)
             if position > len(data):

@@ -342,7 +342,7 @@ class LogAppender:
     def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
         """Begin a segment at `base_offset` (None: the log end). Return the base offset.
 
-        If the active segment is empty, move it there instead.
+        If the active segment is empty, move this segment to `base_offset` instead.
         """
         with self._parts.lock:
             self._parts.life.check_writable()
@@ -427,7 +427,7 @@ class LogAppender:
                 self._flush(end_offset, lambda: (chain, end_offset))
 
     def _everything(self) -> tuple[Chain, Offset]:
-        """Return all segments, and the log end that is reached once they are flushed."""
+        """Return all segments, and the log end; once they are flushed, everything below the log end is on disk."""
         state = self._parts.state
         return state.chain, state.end_offset
 
@@ -451,7 +451,7 @@ class LogAppender:
 
 
 def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
-    """Return the batches compressed by the topic's codec, without the log's lock; None if they need all checks."""
+    """Return the batches compressed by the topic's codec, without the log's lock; None if all checks are needed."""
     assert rules.codec is not None
     return compress_batches(
         batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes

@@ -150,7 +150,7 @@ def _indexed_alike(one: Segment, other: Segment) -> bool:
         return False
     if (times.last, one.counted_from) != (other_times.last, other.counted_from):
         return False
-    # Equal last entries do not prove that all are equal: entries counted from different positions can meet
-    # later.
+    # Equal last entries do not prove that all entries are equal: two segments that counted from different
+    # positions may still have the same later entries.
     pairs = ((offsets.slots, other_offsets.slots), (times.slots, other_times.slots))
     return all(not mine.entries or mine.used()[0] == theirs.used()[0] for mine, theirs in pairs)

@@ -20,7 +20,7 @@ from topicfs.storage.segment.segment import Segment
 
 _BASE_OFFSET = Struct(">q")
 _MAX_PLACES = 256
-"""Number of next positions that are remembered for readers."""
+"""Largest number of remembered positions. A reader that ended at such a position continues there without a lookup."""
 
 _new = tuple.__new__
 """Makes a named tuple in half the time of a call of its class; every read makes a named tuple."""
@@ -96,7 +96,7 @@ def _indexed_end(segment: Segment, most: int, limit: int) -> tuple[int, Offset]:
 
 
 def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
-    """Return the index of the segment where the read begins, and the position in it; None if that is not known."""
+    """Return the index of the segment where the read begins, and the position in it; None: position not known."""
     place = places.get(offset)
     if place is None:
         return chain.floor(offset), None

@@ -242,7 +242,7 @@ class LogReader:
             found = self._times.find(state.chain, state.bound(isolation), search)
             if found is None:
                 return None
-            # A caller that looks up a time usually reads from there next.
+            # A caller that looks up a time usually reads from the found record next.
             remember(state.places, found.offset, found.segment_base_offset, found.batch_position)
             if state.aborted and isolation is Isolation.READ_COMMITTED:
                 hidden = overlapping(state.aborted, found.offset, Offset(found.offset + 1))
@@ -312,7 +312,7 @@ class LogReader:
                     return found
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
-        """Wait until a thread that renames files publishes the names. Raises SegmentDeletedError if there is none."""
+        """Wait until a thread that renames files publishes the names. Raises SegmentDeletedError if no thread does."""
         with self.parts.lock:
             changed = self.parts.state.chain is not chain
         if not changed:

@@ -40,7 +40,7 @@ class TimeSearch:
         known, maxima = self._known
         if known is not chain:
             maxima = self._find_maxima(chain)
-        # The first sealed segment that may have such a time; if there is none, the active segment.
+        # The first sealed segment with a timestamp that is late enough; if there is none, the active segment.
         first = bisect_left(maxima, timestamp)
         if trace:
             for segment in chain.segments[:first]:
@@ -62,7 +62,7 @@ class TimeSearch:
     def find_largest(self, chain: Chain, bound: Bound) -> FoundRecord | None:
         """Return the first record with the largest timestamp; None if there are no records.
 
-        It is in the first segment that has this timestamp.
+        The record is in the first segment that has this timestamp.
         """
         candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
         if not candidates:
