@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger("topicfs")
 
 MAX_COMPILED = 10_000
 MAX_COMPILED_BYTES = 64 * 2**20
-"""Total text of the schemas that may be compiled; further schemas are treated as unknown."""
+"""Maximum size of the texts of all compiled schemas together; further schemas are treated as unknown."""
 
 CODECS: dict[Kind, Callable[..., SchemaCodec]] = {
     Kind.AVRO: AvroCodec,
@@ -143,7 +143,7 @@ class SchemaCatalog:
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
     ) -> tuple[PayloadSchema, SchemaSource] | None:
-        """Query the sources in order. Raises UnavailableSchemaError if a source failed and no other has the schema."""
+        """Query the sources in order. Raises UnavailableSchemaError if a source failed and no other source has it."""
         failure: Exception | None = None
         for source in self._sources:
             try:

@@ -33,11 +33,13 @@ class FramedMessage(NamedTuple):
     message: bytes
     """The message. If `path` is None, a Protobuf message begins with the path to its type."""
     path: bytes | None = None
-    """The rest of the header, which is the path for Protobuf; None if the frame is in the payload."""
+    """The bytes after the schema id in the record's header, which are the path for Protobuf; None if the frame is in
+    the payload.
+    """
 
 
 def frame_of(payload: bytes, header: bytes | None) -> FramedMessage | None:
-    """Divide a payload; None if it has no frame. `header` is the value of the record header for frames, or None."""
+    """Divide a payload; None if it has no frame. `header` is the value of the record header with a frame, or None."""
     if header is not None and (found := _in_header(payload, header)) is not None:
         return found
     if len(payload) >= _NUMBER_SIZE and payload[0] == _NUMBER:

@@ -46,7 +46,7 @@ class SchemaReference(NamedTuple):
     """A reference to a schema that another schema needs."""
 
     name: str
-    """The reference's name in the other schema: an Avro type, a Protobuf import path, or a JSON Schema URI."""
+    """The name that the referring schema uses: an Avro type, a Protobuf import path, or a JSON Schema URI."""
     subject: str
     version: int
 

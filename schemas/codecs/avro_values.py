@@ -14,8 +14,8 @@ from topicfs.schemas.codecs.avro_types import AvroType
 from topicfs.schemas.schema import SchemaError
 
 MAX_STEPS = 1_000_000
-"""Maximum number of parts of a value to convert. If several branches of a union are tried, each counts the parts
-again. Parts of defaults count as well.
+"""Maximum number of parts that a converted value may have. If several branches of a union are tried, each counts the
+parts again. Parts of defaults count as well.
 """
 _LETTERS_A_STEP = 100
 """A string counts as another part for each 100 characters, and an enum for each 100 symbols, because a long default

@@ -60,7 +60,7 @@ def json_text(value: object, *, plain: bool = False) -> bytes:
     """Return a value as JSON on one line. Raises SchemaError.
 
     NaN, infinities, bytes and decimals become strings, because JSON has no such values. Bytes become characters from
-    U+0000 to U+00FF, as in Avro's JSON encoding. With `plain`, a value may not contain any of them.
+    U+0000 to U+00FF, as in Avro's JSON encoding. With `plain`, `value` must not contain such values.
     """
     try:
         text = _ENCODER.encode(value)

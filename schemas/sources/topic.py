@@ -162,7 +162,7 @@ class SchemasTopic:
         return kept
 
     def _schema(self, find: Callable[[], _Version | None]) -> PayloadSchema | None:
-        """Return the schema of the version that `find` returns; None if there is none.
+        """Return the schema of the version that `find` returns; None if `find` returns None.
 
         If compaction has moved the version's record, read the whole topic again, and call `find` once more.
         """
