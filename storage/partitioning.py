@@ -1,6 +1,6 @@
 """Chooses a partition by a hash of the key, as every Kafka producer does (kafka-coordinators.md#partitioning).
 
-The hash of groups and transactional IDs is that of Java strings (kafka-coordinators.md#coordinator-partitions).
+Groups and transactional IDs are hashed like Java strings (kafka-coordinators.md#coordinator-partitions).
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
 def apply_retention(log: Log, now: Timestamp) -> Decision:
     """Remove due segments; return the decision. Blocks. Raises OSError.
 
-    If all segments of a follower are due, it removes none of them before its leader has rolled.
+    If all segments of a follower's log are due, none of them is removed before the leader has rolled.
     """
     decision = _decide(log, now)
     if decision.roll_first:

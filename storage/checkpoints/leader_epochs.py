@@ -66,7 +66,7 @@ def truncate_from_end(entries: Entries, end_offset: Offset) -> Entries:
 def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
     """Drop the epochs that end at or before `start_offset`, a log's new start.
 
-    The epoch that contains this offset begins there.
+    The epoch that contains `start_offset` then begins at `start_offset`.
     """
     passed = bisect_right(entries, start_offset, key=attrgetter("start_offset"))
     if not passed:

@@ -202,7 +202,8 @@ def _put_integer(
 def set_append_time(batch: bytearray, position: int, timestamp: int) -> None:
     """Set the batch at `position` to LogAppendTime and `timestamp`, and update its checksum.
 
-    The base timestamp and the records' deltas stay as the producer wrote them, because readers ignore them there.
+    The base timestamp and the records' deltas stay as the producer wrote them, because readers ignore them in a batch
+    with LogAppendTime.
     """
     set_max_timestamp(batch, position, timestamp, TimestampType.LOG_APPEND_TIME)
 

@@ -300,8 +300,8 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
 ) -> Iterator[Columns]:
     """Yield the same `Columns` that `decode` returns, one by one; a batch is inflated when it is requested.
 
-    The memory of a batch is freed when the caller drops it. Errors are those of `decode`, raised after all batches
-    before the faulty batch.
+    The memory of a batch is freed when the caller drops it. An error of `decode` is raised only after all batches
+    before the faulty batch have been yielded.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)

@@ -93,7 +93,7 @@ def encode(
 
 
 def columns_of(records: Sequence[Record]) -> Columns:
-    """Return the records as columns over a copy of their bytes; they belong to no batch."""
+    """Return the records as columns over a copy of their bytes; the columns list no batches."""
     data = bytearray()
     count = len(records)
     block = array("q", bytes(8 * 8 * count))

@@ -82,10 +82,10 @@ def clean(
     map_bytes: int = DEFAULT_BYTES,
     proceed: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
-    """Carry out `plan`, which blocks, and stop early if `proceed` returns False.
+    """Carry out `plan`; stop early if `proceed` returns False. Blocks.
 
-    Segments that were replaced before the stop stay replaced.
-    Raises CorruptionError, CleaningStoppedError, PartitionOfflineError, OSError.
+    Segments that were replaced before the stop stay replaced. Raises CorruptionError, CleaningStoppedError,
+    PartitionOfflineError, OSError.
     """
     return _Pass(log, plan, now=now, map_bytes=map_bytes, proceed=proceed).run()
 
@@ -213,7 +213,7 @@ class _Pass:
         }
 
     def _legacy_horizon(self) -> Timestamp:
-        """Return the time that decides about tombstones of old formats: they stay if their segment changed later."""
+        """Return the time for tombstones of old formats: a tombstone stays if its segment changed after this time."""
         clean = [s for s in self._segments if s.base_offset < self._plan.first_dirty_offset]
         if not clean:
             return Timestamp(0)

@@ -23,7 +23,7 @@ BUCKETS = 41
 
 
 class Durations:
-    """A histogram of durations: bucket N counts those in [2^(N-1), 2^N) nanoseconds. Safe from any thread."""
+    """A histogram of durations: bucket N counts durations in [2^(N-1), 2^N) nanoseconds. Safe from any thread."""
 
     __slots__ = ("_lock", "buckets", "total_ns")
 

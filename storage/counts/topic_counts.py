@@ -32,7 +32,7 @@ class TopicCounts:
         self.small_appends = 0
         """Number of appends of one batch that needed neither a roll nor an index entry. Most appends are small."""
         self.larger_appends = 0
-        """Number of all other appends."""
+        """Number of appends that are not small."""
         self.batches = 0
         """Number of batches in the larger appends; a small append has one batch."""
         self.records = 0

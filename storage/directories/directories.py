@@ -34,9 +34,7 @@ class OpenDirectory:
         memory.
         """
         self.replicates = False
-        """True if other directories have copies of its logs. If a log then has a hole, recovery cuts the log off
-        there.
-        """
+        """True if other directories have copies of its logs. Recovery then cuts off a log at its first hole."""
         self.below_high_watermark = False
         """True if another process owns the directory: only records below the checkpointed high watermarks are shown."""
         self.has_checkpoints = False

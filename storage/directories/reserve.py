@@ -30,7 +30,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether the error only means that there is no space, so that the disk has not failed."""
+    """Return whether the error means that the disk is full, and not that the disk has failed."""
     return error.errno in _FULL
 
 
@@ -46,7 +46,7 @@ class Reserve:
 
     def __init__(self, directory: Path, files: FileSystem, warn: ReportLine) -> None:
         self.append_gate = AppendGate()
-        """Closed to refuse appends; the directory's logs check it before they grow."""
+        """Closed while appends must be refused; the directory's logs check the gate before they grow."""
         self._path = directory / names.RESERVE
         self._files = files
         self._warn = warn

@@ -91,7 +91,7 @@ class DescriptorPool:
         self._lock = threading.Lock()
 
     def lend(self, file: NativeFile, descriptor: _Descriptor, mapping: memoryview | None = None) -> None:
-        """Register what `file` has just opened, after closing other files if there are too many."""
+        """Register a descriptor that `file` has just opened. First close other files if too many are open."""
         with self._lock:
             if not file.pooled:
                 self._make_room()
@@ -264,7 +264,7 @@ class NativeFile:
             try:
                 mapping = _mapped(number, size)
             except ValueError:
-                # The file was cut meanwhile, but the part that the caller may read was not.
+                # The file was cut in the meantime, but not the part that the caller may read.
                 mapping = _mapped(number, length)
         self._pool.lend(self, descriptor, mapping)
         return mapping

@@ -224,7 +224,7 @@ class LogCleaner:
 
 def _retain(log: Log, now: Timestamp) -> None:
     apply_retention(log, now)
-    # The file of leader epochs follows the log start; no caller waits for this.
+    # The leader epochs may begin at a new log start. Their file is written here, where no caller waits.
     log.epochs.flush()
 
 

@@ -1,7 +1,7 @@
 """The plan of maintenance as values: which segments would roll or be deleted, what would be compacted, and why.
 
-It calls the same functions that decide when the work is done. A segment whose time is over counts as rolled, because
-the next record would roll it.
+It uses the same functions by which the duties decide what to do. A segment whose time is over counts as rolled,
+because the next record would roll it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
     slot_bytes: int
     position: int
-    """Position in the slot of the key's first byte."""
+    """Position of the key's first byte in the slot."""
     size: int
     """Size of the key in bytes."""
 

@@ -50,7 +50,11 @@ class SlotFile:
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
-        """Return the fields of any slot, without the mapping: its holes on a full tmpfs would kill the process."""
+        """Return the fields of any slot.
+
+        They are read from the file, not from the mapping: on a full tmpfs, a hole in the mapping would kill the
+        process.
+        """
         data = self._file.pread(self._slot_bytes, Position(slot * self._slot_bytes))
         fields: tuple[int, ...] = self._slot.unpack(data)
         return fields

@@ -370,8 +370,8 @@ class LogManager:
             try:
                 act(log)
             except Exception as error:  # noqa: BLE001 (whatever it is, the other logs have their duties too)
-                # Otherwise the topic was deleted, or the log went offline, in the meantime; another caller
-                # reports that.
+                # If the topic was deleted, or the log went offline, in the meantime, another caller reports
+                # this.
                 if log.offline_reason is None:
                     self._warn(log, what, error)
 

@@ -1,6 +1,7 @@
 """Checks an append against the state of its producer (kafka-storage.md#sequences, kafka-storage.md#transactions).
 
-`ProducerAppend` checks the batches of an append in order. The state gets its `entry` when all have passed.
+`ProducerAppend` checks the batches of an append in order. When all batches have passed, the state gets the new
+`entry` of the producer.
 """
 
 from enum import Enum
@@ -33,8 +34,8 @@ class Verification(NamedTuple):
 
     epoch: int
     lowest_sequence: int
-    """The lowest sequence number of the batches that waited for this verification. The batch with it is appended
-    first.
+    """The lowest sequence number of the batches that waited for this verification. The batch with this number must be
+    appended first.
     """
     bumps_epoch: bool
     """True if the producer uses transactions of version 2, each of which has its own epoch."""

@@ -73,7 +73,7 @@ class ProducerState:
         return min(others, default=Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Note that a transaction's marker is in the log. The transaction is stable below the high watermark."""
+        """Note that a transaction's marker is in the log. Once the marker is replicated, the transaction is stable."""
         self._open.pop(completed.first_offset, None)
         self._completed[completed.first_offset] = completed
 
@@ -99,7 +99,7 @@ class ProducerState:
                 del self._entries[entry.producer_id]
 
     def load(self, entries: Iterable[ProducerEntry], *, end_offset: Offset, now: Timestamp) -> None:
-        """Set the state to that of a snapshot at `end_offset`, without producers that have expired by `now`."""
+        """Load the producers of a snapshot at `end_offset`, leaving out producers that have expired by `now`."""
         self.clear(end_offset)
         for entry in entries:
             if entry.expired(now, self._expiration_ms):

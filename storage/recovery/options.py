@@ -27,7 +27,7 @@ class Checkpointed(NamedTuple):
 class LoadOptions(NamedTuple):
     checkpointed: Checkpointed = Checkpointed()
     dense: bool = False
-    """True if compaction never changed the log: a hole between two segments is then a loss, and the log ends there.
+    """True if compaction never changed the log. A hole between two segments is then a loss: the log ends at the hole.
 
     A crash may end a file exactly after a batch. If this is False, a hole counts as made by a compaction.
     """

@@ -42,8 +42,8 @@ def recover_segment(
 ) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers; cut its log after the last valid batch.
 
-    A batch is valid if it is whole, of a known format, with a right checksum and possible offsets. `producers` is
-    their state at the base offset. `before_cut` may raise an exception. With `may_split`, a batch too far above the
+    A batch is valid if it is whole, of a known format, with a right checksum and possible offsets. `producers` has
+    the state at the base offset. `before_cut` may raise an exception. With `may_split`, a batch too far above the
     base offset raises SegmentOverflowError.
     """
     file_bytes = segment.size

@@ -174,7 +174,10 @@ class Segment:
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 
     def read_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> FoundBatch | None:
-        """Do what `find_batch` does, but also return the batch's window; the batch's position counts from its start."""
+        """Do what `find_batch` does, but also return the window of the batch.
+
+        The position in the returned header counts from the start of the window.
+        """
         index, target = self.offset_index, Offset(offset)
         start = trace.find_position(index, target) if trace else index.lookup(target).position
         if trace:

@@ -244,7 +244,7 @@ class TopicChanges:
     def _undo(
         self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
     ) -> None:
-        """Remove what was made. If the disk refuses that now, the next opening removes it."""
+        """Remove the partitions that were made. If the disk refuses this now, the next opening removes them."""
         by_partition = self.directories.by_partition
         placed = {partition: by_partition[partition] for partition in partitions if partition in by_partition}
         self.directories.forget(partitions)

@@ -30,7 +30,7 @@ class FoundTopic(NamedTuple):
     numbers: tuple[int, ...]
     """The ascending numbers of the topic's partitions, including those that must be in a failed directory."""
     refused: Mapping[int, str]
-    """By number, why a partition does not belong to the topic."""
+    """The reason why a partition does not belong to the topic, by the partition's number."""
     checked: bool = True
     """False if only the first partition's topic ID was read; `refusal` then checks the other partitions."""
 

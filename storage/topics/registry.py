@@ -13,9 +13,9 @@ that were taken from the broker's metadata log. `groups`, if there are any, has 
 or gone is on an unmounted disk, and must not be taken for a new directory.
 
 Every data directory has the same content, so that losing one directory loses no setting. Each change is written to
-one directory after the other, under the next `revision`. After a kill in between the copies differ, and the newest
-copy counts. Topics that only an older copy has are kept, because its directory was used alone meanwhile. Topics that
-were being created are an exception: their creation was undone.
+one directory after the other, under the next `revision`. After a kill during these writes the copies differ, and the
+newest copy counts. Topics that only an older copy has are kept, because the directory of that copy was used alone in
+the meantime. Topics that were being created are an exception: their creation was undone.
 """
 
 from __future__ import annotations

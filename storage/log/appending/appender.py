@@ -443,9 +443,7 @@ class LogAppender:
         try:
             parts.progress.flush(parts.directory, with_snapshots, needed, parts.clock())
         except OSError as error:
-            if (
-                parts.life.reason is None
-            ):  # Otherwise the topic was deleted during the flush, which another caller reports.
+            if parts.life.reason is None:  # Otherwise the topic was deleted during the flush.
                 parts.mark_offline(f"flushing failed: {error}")
             raise
 
