@@ -138,7 +138,7 @@ class SchemaCatalog:
 
     def _check_goes_on(self) -> None:
         if self._ended:
-            raise StorageError("no schemas are looked up any more: the mount ends")
+            raise StorageError("the mount ends, so schemas are no longer looked up")
 
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]

@@ -66,7 +66,7 @@ class SlotFile:
             return self._file.map(entries * self._slot_bytes), entries
         except ValueError as error:
             raise CorruptionError(
-                self.path, self._file.size(), f"{entries} entries were here before"
+                self.path, self._file.size(), f"the file is shorter than its {entries} entries"
             ) from error
 
     def append(self, *fields: int) -> None:

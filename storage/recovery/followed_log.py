@@ -138,7 +138,7 @@ class FollowedLog:
         """Read the batches after the last known one; if the segment is `sealed`, up to the end of its file."""
         file_bytes = segment.log.size()
         if file_bytes < segment.size:
-            raise CorruptionError(segment.log.path, file_bytes, f"was {segment.size} bytes before")
+            raise CorruptionError(segment.log.path, file_bytes, f"the file had {segment.size} bytes before")
         if file_bytes == segment.size:
             return end_offset
         _make_room(segment, file_bytes - segment.size)

@@ -130,7 +130,7 @@ class LogReader:
         path = self.parts.directory / name
         segment = _segment_with_file(name, state.chain)
         if segment is None:
-            raise SegmentDeletedError(f"{path}: not a segment's file, or no longer")
+            raise SegmentDeletedError(f"{path}: not a segment's file, or already removed")
         file = self.parts.files.open(path, read_only=True)
         try:
             is_log = name.endswith(SegmentFileKind.LOG.value)

@@ -163,5 +163,5 @@ class Search:
             self._spend(self._left, size_bytes)
         self._in_vain_bytes += size_bytes
         if self._in_vain_bytes > MAX_WASTED_BYTES:
-            cause = f"{self._in_vain_bytes} bytes of records searched for times that only their batches claim"
+            cause = f"{self._in_vain_bytes} bytes read in vain: batches claim times that their records do not have"
             raise OversizeBatchError(batch.position, cause)
