@@ -6,8 +6,10 @@ Groups and transactional IDs are hashed like Java strings (kafka-coordinators.md
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
+
+from topicfs.storage.errors import PartitionOfflineError
 
 SEED = 0x9747B28C
 MULTIPLIER = 0x5BD1E995
@@ -54,11 +56,30 @@ def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> in
     return (0 if h == -(2**31) else abs(h)) % partitions
 
 
+def least_count(numbers: Iterable[int]) -> int:
+    """Return the least count of partitions that a topic has whose partitions `numbers` are here."""
+    return max(numbers, default=-1) + 1
+
+
+def keyed_count(topic: str, numbers: Collection[int]) -> int:
+    """Return the count of a topic's partitions, with which the partition of a key is chosen.
+
+    Raises PartitionOfflineError if partitions are missing here: their count is then unknown.
+    """
+    count = least_count(numbers)
+    if count != len(numbers):
+        missing = next(number for number in range(count) if number not in numbers)
+        raise PartitionOfflineError(
+            f"{topic}: partition {missing} is not here, so the partition of a record is unknown; name the partition"
+        )
+    return count
+
+
 def partition_of_name(name: str, numbers: Collection[int], holds: Callable[[int], bool]) -> int | None:
     """Return the coordinator partition of `name` in a topic whose partitions `numbers` are here.
 
     If others are missing, their count is unknown: return the partition that `holds` the name, or None.
     """
-    if max(numbers) + 1 == len(numbers):
+    if least_count(numbers) == len(numbers):
         return coordinator_partition(name, len(numbers))
     return next(filter(holds, numbers), None)

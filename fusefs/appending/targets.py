@@ -16,7 +16,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 from topicfs.storage.model import Timestamp, TimestampType
-from topicfs.storage.partitioning import partition_of_key
+from topicfs.storage.partitioning import keyed_count, least_count, partition_of_key
 from topicfs.storage.remote import BeginsAppends, PendingAppend
 
 Clock = Callable[[], Timestamp]
@@ -245,7 +245,7 @@ class TopicTarget:
         return self._topic.config.max_message_bytes
 
     def check(self, lines: bytes) -> None:
-        self._encoder.appends(lines, self._topic.partitions()[0])
+        self._encoder.appends(lines, any_of(self._topic.partitions()))
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         self._encoder.append(self._encoded(lines), self.name, durable=durable)
@@ -264,17 +264,17 @@ class TopicTarget:
 
     def _shares(self, lines: bytes, partitions: Mapping[int, Partition]) -> dict[int, bytes]:
         """Return the lines of each partition that gets records, in order."""
-        count = len(partitions)
+        count = least_count(partitions)
 
         def serves(number: int) -> bool:
-            return not partitions[number].summary().offline
+            return number in partitions and not partitions[number].summary().offline
 
         if not self._encoder.parser.suffix:  # This form has values only, no keys.
             whole = self._partitioner.for_unkeyed(len(lines), count, serves)
             if whole is not None:
                 return {whole: lines}
-        records = key_values(self._encoder.appends(lines, partitions[0]))
-        chosen = self._partitioner.for_records(records, count, serves)
+        records = key_values(self._encoder.appends(lines, any_of(partitions)))
+        chosen = self._partitioner.for_records(records, keyed_count(self._topic.name, partitions), serves)
         shares: dict[int, list[bytes]] = {}
         for number, line in zip(chosen, lines_of(lines), strict=True):
             shares.setdefault(number, []).append(line)
@@ -283,6 +283,10 @@ class TopicTarget:
     def sync(self) -> None:
         for partition in self._topic.partitions().values():
             partition.sync()
+
+
+def any_of(partitions: Mapping[int, Partition]) -> Partition:
+    return partitions[next(iter(partitions))]
 
 
 def key_values(appends: list[bytearray]) -> Sequence[KeyedValue]:

@@ -13,6 +13,7 @@ from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.engine import Topic
 from topicfs.storage.model import NO_LEADER_EPOCH
+from topicfs.storage.partitioning import least_count
 from topicfs.storage.wire import Values
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -109,13 +110,17 @@ def _operations(request: Request) -> int:
 
 
 def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
-    """Return a topic's partitions, without opening unopened partitions; the epochs of these are not known."""
+    """Return a topic's partitions, without opening unopened partitions; the epochs of these are not known.
+
+    Partitions that are not here have no leader, so that clients hash keys over the same count as the other brokers.
+    """
     opened = {partition.number: partition for partition in topic.opened()}
     nodes = [broker.node_id]
     found = []
-    for number in topic.partitions():
+    present = topic.partitions()
+    for number in range(least_count(present)):
         partition = opened.get(number)
-        offline = partition is not None and partition.summary().offline
+        offline = number not in present or (partition is not None and partition.summary().offline)
         found.append(
             {
                 "errorCode": ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,

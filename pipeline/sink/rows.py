@@ -22,7 +22,7 @@ from topicfs.storage.codec.records import Columns, encode_columns
 from topicfs.storage.compaction.digests import digest_of, digests_of_keys
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 from topicfs.storage.model import NO_TIMESTAMP, TopicPartition
-from topicfs.storage.partitioning import partition_of_key
+from topicfs.storage.partitioning import keyed_count, partition_of_key
 from topicfs.storage.staging.manifest import Content
 
 UNKEYED_BYTES = 16_384
@@ -122,7 +122,7 @@ class RowEncoder:
                 raise InvalidRecordError(f"{topic}: no partition {number}; it has {len(partitions)}")
             return number
         if key is not None:
-            return partitions[self._of_key(key, len(partitions))]
+            return self._of_key(key, keyed_count(topic, partitions))
         if self._turn is None or self._turn_bytes >= UNKEYED_BYTES:
             self._turn = self._pick(1 << 30) if self._turn is None else self._turn + 1
             self._turn_bytes = 0

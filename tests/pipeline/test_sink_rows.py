@@ -11,6 +11,7 @@ from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.records import decode
 from topicfs.storage.errors import (
     InvalidRecordError,
+    PartitionOfflineError,
     PolicyViolationError,
     RecordTooLargeError,
     UnknownTopicError,
@@ -182,6 +183,18 @@ def test_a_record_without_a_time_stays_without():
     pa = arrow()
     rows = pa.record_batch({"value": pa.array([b"v"]), "timestamp": pa.array([-1], pa.timestamp("ms"))})
     assert [-1] == [record[0] for records in encoded(rows, topic="u").values() for record in records]
+
+
+def test_a_key_is_refused_while_a_partition_is_missing():
+    """If the directories lack a partition, a row with a key is refused: its partition is unknown."""
+    pa = arrow()
+    from topicfs.pipeline.sink.rows import RowEncoder
+
+    encoder = RowEncoder(Layout({"t": TopicLayout((0, 2), 1 << 20)}), "t", now_ms=lambda: NOW)
+    rows = pa.record_batch({"value": pa.array([b"v"])})
+    assert {0, 2} >= {partition.partition for partition, _ in encoder.encode(rows)}
+    with pytest.raises(PartitionOfflineError, match="t: partition 1 is not here"):
+        list(encoder.encode(pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([b"v"])})))
 
 
 def test_a_large_row_is_written_where_the_topic_takes_it():

@@ -25,6 +25,7 @@ from topicfs.storage.codec.batch_writer import encode_span
 from topicfs.storage.codec.headers import PLAIN
 from topicfs.storage.errors import PolicyViolationError, RecordTooLargeError, UnknownTopicError
 from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation
+from topicfs.storage.partitioning import keyed_count, least_count
 
 READ_COMMITTED = Isolation.READ_COMMITTED.value
 
@@ -199,8 +200,9 @@ class Topic(Readable):
         partitions = self._partitions()
 
         def serves(number: int) -> bool:
-            return self.polls or not partitions[number].summary().offline
+            return number in partitions and (self.polls or not partitions[number].summary().offline)
 
+        count = least_count(partitions) if record.key is None else keyed_count(self.name, partitions)
         with self._choosing:
             wanted = [KeyedValue(record.key, record.value)]
-            return self._partitioner.for_records(wanted, len(partitions), serves)[0]
+            return self._partitioner.for_records(wanted, count, serves)[0]

@@ -42,6 +42,7 @@ from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
 from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.messages import reason_of
+from topicfs.storage.partitioning import keyed_count
 
 RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FORMS), *DECODED_SUFFIXES))
 BLOCK_BYTES = 1 << 20
@@ -244,6 +245,8 @@ def _append_once(
 ) -> None:
     """Append the lines of the file that are not in the log yet, and print their number."""
     partitions = _partitions(topic, path)
+    if path.partition is None:
+        keyed_count(topic.name, partitions)
     name = f"{Path(stream.name).resolve()} > {path}@{topic.topic_id}"
     run = NamedProducer(producers, producer, name, partitions)
     outcome = run.append_file(

@@ -32,7 +32,7 @@ from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Listeners, Topic
 from topicfs.storage.errors import GroupError, ReadOnlyError
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.partitioning import partition_of_name
+from topicfs.storage.partitioning import least_count, partition_of_name
 
 T = TypeVar("T")
 
@@ -411,7 +411,7 @@ class Runner:
         return _decoded(topic.topic_id)
 
     def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions of each topic."""
+        """Return the number of partitions of each topic, including partitions that are not here."""
         return {name: one.partitions for name, one in self._topics.items()}
 
     def id_of(self, topic: str) -> str | None:
@@ -428,7 +428,7 @@ class Runner:
 
     def _see_topics(self) -> dict[str, _Known]:
         return {
-            name: _Known(_decoded(topic.topic_id), len(topic.partitions()))
+            name: _Known(_decoded(topic.topic_id), least_count(topic.partitions()))
             for name, topic in self.engine.topics().items()
         }
 
