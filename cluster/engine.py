@@ -57,7 +57,8 @@ def open_engine(
 ) -> ClusterEngine:
     """Open a cluster (blocking). Starts threads, so call it after any fork, in the process that uses the engine.
 
-    Appended lines are compressed with `codec`, or if it is None, their topic's codec. `connection` creates connections.
+    Appended lines are compressed with `codec`. If `codec` is None, they are compressed with their topic's codec.
+    `connection` creates connections.
 
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
@@ -235,9 +236,10 @@ class ClusterEngine:
         return named == topic.known.keys() and _are_known(topic, named)
 
     def _check_empty(self, topic: ClusterTopic) -> None:
-        """Raise TopicNotEmptyError if the leaders report records, perhaps just written by others.
+        """Raise TopicNotEmptyError if the leaders report records, also records that other clients have just written.
 
-        Raises PartitionOfflineError if the leader of a partition does not answer, because it may have records.
+        Raises PartitionOfflineError if the leader of a partition does not answer, because the partition may have
+        records.
         """
         self.look()
         for one in topic.known.values():

@@ -2,8 +2,8 @@
 
     ApiVersions (optional) ─► SaslHandshake ─► SaslAuthenticate, once or twice ─► any request
 
-After SaslHandshake in version 0, the messages of the mechanism are frames of their own, without a header. Sessions have
-no end, so clients do not authenticate again (KIP-368).
+After SaslHandshake in version 0, each message of the SASL mechanism is a frame without a header. An authentication
+never expires, so clients do not authenticate again (KIP-368).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Authentication:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self.takes_tokens = False
-        """True if the next frame is a message of the mechanism, without a header."""
+        """True if the next frame is a message of the SASL mechanism, without a header."""
         self.user: str | None = None
         """The authenticated user."""
         self.failure: str | None = None
-        """Why the connection has to be closed after the answer."""
+        """The reason to close the connection after the next answer; None to keep it open."""
 
     def handler(self, served: Served, version: int) -> Handler:
         """Return the handler of a request. Raises BadRequestError for a request that needs authentication first."""
@@ -52,7 +52,7 @@ class Authentication:
         return lambda broker, request: self._versions(served.handle(broker, request))
 
     def token(self, message: bytes) -> bytes:
-        """Return the answer to a message without a header. Raises BadRequestError."""
+        """Return the answer to a message of the SASL mechanism that came without a header. Raises BadRequestError."""
         try:
             return self._step(message)
         except (RefusedLoginError, ValueError) as error:

@@ -111,11 +111,14 @@ class Broker:
         return self._budget.taken()
 
     def rest(self) -> AbstractContextManager[None]:
-        """Context manager inside `turn`: wait for the disk or for other threads while another request is handled."""
+        """Context manager inside `turn`: let another request be handled while this request waits.
+
+        Used for waiting for the disk, and for other threads.
+        """
         return self._budget.given_up()
 
     def topic_of(self, values: Values) -> Topic:
-        """Return the topic that `values`, a part of a request, names or identifies by ID.
+        """Return the topic that a part of a request identifies by name or by ID. `values` has the fields of that part.
 
         Raises RefusedError, UnknownTopicError.
         """
@@ -158,9 +161,9 @@ class Broker:
 
 
 def check_leader_epoch(partition: Partition, asked: int) -> None:
-    """Raise RefusedError if the client's leader epoch differs from the current epoch.
+    """Raise RefusedError if `asked`, the client's leader epoch, differs from the current epoch.
 
-    -1 means that the client knows none.
+    If `asked` is -1, the client knows no epoch.
     """
     epoch = partition.offsets().leader_epoch
     if asked >= 0 and asked != epoch:

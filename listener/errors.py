@@ -49,7 +49,7 @@ CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
     (errors.PolicyViolationError, ErrorCode.POLICY_VIOLATION),
     (errors.ReadOnlyError, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     (errors.CorruptionError, ErrorCode.CORRUPT_MESSAGE),
-    # The client sends the request again, and that answer shows whether its records exist.
+    # The client sends the request again. The second answer shows whether the requested records still exist.
     (errors.SegmentDeletedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.PartitionGoneError, ErrorCode.NOT_LEADER_OR_FOLLOWER),

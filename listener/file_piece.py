@@ -39,7 +39,8 @@ class FilePiece:
                 raise OSError(_TRUNCATED)
             connection.sendall(data)
 
-    # `socket.sendfile` also calls these methods of a file. Without sendfile(2), it reads the file by them.
+    # `socket.sendfile` also calls these methods of a file. On systems without sendfile(2), it reads the file
+    # with them.
 
     def seek(self, position: int) -> None:
         self._read_at = position

@@ -81,7 +81,10 @@ def _varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def head_of_answer(api: Api, version: int, correlation: int) -> bytes:
-    """Return an answer's header; for ApiVersions without tags, which the client may not understand yet."""
+    """Return an answer's header.
+
+    The header for ApiVersions has no tags, because the client may not understand tags yet.
+    """
     tags = b"\0" if api.is_flexible(version) and api.key != API_VERSIONS.key else b""
     return SIZE.pack(correlation) + tags
 

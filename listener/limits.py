@@ -18,12 +18,12 @@ _LONGEST_SECONDS = 1e8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """The limits of one listener. The parentheses name the broker's setting for the same limit."""
+    """The limits of one listener. A name in parentheses is the broker's setting for the same limit."""
 
     max_request_bytes: int = 100 << 20
     """Largest size of a request (socket.request.max.bytes)."""
     max_memory_bytes: int = 256 << 20
-    """Largest size of all large requests and answers to Fetch that are in memory at a time
+    """Largest total size of the large requests and the answers to Fetch that are in memory at a time
     (queued.max.request.bytes).
     """
     small_bytes: int = 64 << 10
@@ -47,7 +47,7 @@ class ListenerLimits:
     failed_authentication_seconds: float = 0.1
     """Time for which the answer to a failed authentication is delayed (connection.failed.authentication.delay.ms)."""
     stall_seconds: float = 30.0
-    """Longest time for which a client may read nothing of an answer, and longest time in which a small request must
+    """Longest time for which a client may stop reading an answer, and longest time that a small request may take to
     arrive.
     """
     slowest_bytes: int = 1 << 20

@@ -24,7 +24,7 @@ API_VERSIONS = api(
         finalizedFeatures [name string, maxVersionLevel int16, minVersionLevel int16] @2 3+""",
     flexible_since=3,
 )
-"""In every version the answer's header has its oldest form, because the client does not know yet which versions the
+"""In every version the answer's header has the oldest form, because the client does not know yet which versions the
 server supports.
 """
 

@@ -28,7 +28,7 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.wire import Values
 
 AS_THE_BROKERS_SAY = -1
-"""Stands for a number of partitions or replicas: the broker uses num.partitions or default.replication.factor."""
+"""A number of partitions or replicas that makes the broker use num.partitions or default.replication.factor."""
 WORK_SHARE = 0.8
 """Share of a request's time limit that is given to the broker for making the change."""
 
@@ -88,7 +88,7 @@ class Admin:
         self._check(outcome, topic)
 
     def delete_topic(self, name: str, topic_id: str) -> None:
-        """Delete the topic that has this id (blocking). Raises UnknownTopicError, NotAuthorizedError."""
+        """Delete the topic `name` if its id is `topic_id` (blocking). Raises UnknownTopicError, NotAuthorizedError."""
         request = {"topics": [{"name": None, "topicId": decode_id(topic_id)}]}
         outcome = self._change(DELETE_TOPICS, request, name, "responses")
         if outcome.error == errors.UNKNOWN_TOPIC_ID:
@@ -98,7 +98,7 @@ class Admin:
         self._check(outcome, name)
 
     def alter_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set a topic's settings; None resets a setting. Either all are changed or none (blocking).
+        """Set a topic's settings (blocking). None resets a setting. The broker changes all of the settings or none.
 
         Raises InvalidConfigError, UnknownTopicError, NotAuthorizedError.
         """

@@ -50,7 +50,7 @@ class KnownBounds(Protocol):
 
     bounds: PartitionBounds
     unknown: str | None
-    """Why the bounds are not known; None if they are."""
+    """Why the bounds are not known; None if they are known."""
 
     def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None: ...
 
@@ -89,9 +89,10 @@ def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id:
 def ask_bounds(
     brokers: Brokers, node: int, epochs: Mapping[TopicPartition, int], *, seconds: float
 ) -> dict[TopicPartition, PartitionBounds | int]:
-    """Return the bounds of partitions that a broker leads in the given epochs, or Kafka's error codes (blocking).
+    """Ask a broker for the bounds of partitions (blocking); return the bounds of each partition, or Kafka's error code.
 
-    Needs the permission Describe, but not Read. Raises the errors of `Connection.call`.
+    `epochs` has the partitions, each with the epoch in which the broker leads it. Needs the permission Describe, but
+    not Read. Raises the errors of `Connection.call`.
     """
     starts, stable, ends = list_all_offsets(
         brokers,

@@ -62,7 +62,7 @@ class TopicMetadata(NamedTuple):
     internal: bool
     leaders: Mapping[int, Leader]
     error: int = errors.NONE
-    """Kafka's error code for the topic; then the answer has no partitions of it."""
+    """Kafka's error code for the topic. If it is not NONE, the answer has no partitions of the topic."""
 
 
 class Metadata(NamedTuple):
@@ -104,8 +104,8 @@ class _ReadTopics(NamedTuple):
 class _AnswerReader:
     """Reads Metadata answers. Topics with the same bytes as in the last answer are not parsed again.
 
-    Only the bytes of the topics are compared: the rest of each answer differs, as it names a random broker as
-    controller.
+    Only the bytes of the topics are compared. Other bytes differ in each answer, because a broker names a random
+    broker as the controller.
     """
 
     def __init__(self, last: _ReadTopics | None) -> None:
@@ -150,7 +150,7 @@ class _Standing(NamedTuple):
 class Brokers:
     """The brokers of one cluster. Safe from any thread, and in a forked process.
 
-    While a broker throttles this client, it gets no requests. Requests to a broker as a group coordinator have
+    No request is sent to a broker while it throttles this client. Requests to a broker as a group coordinator have
     separate connections and throttle times, as in Kafka's consumer. Otherwise an exhausted byte quota would stop
     heartbeats and end memberships.
     """
@@ -208,7 +208,10 @@ class Brokers:
     def topic_ids(
         self, node: int, topics: Iterable[str], *, seconds: float, coordinator: bool = False
     ) -> dict[str, str]:
-        """Return topic ids by name, as one broker knows them, without unknown topics (blocking). Raises like `ask`."""
+        """Return topic ids by name, as one broker reports them (blocking).
+
+        Unknown topics are left out. Raises like `ask`.
+        """
         asked = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": False}
         answer = self.ask(node, METADATA, asked, seconds=seconds, coordinator=coordinator)
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
@@ -235,9 +238,10 @@ class Brokers:
     def connection(
         self, node: int, *, seconds: float = ANSWER_TIMEOUT_SECONDS, coordinator: bool = False
     ) -> Iterator[Connection]:
-        """Lend a connection to a broker, idle or new, for the block, after the broker's throttle time (blocking).
+        """Context manager: lend an idle or a new connection to a broker (blocking).
 
-        Raises UnreachableError, and ThrottledError if the throttle time is longer than `seconds`.
+        First waits until the broker's throttle time is over. Raises UnreachableError, and ThrottledError if the
+        throttle time is longer than `seconds`.
         """
         server = self._known.get(node)
         if server is None:
@@ -256,9 +260,9 @@ class Brokers:
         """Send a request to one broker after another until one answers; each has at most `seconds` (blocking).
 
         The first broker with a working connection is asked first. Servers that did not answer last time are tried
-        last, and throttled servers after those that are not throttled. Raises ThrottledError if a broker throttles
-        this client. Raises UnsupportedVersionError if a broker is too old for the request and every other broker
-        answered. Otherwise raises UnreachableError with all reasons.
+        last. Servers that throttle this client are tried after servers that do not. Raises ThrottledError if a broker
+        throttles this client. Raises UnsupportedVersionError if a broker is too old for the request, and no known
+        broker was unreachable. Otherwise raises UnreachableError with all reasons.
         """
         reasons: list[str] = []
         throttled: errors.ThrottledError | None = None
@@ -307,16 +311,14 @@ class Brokers:
                     yield pending.pop(one), one
         finally:
             for one, server in pending.items():
-                if (
-                    not one.cancel()
-                ):  # It is connecting. While it waits for its throttle time, it can be cancelled.
+                if not one.cancel():  # The thread is connecting. `cancel` succeeds only while the thread waits for the throttle time.
                     self._silent.update(() if one.done() else (server,))
                     one.add_done_callback(self._put_away)
 
     def _begin_to(self, server: Server, seconds: float, *, alone: bool) -> Future[_Standing]:
-        """Return the future connection to a server; connect in a new thread if `alone` is False.
+        """Return the future connection to a server: an idle connection, or else a new connection.
 
-        If a connection is idle, return that one. If `alone` is True, or no thread can be started, connect in this
+        A new connection is made in a new thread. If `alone` is True, or no thread can be started, it is made in this
         thread.
         """
         future: Future[_Standing] = Future()

@@ -1,4 +1,4 @@
-"""The brokers that coordinate groups. Each is looked up once, and again after the coordinator has moved."""
+"""The brokers that coordinate groups. A group's coordinator is looked up once, and again after it has moved."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ def offsets_request(
 def bounds_of(
     answer: Values, node: int, partitions: Iterable[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return the offsets in a ListOffsets answer. Raises MalformedAnswerError if it lacks one of the partitions."""
+    """Return the offsets in a ListOffsets answer. Raises MalformedAnswerError if the answer lacks a partition."""
     found = {
         TopicPartition(topic["name"], one["partitionIndex"]): ListedOffset(
             one["errorCode"], Offset(one["offset"]), Timestamp(one["timestamp"]), one["leaderEpoch"]

@@ -126,7 +126,7 @@ class Leaders:
         return leader if found and not self.closed else None
 
     def waiting(self) -> list[str]:
-        """Return a line for each partition whose leader has not answered for a while: for how long, and why."""
+        """Return a line for each partition whose leader has not answered for a while: the duration, and the error."""
         now, metadata = time.monotonic(), self.metadata
         oldest: dict[TopicPartition, PendingRequest] = {}
         for one in sorted(self._asking.values(), key=lambda one: one.since):

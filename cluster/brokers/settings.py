@@ -62,7 +62,7 @@ def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSett
         row = SETTINGS.get(each["name"])
         if row is None:
             continue
-        # Values that only a newer Kafka allows, and tiered storage, must not make a topic unreadable.
+        # Ignore values that only a newer Kafka allows, and tiered storage: the topic must stay readable.
         with suppress(InvalidConfigError):
             TopicConfig.from_overrides({row.name: each["value"]})
             values[row.field] = row.parse(each["value"])

@@ -20,7 +20,7 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.wire import Values
 
 NOT_COMPARED = -1
-"""An epoch that the coordinator does not compare."""
+"""The epoch in a request that makes the coordinator skip the comparison of epochs."""
 
 
 class ShareGroupAdmin:

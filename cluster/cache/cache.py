@@ -31,7 +31,7 @@ others.
 
 
 class Cache:
-    """The cache of one process. Safe from any thread. Its errors are only reported: reads then ask the cluster."""
+    """The cache of one process. Safe from any thread. Errors are only reported, and reads then ask the cluster."""
 
     def __init__(self, directory: Path, max_bytes: int, warnings: WarningBook) -> None:
         """Take over or create a cache directory. Raises CacheError, OSError."""

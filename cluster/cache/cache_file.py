@@ -41,7 +41,10 @@ class FetchedBatches(NamedTuple):
     leader_epoch: int
 
     def part(self, offset: Offset, max_bytes: int) -> Fetched:
-        """Return the batch that contains `offset`, and the next batches up to `max_bytes`; none if it has no batch."""
+        """Return the batch that contains `offset`, and the batches after it, up to `max_bytes` in total.
+
+        If no batch contains `offset`, return no batches.
+        """
         data = self.data
         position = find_offset(data, offset, len(data))
         if position == len(data):

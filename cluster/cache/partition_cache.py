@@ -70,7 +70,7 @@ class PartitionCache:
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
     ) -> FetchedBatches | None:
-        """Return batches from the one that contains `offset`; None if not cached, or if the leader's may differ."""
+        """Return batches from the one that contains `offset`; None if not cached, or if the leader's log may differ."""
         # Do not wait long for another thread that writes to a slow disk.
         if not self._lock.acquire(timeout=HURRY_SECONDS):
             return None
@@ -157,7 +157,7 @@ class PartitionCache:
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
         """Remove the cache files that the leader's log contradicts (blocking).
 
-        `ask` takes a leader epoch, and returns the offset at which the leader's log ends that epoch.
+        `ask` takes a leader epoch, and returns the offset at which that epoch ends in the leader's log.
         """
         while True:
             with self._lock:

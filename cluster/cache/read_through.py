@@ -22,11 +22,11 @@ from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
-"""Time during which a topic counts as not compacted, after a look at its settings showed that it is not."""
+"""How long a topic counts as not compacted after its settings have shown this."""
 
 
 class ReadThroughCache:
-    """The cached records of a partition. Safe from any thread. Never raises errors: readers then ask the cluster."""
+    """The cached records of a partition. Safe from any thread. Never raises errors: after an error, ask the cluster."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ReadThroughCache:
         self._partition, self._topic_id = partition, topic_id
         self._ask_settings = ask_settings
         self._found: PartitionCache | None = None
-        """The partition's cache, after a thread that may wait has loaded it."""
+        """The partition's cache; None until a thread that may wait has loaded it."""
         self._plain_until = 0.0
         """The time until which the topic is assumed not to be compacted."""
 

@@ -354,7 +354,7 @@ class ClusterGroups:
     def _wait_for_leaves(self, members: Collection[LocalMember]) -> None:
         """Wait, up to a limit, for members that are leaving; close(2) of a member's file does not wait for them.
 
-        After closing the file, a shell then sees the last commit, and the group without the member.
+        A shell that has closed a member's file then sees the last commit, and the group without the member.
         """
         wait([left for one in members if (left := one.leaving) is not None], self._leaders.timeout_seconds)
 

@@ -94,7 +94,7 @@ class ClusterCoordinator:
             self._guarded(self._inbox.get())
 
     def _next(self) -> Callable[[], object]:
-        """Wait for the next action."""
+        """Wait for the next action, and return it."""
         now, due = self.timers.clock(), self.timers.next_due()
         action = self.timers.take_due(now)
         if action is not None:
@@ -196,7 +196,7 @@ class ClusterCoordinator:
     def _error(self, place: TopicPartition, code: int) -> StorageError:
         if (
             code == UNKNOWN_TOPIC_ID
-        ):  # The recreated topic appears in the catalog soon, and the member rejoins.
+        ):  # The recreated topic appears in the catalog soon. The member then joins the group again.
             return NotAssignedError(f"{self.group}: {place}: its topic was deleted")
         return error_of(code, f"group {self.group}: {place}")
 

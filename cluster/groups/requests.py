@@ -54,8 +54,8 @@ class GroupClient:
         """Join or rejoin; blocks until the other members have joined.
 
         `lent` is called with the waiting connection, and then with None. If the answer's code is MEMBER_ID_REQUIRED,
-        the member must rejoin with the id in the answer. For other codes raises the errors of `check_member`. Also
-        raises UnreachableError if the group has no coordinator.
+        the member must rejoin with the id in the answer. For other error codes, raises the errors of `check_member`.
+        Also raises UnreachableError if the group has no coordinator.
         """
         request = {
             "groupId": self.group,
@@ -171,7 +171,7 @@ class GroupClient:
         }
 
     def _made_again(self, topics: Mapping[str, str]) -> set[str]:
-        """Return the topics whose id in the cluster differs from their id in `topics`: created again (blocking).
+        """Return the topics that were created again (blocking): their id in the cluster differs from `topics`.
 
         Called right before a commit. Coordinators since Kafka 4.1 compare the ids themselves, so the result is then
         empty.
@@ -237,7 +237,10 @@ class GroupClient:
         )
 
     def described(self, api: Api, names: str) -> Values | None:
-        """Call `api` for the group, named in the request's field `names`; return its description, None if missing."""
+        """Call `api` for the group, and return the group's description; None if the group does not exist.
+
+        `names` is the request's field for the names of groups.
+        """
         request = {names: [self.group], "includeAuthorizedOperations": False}
         try:
             answer = self._ask(api, request, lambda found: (one["errorCode"] for one in found["groups"]))

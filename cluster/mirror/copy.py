@@ -135,7 +135,7 @@ class MirroredPartition:
         return answer
 
     def _header_of(self, answer: FetchedPartition) -> BatchHeader | None:
-        """Return the header of the answer's batch; None if there is none, or if it is damaged, which is recorded."""
+        """Return the header of the answer's batch; None without a batch. Record a damaged batch, and return None."""
         if len(answer.records) < _HEADER_BYTES:
             return None
         try:
@@ -146,7 +146,10 @@ class MirroredPartition:
             return None
 
     def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
-        """Apply a leader's answer (blocking). Raises WrittenByOthersError; disk errors, which end the whole mirror."""
+        """Apply a leader's answer (blocking). Raises WrittenByOthersError.
+
+        Also raises errors of the disk. They end the whole mirror.
+        """
         if answer.error == errors.OFFSET_OUT_OF_RANGE:
             self._out_of_range(brokers, leader)
         elif answer.error:
@@ -165,7 +168,7 @@ class MirroredPartition:
     def lacks_epoch(self, leader: Leader) -> bool:
         """Return whether the copy has all records, but no batch of the leader's present epoch.
 
-        Then the leader may have written no batch in this epoch yet.
+        In this case the leader may have written no batch in this epoch yet.
         """
         return self._at_end and leader.epoch > self._latest_epoch
 
@@ -242,7 +245,10 @@ class MirroredPartition:
         self._at_end = log.log_end_offset == answer.high_watermark
 
     def _go_back(self, diverging: EpochEnd, leader: Leader) -> None:
-        """Truncate records that the leader lacks: only a lost replica had them (unclean election)."""
+        """Truncate the records that the leader lacks.
+
+        An unclean election lost these records, together with the only replica that had them.
+        """
         log = self.log
         own = log.epochs.end_offset_for(diverging.epoch, log.log_end_offset)
         target = min(diverging.end_offset, own.end_offset if own else log.log_end_offset, log.log_end_offset)

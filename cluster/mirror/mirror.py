@@ -182,7 +182,7 @@ class _MirrorRun:
         return not self._topics.disputed and all(one.complete or one.refused for one in copies)
 
     def _look(self, metadata: Metadata) -> Metadata:
-        """Return fresh metadata after applying changed topics; the old metadata if the cluster is unreachable."""
+        """Refresh the metadata and apply changed topics; return the old metadata if the cluster is unreachable."""
         try:
             metadata = self._brokers.metadata(seconds=TOPIC_POLL_SECONDS)
             self._topics.follow(metadata)
@@ -239,8 +239,8 @@ class _MirrorRun:
         except (MirrorError, NotAuthorizedError):
             raise
         except ClusterError as error:
-            # End the session: the broker counts the whole answer as received, and would not repeat the other
-            # part.
+            # End the session: the broker counts the whole answer as received. It would not send the records
+            # again that this error left unapplied.
             self._sessions.pop(node, None)
             self._unanswered(node, [copy for copy, _ in copies], error)
             return 0

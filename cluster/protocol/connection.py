@@ -49,7 +49,9 @@ MAX_ANSWER_BYTES = 64 << 20
 MAX_FIRST_ANSWER_BYTES = 1 << 20
 """Size limit of the first answer. If an HTTP or TLS answer is parsed as Kafka's, its size field exceeds this limit."""
 SLOWEST_BYTES_PER_SECOND = 128 << 10
-"""An answer over a slow link may exceed the caller's time limit if it arrives at least at this speed."""
+"""Minimum speed of an answer over a slow link. If an answer arrives at this speed, it may exceed the caller's time
+limit.
+"""
 MAX_THROTTLE_SECONDS = 600.0
 """Maximum throttle time. Without a maximum, a wrong number in an answer could stop all requests for days."""
 CLIENT_ID = b"topicfs"
@@ -117,8 +119,8 @@ class Connection:
         self._session_ends = float("inf")
         """When the session ends; the client must authenticate again before the next request after that."""
         self._proven = security.credentials is not None
-        """True once the server has answered, or if the client has credentials. Otherwise an error may mean that the
-        server requires SASL, and its message says so.
+        """True once the server has answered, or if the client has credentials. While it is False, an error may mean
+        that the server requires SASL, and the error's message says so.
         """
         self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
         try:

@@ -118,11 +118,11 @@ class ClusterPartition:
         """Held while an answer is compared with the known bounds, because two answers may arrive at the same time."""
         self._gone = False
         self._denial: str | None = None
-        """Why every use is refused while the user may not describe the topic; None while the user may."""
+        """Why every use is refused while the user may not describe the topic; None if the user may describe it."""
         self.cuts: tuple[Offset, ...] = ()
         self._proven_end = Offset(0)
-        """The end of the records that the leader certainly has: the leader in the epoch of `bounds`. Readers have
-        seen no record at or after this end.
+        """The end of the records that the leader in the epoch of `bounds` certainly has. Readers have seen no record
+        at or after this end.
         """
 
     def __str__(self) -> str:
@@ -384,7 +384,7 @@ class ClusterPartition:
             self.follow_leader(epoch, shared.offset, bounds)
 
     def follow_leader(self, epoch: int, shared: Offset, bounds: PartitionBounds) -> None:
-        """Switch to a new leader. Below the offset `shared`, its log is the same as the log of leader epoch `epoch`.
+        """Switch to a new leader, whose log is the same as the log of leader epoch `epoch` below the offset `shared`.
 
         If `shared` is below the known high watermark, an unclean election lost records, and `bounds` replaces the
         known bounds.

@@ -76,7 +76,7 @@ _FROM_ZERO = bytes(8)
 """The base offset in a sent batch. The leader replaces it by the real offset."""
 _FORGOTTEN = frozenset((OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, PRODUCER_FENCED))
 """Errors after which the producer needs a new id: the leader has lost or deleted its state of the producer, or knows
-a newer epoch of it.
+a newer epoch of the producer.
 """
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 """Errors that leave open whether the batch is in the log."""

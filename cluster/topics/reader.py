@@ -96,7 +96,7 @@ class PartitionReader:
     def at_hand(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
     ) -> Fetched | None:
-        """Return batches that were fetched before; None if there are none, or if the present leader's may differ."""
+        """Return batches that were fetched before; None without such batches, or if the leader's log may differ."""
         for window in (*self._windows, *self._latest):
             if (
                 window.offset <= offset < window.next_offset
@@ -214,7 +214,7 @@ class PartitionReader:
         return FetchedBatches(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
 
     def _ask_bounds(self) -> PartitionBounds:
-        """Ask the leader for its bounds, apply and return them."""
+        """Ask the leader for its bounds, apply the bounds, and return them."""
         bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
         self._known.learn(bounds)
         return bounds

@@ -24,14 +24,14 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations of IncrementalAlterConfigs."""
 _TOPIC_SOURCE, _FILE_SOURCE, _DEFAULT_SOURCE = 1, 4, 5
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = 1, 2, 3, 5, 6, 7
-"""Kafka's numbers for the types of values, and for the sources of settings."""
+"""Kafka's numbers for the sources of settings (first line), and for the types of their values (second line)."""
 _TYPES: Mapping[type, int] = {
     kinds.Boolean: _BOOLEAN,
     kinds.Ratio: _DOUBLE,
     kinds.WordList: _LIST,
     kinds.ThrottledReplicas: _LIST,
 }
-"""The types by the kind of value, except numbers and text."""
+"""The type number of each kind of value. Numbers and text are not in this table."""
 
 
 def describe_configs(broker: Broker, request: Request) -> Values:

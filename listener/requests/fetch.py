@@ -46,7 +46,7 @@ class _Found(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """The bytes of a partition that were counted up to `offset` while the request waits."""
+    """The number of bytes that a waiting request has counted in a partition, up to `offset`."""
 
     offset: Offset
     size: int

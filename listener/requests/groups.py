@@ -283,9 +283,7 @@ def _positions(broker: Broker, request: Request, one: Values, *, require_stable:
     gone: set[UUID] = set()
     if asked is None:
         asked = _topics_with_positions(broker, positions, by_id=by_id)
-    elif (
-        by_id
-    ):  # A topic that exists under its ID has always had its name, so the position belongs to this topic.
+    elif by_id:  # The name of a topic never changes. If a topic with this ID exists, the position under its name belongs to it.
         gone = {each["topicId"] for _, each in asked} - broker.topics_by_id().keys()
 
     def position(name: str | None, each: Values, number: int) -> Values:
@@ -306,7 +304,7 @@ def _positions(broker: Broker, request: Request, one: Values, *, require_stable:
 def _topics_with_positions(
     broker: Broker, positions: Fetched, *, by_id: bool
 ) -> list[tuple[str | None, Values]]:
-    """Return the topics of `positions` in the form of a request. By id, a topic whose id is unknown is left out."""
+    """Return the topics of `positions` in the form of a request. With `by_id`, leave out topics whose id is unknown."""
     topics: dict[tuple[str, UUID], list[int]] = {}
     present = broker.engine.topics()
     for place, stored in positions.items():

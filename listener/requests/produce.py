@@ -32,7 +32,9 @@ ALL, LEADER, NONE = -1, 1, 0
 """The values of acks."""
 _ZSTD_SINCE = 7
 _ABORTABLE_SINCE, _ADDS_SINCE = 11, 12
-"""First versions whose clients know TRANSACTION_ABORTABLE, and whose appends add partitions to transactions."""
+"""The first version of Produce whose clients know TRANSACTION_ABORTABLE, and the first version in which an append
+adds its partition to the transaction.
+"""
 
 
 class _Appends(NamedTuple):

@@ -175,11 +175,11 @@ Verified: TypeAlias = Mapping[TopicPartition, VerificationGuard | Exception]
 def verified(
     broker: Broker, name: str, run: ProducerRun, sequences: Mapping[TopicPartition, int], *, adds: bool
 ) -> Verified:
-    """Verify a producer's batches: return each partition's guard, with which its batch may be appended, or its error.
+    """Verify a producer's batches: return a guard or an error for each partition.
 
-    `sequences` has the first sequence number of each batch. If `adds`, as newer clients expect, partitions without an
-    open transaction are added to the producer's transaction. Otherwise the coordinator must know these partitions
-    already.
+    The log appends a batch only together with the guard of its partition. `sequences` has the first sequence number
+    of each batch. If `adds`, as newer clients expect, partitions without an open transaction are added to the
+    producer's transaction. Otherwise the coordinator must know these partitions already.
     """
     found: dict[TopicPartition, VerificationGuard | Exception] = {}
     asked: dict[TopicPartition, VerificationGuard] = {}
@@ -454,7 +454,7 @@ def _producer(entry: ProducerEntry) -> Values:
 
 
 def refused_append(error: RequestError, *, adds: bool, knows_abortable: bool) -> RefusedError:
-    """Return the answer to Produce after its coordinator refused the verification.
+    """Return the answer to Produce if the coordinator refused to verify the append.
 
     Errors that require a retry become NOT_ENOUGH_REPLICAS, because every client retries after this error.
     """

@@ -20,7 +20,10 @@ class ListenerSecurity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityFiles:
-    """The files of a listener's certificate and users. Without a file, its kind of security is not required."""
+    """The files of a listener's certificate and users.
+
+    Without a certificate, connections are not encrypted. Without a file of users, clients need no password.
+    """
 
     certificate: Path | None = None
     key: Path | None = None
@@ -31,7 +34,7 @@ class SecurityFiles:
 
     @property
     def keep_strangers_out(self) -> bool:
-        """True if connections are encrypted, and clients have to prove who they are."""
+        """True if connections are encrypted, and each client has to authenticate."""
         return self.certificate is not None and (self.users or self.client_authority) is not None
 
     def read(self) -> ListenerSecurity:

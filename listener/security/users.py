@@ -80,7 +80,7 @@ class Users:
         return self._entries.get(user, {}).get(mechanism, unknown)
 
     def has_password(self, user: str, password: bytes) -> bool:
-        """Return whether this is the user's password. An unknown user takes as long as a known user.
+        """Return whether `password` is the user's password. An unknown user takes the same time as a known user.
 
         One password is checked at a time, so that guesses use at most one processor. Blocks.
         """
@@ -91,7 +91,7 @@ class Users:
 
 
 def read_users(path: Path) -> Users:
-    """Read a file of users, which only its owner and its group may access. Raises ListenerError."""
+    """Read a file of users. Raises ListenerError, also if users other than its owner and group can access the file."""
     try:
         descriptor, found = open_known(path.resolve(), os.O_RDONLY)
         with os.fdopen(descriptor, "rb") as file:
