@@ -31,7 +31,9 @@ INLINE_BYTES = 16 * 2**20
 """Allowance in the event loop's thread: about 10 ms of work. In most logs, a window needs less."""
 
 INLINE_SECONDS = 0.02
-"""CPU time in the event loop's thread: limits batches that inflate slowly, such as batches of many small blocks."""
+"""Limit on CPU time in the event loop's thread, for batches that inflate slowly, such as batches of many small
+blocks.
+"""
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
 """Allowance in a thread: some tenths of a second of work.
@@ -85,7 +87,7 @@ class Allowance:
         return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
-        """Return the inflation limit when decoding `size_bytes`. Raises ThreadNeededError, RequestTooLargeError."""
+        """Return how many bytes a batch of `size_bytes` may inflate to. Raises ThreadNeededError, RequestTooLargeError."""
         if not self.inline:
             if self.remaining <= 0:
                 raise RequestTooLargeError(

@@ -117,7 +117,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
             debug=options.debug,
             about={"mountpoint": str(options.mountpoint.absolute()), "topics": _named(options)},
         )
-        # Only after leaving the terminal, because the directory's lock does not survive a fork, and only the
+        # Do this only after leaving the terminal: the directory's lock does not survive a fork, and only the
         # daemon should hold the port.
         metrics = None if options.metrics is None else listen(options.metrics)
         listener = None if options.listener is None else bind(options.listener)
@@ -127,7 +127,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
         return 1
     status = 1
     for number in ENDINGS:
-        # Outside the serving loop, so that a second signal does not interrupt closing.
+        # Change the handlers outside the serving loop, so that a second signal does not interrupt closing.
         signal.signal(number, signal.SIG_IGN)
     words = LastWords()
     manager = manager or ServiceManager()
@@ -227,8 +227,8 @@ class _Daemon:
         self._started = system_clock()
         self._blocking = RemoteCalls() if engine.remote else BlockingCalls()
         self._reports = Reports(system_clock)
-        # Calls to an engine that does not answer may fill the other threads, so the checks of waiting
-        # programs have their own.
+        # Calls to an engine that does not answer may fill the other threads. So the checks of waiting
+        # programs have threads of their own.
         looking = BlockingCalls() if engine.remote else self._blocking
         self._waiting = WaitingReads(
             looking, bound=options.max_waiting, owner=options.owner.uid if options.allow_other else None
@@ -440,7 +440,10 @@ def _named(options: MountOptions) -> str:
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
-    """Return a function that gives a partition's view store, next to writable segments or in the user's cache."""
+    """Return a function that gives a partition's view store.
+
+    The store is next to the partition's segments or, with `read_only`, in the user's cache.
+    """
     disk = NativeFileSystem()
     make = ViewStore.in_user_cache if read_only else ViewStore
     return lambda partition: None if partition.directory is None else make(partition.directory, disk)

@@ -45,7 +45,7 @@ Each such batch costs one getattr and one thread switch.
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether the kernel accepts a listed name. If one group had an invalid name, no name would be shown."""
+    """Return whether the kernel accepts a listed name. One invalid name would make the kernel refuse the listing."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
@@ -263,7 +263,10 @@ class TopicFileSystem:
     async def setattr(
         self, node_id: int, change: AttributeChange, fh: int | None = None, pid: int = 0
     ) -> nodes.Attributes:
-        """Accept times, and truncation without effect; refuse modes and owners. `fh` is the file of an ftruncate(2)."""
+        """Accept new times; accept a truncation, which has no effect; refuse a new mode or owner.
+
+        `fh` is the file of an ftruncate(2).
+        """
         node = self.inodes.get(node_id)
         file = None if fh is None else self._files.get(fh)
         try:

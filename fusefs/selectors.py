@@ -69,7 +69,7 @@ class AtTime(NamedTuple):
     timestamp: Timestamp
     suffix: str = ""
     relative: bool = False
-    """True if the name means another time when it is resolved later."""
+    """True if the name is relative to the current time, such as `@10m`."""
 
 
 class TimeRange(NamedTuple):
@@ -148,7 +148,10 @@ def _no_selector(name: str) -> SelectorError:
 
 
 def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:
-    """Return the record of a selector. None: call `resolve`, which raises the reason. Raises CorruptionError."""
+    """Return the record of a selector; None if the caller must call `resolve`, which raises the reason.
+
+    Raises CorruptionError.
+    """
     match selector:
         case Single(offset):
             return find_record(partition, offset, isolation=isolation)
@@ -204,7 +207,7 @@ def _resolve_range(
     *,
     isolation: Isolation,
 ) -> SelectedRange:
-    """Clip a range to the log. Raises SelectorError if it is entirely outside, like an unsatisfiable byte range."""
+    """Clip a range to the log. Raises SelectorError if the whole range is outside the log (HTTP: not satisfiable)."""
     visible_end = offsets.visible_end(isolation)
     start_offset = max(first_offset, offsets.log_start_offset)
     if first_offset > visible_end or (last_offset is not None and last_offset < offsets.log_start_offset):

@@ -46,7 +46,10 @@ class TimeError(ValueError):
 
 
 def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Timestamp:
-    """Parse a time, rounding up to ms; before 1970 it is negative, beyond 64 bits clamped. Raises TimeError."""
+    """Parse a time into milliseconds. Raises TimeError.
+
+    The result is rounded up, negative for a time before 1970, and clamped to 64 bits.
+    """
     if _MILLISECONDS.fullmatch(text):
         return Timestamp(min(int(text), _MAX_TIMESTAMP))
     if calendar := re.fullmatch(_CALENDAR_TIME, text):

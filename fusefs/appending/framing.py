@@ -169,7 +169,10 @@ BATCHES = BatchFraming()
 
 
 def _end_of_batches(data: bytes, limit: int) -> int:
-    """Return the position after the last whole batch. Raises errors for a batch above `limit`, and for other bytes."""
+    """Return the position after the last whole batch.
+
+    Raises RecordTooLargeError for a batch above `limit`, and InvalidRecordError for bytes that are not a batch.
+    """
     at = 0
     while len(data) - at >= FRAME_SIZE:
         size = size_at(data, at)

@@ -110,8 +110,8 @@ class AppendHandle:
         self._failure: Exception | None = None
         self._released = False
         self._unanswered: UnansweredError | None = None
-        """The error after an append was abandoned while it may still run. From then on, nobody knows what the file
-        contains.
+        """The error of an abandoned append, which may still run. After this error, the content of the file is
+        unknown.
         """
         self.waits = self._threaded or framing.may_take_long
         """True if an append may wait in a thread: the caller must then call `write` instead of `take`."""
@@ -140,7 +140,7 @@ class AppendHandle:
         return len(data)
 
     async def _confirm(self, again: bytes) -> None:
-        """Accept `again`, which a failed write has already put into the log, when enough disks have the records."""
+        """Accept `again`, bytes of a failed write that are already in the log, after enough disks have the records."""
         await self._run(self._target.sync)
         failed = self._failed
         assert failed is not None, "the write before this one failed"
@@ -150,7 +150,7 @@ class AppendHandle:
         self._taken_bytes = len(again)
 
     def take(self, data: bytes) -> int:
-        """Do the same as `write`, for appends that do not wait; return the size."""
+        """Process a WRITE request like `write`, for appends that do not wait; return the size."""
         sound = self._failed is None and self._failure is None
         if sound and self._waiting is NOTHING and self._framing.is_whole(data):
             lines, waiting = data, NOTHING  # The common case.
@@ -213,8 +213,8 @@ class AppendHandle:
             except Exception as error:
                 if self._unanswered is not None:
                     self._report_lost(error)  # The program has ended, so nobody else can report the error.
-                # If the kernel may drop the error, keep it for a later call: if the program writes these
-                # bytes again, that does not repair an earlier write.
+                # If the kernel may drop the error, keep the error for a later call. The program may write
+                # these bytes again, but that does not repair an earlier write.
                 self._failure = error if may_go_on(self._taken_bytes) else None
                 raise
         elif self._lingers:
@@ -312,7 +312,7 @@ class AppendHandle:
             raise failed.error.with_traceback(None)
 
     async def flush(self) -> None:
-        """Handle close(2) of a duplicate descriptor: append an incomplete line unless the opener holds the file."""
+        """Handle close(2) of a duplicate descriptor: append an incomplete line unless the opener keeps the file open."""
         if self._is_complete():
             return
         async with self._turn:

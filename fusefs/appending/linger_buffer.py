@@ -25,7 +25,7 @@ class Contributor(Protocol):
     """An open file whose lines wait in the buffer."""
 
     def failed(self, error: Exception) -> None:
-        """Learn that lines of this file were not stored; its next write, fsync or close reports the error."""
+        """Note that lines of this file were not stored. The file's next write, fsync or close reports the error."""
 
 
 class LingeringLines:

@@ -41,7 +41,7 @@ class Partitioner(ABC):
     """Chooses partitions for one topic."""
 
     def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
-        """Return a partition for a whole write of `size` bytes without keys; None: call `for_records` instead.
+        """Return a partition for a whole write of `size` bytes without keys; None to require a call of `for_records`.
 
         The partition has a leader (according to `serves`), unless no partition has a leader.
         """

@@ -38,7 +38,7 @@ class LineTarget(Protocol):
 
     @property
     def name(self) -> str:
-        """The file's path in the mount: `orders/0/log`."""
+        """The file's path in the mount, such as `orders/0/log`."""
 
     @property
     def max_record_bytes(self) -> int:
@@ -52,7 +52,10 @@ class LineTarget(Protocol):
         """Raise the errors of `append` that the lines themselves cause; store nothing."""
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Store all lines or none, on disk if `durable` (blocking). Raises FormError, `Partition.append`'s errors."""
+        """Append all lines or none (blocking). If `durable`, the lines are on disk when this returns.
+
+        Raises FormError, and the errors of `Partition.append`.
+        """
 
     def sync(self) -> None:
         """Flush all appended lines to disk (blocking)."""

@@ -68,7 +68,7 @@ class _Stream:
     def replace(self, source: Source) -> None:
         """Read from `source` from now on.
 
-        The partition was reopened, or an unclean election lost no record that was shown.
+        Called after the partition was reopened, or after an unclean election that lost no shown record.
         """
         self.close()
         self.tail, self._own = self._tails.attach(source), None
@@ -176,7 +176,8 @@ class FollowHandle(Handle):
             return self._again(position, size)
         waker, news = self._program.waiting.waker, self._followed.news
         if not self._rest and waker.is_busy:
-            # Otherwise hundreds of busy followers would delay the answer to an append.
+            # Let the queued readers run first: hundreds of busy followers would delay the answer to an
+            # append.
             await waker.turn()
         while not self._rest and self._failure is None:
             heard = news.news_count

@@ -86,7 +86,10 @@ class WaitingReads:
             path, stuck=stuck
         ),
     ) -> None:
-        """At most `bound` reads wait at a time. With `owner` (who mounted), each other user has a lower limit too."""
+        """`bound` limits the number of waiting reads.
+
+        If `owner` is given, the ID of the user who mounted, each other user has a lower limit.
+        """
         self.bound = bound
         self._owner = owner
         self.waker = Waker()
@@ -126,7 +129,7 @@ class WaitingReads:
             raise FileError(read.ended)
 
     def _check_user(self, pid: int) -> None:
-        """Raise FileError (EMFILE) if the user of process `pid` already has the most waiting reads a user may have."""
+        """Raise FileError (EMFILE) if the user of process `pid` has as many waiting reads as a user may have."""
         most = max(1, self.bound // USERS_SHARE)
         if self._owner is None or len(self._reads) < most:
             return
@@ -215,7 +218,7 @@ class WaitingReads:
             read.end(Refusal.INTERRUPTED)
 
     async def _search_holders(self) -> None:
-        """End each read whose descriptor was inherited by a descendant of the opener that is about to end."""
+        """End the reads of processes that inherited their descriptor from the opener, and that are about to end."""
         began = trio.current_time() - HOLDER_SEARCH_SECONDS
         # Search only for reads that began before this search. Calls that are soon answered, such as calls to
         # a remote engine, are younger, even if there are many.

@@ -107,7 +107,10 @@ def find_batches(
 
 
 class WholeBatches:
-    """See `Form`; its columns are `RawBatches`. Batches that lie partly outside the offset range are left out."""
+    """The form of raw batches: `Form` with columns of `RawBatches`.
+
+    A batch that lies partly outside the offset range is left out.
+    """
 
     suffix = ".batch"
     outdated = False

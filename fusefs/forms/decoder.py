@@ -20,7 +20,7 @@ from topicfs.storage.errors import OversizeBatchError
 from topicfs.storage.model import Buffer, TopicPartition
 
 Decode: TypeAlias = Callable[..., Iterator[Columns]]
-"""Like `storage.codec.columns.decode_each`, with the options `aborted` and `max_content_bytes`."""
+"""A function like `storage.codec.columns.decode_each`, with the options `aborted` and `max_content_bytes`."""
 
 _WIDE_BYTES = MAX_CONTENT_BYTES // 8
 """If a record is smaller than this, its line never exceeds the limit."""

@@ -82,7 +82,7 @@ class AssignedPartition:
         return None if self._reader is None else self._reader.next_offset
 
     def go_to(self, offset: Offset) -> None:
-        """Continue from an offset; records from there on are delivered again."""
+        """Continue from `offset`; the records from `offset` on are delivered again."""
         if self._reader is not None:
             self._reader.go_to(offset)
             self.ended = False

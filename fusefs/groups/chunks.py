@@ -2,7 +2,7 @@
 
     text      k0 TAB v0 LF k1 TAB v1 LF k2 TAB v2 LF
     ends                   ▲            ▲            ▲
-    offsets   17           18           21           22      where reading goes on from there
+    offsets   17           18           21           22      the offset to read after each end
 
 A read may return any number of bytes; the ends show which records were returned in full. The ends are computed on
 demand, because a program that reads whole chunks needs only the last end.
@@ -56,14 +56,14 @@ class RecordEnds(Protocol):
 
 
 class Chunk(NamedTuple):
-    """The text of adjacent records. If `error` is set, the text is empty, and `error` is the damage in its place."""
+    """The text of adjacent records. If `error` is set, the text is empty, and `error` is the damage at this place."""
 
     text: Text
     start_offset: Offset
     end_offset: Offset
     """Offset of the next record to read after the chunk."""
     ends: RecordEnds | None = None
-    """The ends of records in the text; None: no record ends there."""
+    """The ends of records in the text; None: a record ends only at the end of the text."""
     error: CorruptionError | None = None
     records: int = 0
     """Number of records, if the chunk was requested with a limit on records."""

@@ -100,7 +100,10 @@ class Delivery:
         return min((offset, *share.cuts[len(self._cuts) :]))
 
     def read(self, size: int) -> Text:
-        """Return at most `size` bytes: whole records, or a part of a record if none fits. Raises the chunk's error."""
+        """Return at most `size` bytes: whole records, or a part of a record if no whole record fits.
+
+        Raises the chunk's error.
+        """
         if self._chunk is None:
             assert self._next is not None
             (self._share, self._chunk), self._next = self._next, None

@@ -2,8 +2,8 @@
 
     log          never: it waits for more records
     drain        where the partitions ended when the file was opened
-    next-1000    like drain, but after at most this many records
-    next-10s     after this many seconds; returns records that arrive meanwhile
+    next-1000    like drain, but after at most 1000 records
+    next-10s     after 10 seconds; returns records that arrive meanwhile
 
 Numbers are at least 1 and have no leading zeros: `next-0` and `next-007` do not exist.
 """

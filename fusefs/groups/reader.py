@@ -382,7 +382,7 @@ class GroupHandle(Handle):
         again = isinstance(error, NotAssignedError) and not self._what.limit.commits_at_end
         if (
             isinstance(error, Exception) and not again
-        ):  # Otherwise the partition's next holder delivers the records again.
+        ):  # After a NotAssignedError, the partition's next holder delivers the records again.
             self._failure, self._commit_first = error, True
             self._news.deliver()
 

@@ -21,7 +21,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import printable
 
 END = "."
-"""The last line of a daemon that ended cleanly."""
+"""The last line of a report. Without this line, the daemon did not end cleanly."""
 LAST_WORDS = "topicfs-last-words"
 STATUS_CHARACTERS = 1 << 20
 """Maximum number of characters to read from `@status`."""
@@ -78,7 +78,7 @@ class MountError(StorageError):
 
 
 def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = False) -> str | None:
-    """Check that `mountpoint` can be mounted on. If this needed a change, return its description; otherwise None.
+    """Check that `mountpoint` can be mounted on. Return a message about a change that this needed, or None.
 
     A killed daemon's mountpoint is taken over. A directory with files is refused unless `nonempty`. Raises
     MountError.
@@ -131,7 +131,10 @@ def _check_empty(mountpoint: Path) -> None:
 
 
 def unmount(path: Path) -> str | None:
-    """Unmount, and wait for the daemon's last flush and end; return a remark, or None. Raises MountError."""
+    """Unmount, and wait until the daemon has flushed and ended. Raises MountError.
+
+    Return a remark for the user, or None.
+    """
     mountpoint = str(path.absolute())
     if mountpoint not in mounts(FSTYPE) and str(_resolved(path)) in mounts(FSTYPE):
         mountpoint = str(_resolved(path))
@@ -237,7 +240,7 @@ def _process(pid: str) -> int:
 
 
 def _last_words(path: str) -> int:
-    """Open the daemon's memory file. Raises OSError, or ValueError for any other file, which is not opened."""
+    """Open the daemon's memory file. Raises OSError; ValueError for a file of another kind, which is never opened."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         itself = Path(f"/proc/self/fd/{found}")

@@ -35,7 +35,7 @@ class ServiceManager:
 
     @classmethod
     def of_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
-        """Return the manager, and remove its variables from the environment, as child programs are not the service."""
+        """Return the manager, and remove its variables from the environment: child programs must not notify it."""
         address = environment.pop("NOTIFY_SOCKET", "")
         period, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
         watched = period.isdecimal() and int(period) > 0 and pid in ("", str(os.getpid()))
@@ -65,7 +65,7 @@ class ServiceManager:
 
     @contextmanager
     def send_watchdog(self) -> Iterator[None]:
-        """Send watchdog pings inside the block in place of the event loop, because the last flush may take long."""
+        """Send watchdog pings inside the block. There the event loop sends none, and the last flush may take long."""
         period, done = self.watchdog_seconds, Event()
         if period is None:
             yield

@@ -29,7 +29,7 @@ class SettingsReload:
         terminal: bool,
         managed: bool = False,
     ) -> None:
-        """Reload settings by `rereads` for `engine`, which was opened with `config`.
+        """Reload settings with `rereads` for `engine`, which was opened with `config`.
 
         `terminal`: the daemon may belong to a terminal. `managed`: a service manager started the daemon, so SIGHUP
         always means a reload.

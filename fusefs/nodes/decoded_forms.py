@@ -1,8 +1,8 @@
 """The mount's forms that decode payloads by schemas, created when a file in such a form is first looked up.
 
-The text of an open file must not change, but schemas may arrive after records. So a form is used until a schema that
-the form did not know may have become available; files opened afterwards get a new form. Readers that follow get each
-record once, decoded by the schemas known at that moment.
+The text of an open file must not change, but schemas may arrive after records. So each open file keeps its form. Once
+an unknown schema may have become available, files opened later get a new form. Readers that follow get each record
+once, decoded by the schemas known at that moment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DecodedForms:
         return self._decoded(suffix) if suffix in DECODED_SUFFIXES else by_suffix(suffix)
 
     def renewed(self, form: Form) -> Form:
-        """Return the current form in place of `form`, for a file whose size is not kept."""
+        """Return the current form in place of `form`, which may be outdated. For a file that keeps no size."""
         return self.form(form.suffix) if form.outdated else form
 
     def following(self, form: Form) -> Form:

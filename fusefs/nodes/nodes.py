@@ -220,7 +220,8 @@ class Link(Node):
 def accept_truncation(size: int, present: int | None, end: int | None) -> None:
     """Check that truncate(2) does not change the size. Raises FileError (EPERM).
 
-    `end` is the size that the calling program expects. If it is None, `present` is the size (None: unknown).
+    `end` is the size that the calling program expects. If `end` is None, `size` must equal `present`, the current
+    size (None: unknown).
     """
     if size != (present if end is None else end):
         raise FileError(Refusal.NOT_PERMITTED, "a log cannot be truncated, only appended to")

@@ -21,13 +21,13 @@ def holds(pid: int, path: str, *, proc: str = "/proc") -> bool:
     """Return whether process `pid` has a file open whose path ends in `path` (`/orders/0/log`).
 
     Only the end of the path is compared, because the mount may be bound or chrooted elsewhere. Returns False if /proc
-    does not show the process: it is gone, belongs to another user, or is in another pid namespace (0).
+    does not show the process: it is gone, belongs to another user, or is in another pid namespace (then `pid` is 0).
     """
     return any(True for _ in _descriptors(pid, path, proc))
 
 
 def appends(pid: int, path: str, *, proc: str = "/proc") -> bool:
-    """Return whether process `pid` has such a file open with O_APPEND; False if /proc does not show the process."""
+    """Do the same as `holds`, but count only files that are open with O_APPEND."""
     return any(_flags(f"{proc}/{pid}/fdinfo/{one}") & os.O_APPEND for one in _descriptors(pid, path, proc))
 
 

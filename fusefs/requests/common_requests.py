@@ -71,7 +71,10 @@ class CommonRequests:
         owner: Ownership,
         counts: RequestCounts,
     ) -> None:
-        """Answer by `handlers`, which raise only FileError, or else by `relay`; `owner` owns all files."""
+        """Answer common requests with `handlers`, which raise only FileError, and all others with `relay`.
+
+        `owner` owns all files.
+        """
         self._device = device
         self._handlers = handlers
         self._relay = relay

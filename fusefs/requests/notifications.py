@@ -41,7 +41,7 @@ class KernelNotifications(KernelCache):
             os.write(self.device, _INODE.pack(_INODE.size, _INVALIDATE_INODE, 0, node_id, -1, 0))
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        """Let the thread invalidate a cached name. The kernel may delay this until the caller has answered."""
+        """Let the thread invalidate a cached name. The kernel may delay this until the caller's request is answered."""
         if self._ended:
             return
         self._names.put((parent_id, os.fsencode(name)))

@@ -46,7 +46,8 @@ class BlockingCalls:
     ) -> T:
         """Run `call` in a thread, and return its result or raise its error. A running call is not canceled.
 
-        With `abandon`, a canceled caller does not wait for the call; only for calls that something else ends.
+        With `abandon`, a canceled caller does not wait for the call. Use `abandon` only for calls that something else
+        ends.
         """
         del caller
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)

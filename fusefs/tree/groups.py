@@ -1,4 +1,4 @@
-"""`@groups`: a directory for each group; in it, one for each subscription; in each of these, one per partition."""
+"""The directories below `@groups`: `@groups/billing/orders/0` is a group, its subscription, and a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mount's root: a directory for each topic, and special names with `@`, which names of topics cannot contain."""
+"""The mount's root: a directory for each topic, and special names. They contain `@`, which no topic's name contains."""
 
 from __future__ import annotations
 

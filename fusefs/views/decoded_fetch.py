@@ -62,7 +62,7 @@ class DecodedFetch(NamedTuple):
     """Bytes of memory that the pieces use."""
 
     def below(self, end_offset: Offset) -> Iterator[Piece]:
-        """Yield the pieces, without damage at or above `end_offset`: a reader that ends there never reaches it."""
+        """Yield the pieces, but no damage at or above `end_offset`: a reader that ends there does not reach it."""
         return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 
@@ -71,7 +71,8 @@ def read_decoded(
 ) -> DecodedFetch:
     """Read and decode batches, beginning with the batch that contains `offset`: at least one, if there is any.
 
-    Repeated reads of one request are decoded once. Raises SegmentDeletedError if the offset was removed.
+    If one request repeats a read, its batches are decoded only once. Raises SegmentDeletedError if the offset was
+    removed.
     """
     fetched = fetch(partition, offset, max_bytes=max_bytes, isolation=isolation)
     if isinstance(fetched, DecodedFetch):

@@ -189,7 +189,7 @@ class Measure:
     @property
     def complete(self) -> bool:
         frontier = self._index.frontier.offset
-        # Skip `end_offset()` for a finished range: it is asked often.
+        # For a finished range, do not compute `end_offset()`, because this property is read often.
         return (self.limit is not None and frontier >= self.limit) or frontier >= self.end_offset()
 
     def covers(self, start_offset: Offset, end_offset: Offset | None) -> bool:

@@ -412,7 +412,7 @@ class MergedReader:
             lines += its_lines
         for merge_input in merge_inputs:
             self._account(merge_input)
-        # Empty if dropped data was read again and turned out to be damaged.
+        # There are no lines if dropped data was read again and turned out to be damaged.
         return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]) or None
 
     def _gather(self, merge_inputs: list[_MergeInput]) -> int:

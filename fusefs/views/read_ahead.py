@@ -187,7 +187,10 @@ class PrefetchChunk:
             self._done.release()
 
     def result(self) -> Inflated | None:
-        """Return the result; inflate, or wait for it, if necessary. None if the chunk was canceled or failed."""
+        """Return the result, after inflating the batches, or after waiting for another thread that inflates them.
+
+        Returns None if the chunk was canceled or failed.
+        """
         if not self._wanted:
             return None
         self.inflate()

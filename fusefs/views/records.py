@@ -182,7 +182,7 @@ def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> b
 def _columns_from(
     partition: Partition, offset: Offset, isolation: Isolation
 ) -> Iterator[tuple[Columns, DecodedFetch]]:
-    """Yield the records from `offset` on: runs, each with its fetch. Raises CorruptionError at a damaged batch."""
+    """Yield runs of records from `offset` on, each run with its fetch. Raises CorruptionError at a damaged batch."""
     end_offset, max_bytes = partition.visible_end(isolation), 1
     while offset < end_offset:
         fetched = read_decoded(partition, offset, max_bytes=max_bytes, isolation=isolation)

@@ -301,7 +301,9 @@ class Rendering:
         if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
         data = self._view.source.render(columns, start_offset, end_offset)
-        if last < len(columns):  # Only after rendering, which may be repeated in a thread.
+        if last < len(
+            columns
+        ):  # Change the state only after rendering: in a thread, this call may be repeated.
             self._rendered = last
         else:
             self._pieces.popleft()

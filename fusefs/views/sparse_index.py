@@ -23,7 +23,7 @@ from topicfs.storage.model import Offset
 ENTRY_INTERVAL = 64 * 1024
 """Minimum bytes of text between two entries; the last batch before an entry may exceed it."""
 MAX_BATCH_INTERVAL = 1024 * 1024
-"""Maximum bytes of batches between two entries (or one batch), for batches that render to little text."""
+"""Maximum bytes of batches between two entries, for batches that render to little text. A single batch may be larger."""
 
 DECODED_SHARE = 16
 """This many bytes of decoded records count as one byte of a batch.
@@ -101,7 +101,7 @@ class SparseIndex:
         """Advance the frontier over adjacent batches, given the rendered size, position and base offset of each batch.
 
         `end_position` is where the last batch ends; the first batch may begin below the frontier's offset.
-        `decoded_bytes` is the memory that the records take, which is far more than that of compressed batches.
+        `decoded_bytes` is the memory that the records take. For compressed batches, this is far more than their size.
         """
         count = len(rendered_sizes)
         if count == 1:

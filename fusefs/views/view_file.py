@@ -197,7 +197,7 @@ class ViewStore:
         return cls(root / "views" / data_directory / log.name, files, make_directory=True)
 
     def load(self, base_offset: Offset, suffix: str, log: memoryview) -> Excerpt | None:
-        """Return the saved positions of a form's rendering of a segment; None if none are valid for its log."""
+        """Return the saved positions of a form's rendering of a segment; None if none of them are valid for `log`."""
         content = self._read(base_offset)
         section = content.sections.get(suffix) if content else None
         return section.known if section and fits(section.mark, log) else None
