@@ -87,7 +87,7 @@ class Allowance:
         return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
-        """Return how many bytes a batch of `size_bytes` may inflate to. Raises ThreadNeededError, RequestTooLargeError."""
+        """Return the inflation limit for `size_bytes` of batches. Raises ThreadNeededError, RequestTooLargeError."""
         if not self.inline:
             if self.remaining <= 0:
                 raise RequestTooLargeError(

@@ -312,7 +312,7 @@ class AppendHandle:
             raise failed.error.with_traceback(None)
 
     async def flush(self) -> None:
-        """Handle close(2) of a duplicate descriptor: append an incomplete line unless the opener keeps the file open."""
+        """Handle close(2) of a duplicate descriptor: append an incomplete line unless the opener has the file open."""
         if self._is_complete():
             return
         async with self._turn:
