@@ -103,7 +103,9 @@ class Memory:
             if not self._changed.wait_for(
                 lambda: self._ended or self._free >= size, self._limits.stall_seconds
             ):
-                raise BadRequestError(f"no memory for a request of {size} bytes: other requests use it")
+                raise BadRequestError(
+                    f"no memory for a request of {size} bytes: other requests use the memory"
+                )
             if self._ended:
                 raise ConnectionAbortedError("the listener is closing")
             self._free -= size

@@ -108,7 +108,7 @@ class ClusterCoordinator:
         try:
             action()
         except GivenUpError as error:
-            _LOGGER.info("[GroupId %s] %s; it joins as a new member.", self.group, error)
+            _LOGGER.info("[GroupId %s] %s; the member joins again as a new member.", self.group, error)
             self._member.forget()
             self._pause_seconds = 0.0
         except RebalanceError:

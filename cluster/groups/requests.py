@@ -274,7 +274,7 @@ def check_member(code: int, group: str) -> None:
     succeed. Otherwise raises the exception of the code.
     """
     if code in GIVEN_UP:
-        raise GivenUpError(f"its coordinator gave the member up: {errors.kind_of(code).name}")
+        raise GivenUpError(f"the coordinator has removed the member: {errors.kind_of(code).name}")
     if code == errors.REBALANCE_IN_PROGRESS:
         raise RebalanceError
     if code != errors.NONE:

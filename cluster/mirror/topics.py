@@ -79,7 +79,7 @@ class TopicCopies:
         """Check that only mirrors have changed the directory. Raises WrittenByOthersError."""
         for name, topic in self._engine.topics().items():
             if journal.topics.get(name) != topic.topic_id:
-                raise self._written_by_others(f"topic {name} is not the one that was copied")
+                raise self._written_by_others(f"topic {name} is not the topic that was copied")
         for name, end in self.ends().items():
             left = (journal.ends or {}).get(name, end)
             if left != end:

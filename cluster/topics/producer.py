@@ -265,7 +265,7 @@ class PartitionProducer:
         while not self._turn.acquire(timeout=leaders.timeout_seconds):
             if not leaders.brokers.throttled_since(leaders.metadata.leader(self._partition).node, begin):
                 raise errors.PartitionOfflineError(
-                    f"{self._partition}: appends before this one wait for the cluster"
+                    f"{self._partition}: earlier appends still wait for an answer of the cluster"
                 )
             begin = time.monotonic()
         try:

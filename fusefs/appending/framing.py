@@ -89,7 +89,7 @@ class Framing:
         """
         framed = frame(waiting, data)
         if framed.waiting is not NOTHING and len(framed.waiting.tail) > limit:
-            raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")
+            raise RecordTooLargeError(f"a line is longer than max.message.bytes={limit}")
         return framed
 
     def after_refusal(self, data: bytes, error: Exception) -> FramingState:

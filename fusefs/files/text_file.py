@@ -133,7 +133,7 @@ class TextFile(FileNode):
         self.check_writable()
         target = self.target()
         if target is None:
-            raise FileError(Refusal.NOT_PERMITTED, f"{self.path} is only read")
+            raise FileError(Refusal.NOT_PERMITTED, f"{self.path} is read-only")
         # A command waits for the disk, and perhaps for other changes: `durable` makes it run in a thread.
         return AppendHandle(target, self.context.appending(), opener_pid=pid, durable=True)
 

@@ -38,7 +38,7 @@ def parse_commit(line: bytes) -> CommitWord:
     found = _COMMIT.fullmatch(text)
     if found is None:
         raise InvalidConfigError(
-            f"{text}: `commit`, `commit OFFSET` or `commit TOPIC-PARTITION OFFSET` can be written"
+            f"{text}: not a command; write `commit`, `commit OFFSET` or `commit TOPIC-PARTITION OFFSET`"
         )
     offset = None if found["offset"] is None else Offset(int(found["offset"]))
     if found["topic"] is None:
@@ -63,5 +63,5 @@ def parse_word(line: bytes) -> QueueWord:
     except (KeyError, InvalidNameError):
         raise InvalidConfigError(
             f"{word} {name}".strip()
-            + ": accept, release, reject or renew can be written, optionally followed by a record's name"
+            + ": not a command; write accept, release, reject or renew, and a record's name if needed"
         ) from None
