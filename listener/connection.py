@@ -40,7 +40,7 @@ class ClientConnection:
         self._sasl = None if security.users is None else Authentication(security.users)
         """The authentication of the client; None once the client is authenticated."""
         self._deadline = time.monotonic() + broker.limits.authentication_seconds
-        """When the client must be authenticated."""
+        """Time by which the client must be authenticated."""
         self._event = threading.Event()
         self._ended = False
         self._client = Client(host, self, {})

@@ -15,7 +15,7 @@ _TRUNCATED = "a segment was truncated while it was sent"
 
 
 class FilePiece:
-    """A part of an answer that is in a file. The file stays open until it is sent, even if the file is deleted."""
+    """A part of an answer that is in a file. The file stays open until the part is sent, even if it is deleted."""
 
     def __init__(self, span: FileSpan) -> None:
         self.fileno = span.file.fileno  # This bound method refers to the file, so the file stays open.

@@ -37,7 +37,7 @@ class ListenerOptions:
 
     endpoint: Endpoint
     advertised: Endpoint | None = None
-    """The address that clients are given (a broker's advertised.listeners). None: `endpoint`."""
+    """The address that the listener names to clients (a broker's advertised.listeners). None: `endpoint`."""
     any_address: bool = False
     """True to accept connections from other machines even without TLS or without authentication."""
     security: SecurityFiles = field(default_factory=SecurityFiles)

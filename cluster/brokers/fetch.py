@@ -42,7 +42,9 @@ NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
 """Errors that require a new fetch session: its id is unknown, its epoch is wrong, or a topic's id has changed."""
 NO_EPOCHS = EpochEnd(NO_LEADER_EPOCH, Offset(2**63 - 1))
-"""Stands for a leader whose log has no epochs (Kafka's oldest formats), so that lost records cannot be detected."""
+"""The result for a leader whose log has no epochs (Kafka's oldest formats). Lost records cannot be detected in such a
+log.
+"""
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 
@@ -80,7 +82,7 @@ class FetchedPartition:
 
     @property
     def at_place(self) -> bool:
-        """True if the leader has read from the requested offset, so that `records` begins at that offset."""
+        """True if the leader has read from the requested offset. Then `records` begins at that offset."""
         return self.error == NONE and self.diverging is None
 
 

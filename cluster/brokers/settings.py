@@ -39,7 +39,10 @@ class TopicSettings(NamedTuple):
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:
-    """Return each topic's changed settings, or the broker's error (blocking). Raises like `Brokers.ask_any`."""
+    """Return the settings that each topic or its brokers set, or the broker's error (blocking).
+
+    Raises like `Brokers.ask_any`.
+    """
     return {
         name: found
         if isinstance(found, StorageError)

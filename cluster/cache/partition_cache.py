@@ -90,7 +90,7 @@ class PartitionCache:
         return found if offset < found.next_offset and _has(found, offset) else None
 
     def put(self, window: FetchedBatches, known: PartitionBounds) -> None:
-        """Cache the batches that look the same to every reader with their isolation level. Raises OSError."""
+        """Cache those batches of `window` that every reader at its isolation level sees alike. Raises OSError."""
         data = _keepable(window, known)
         if not data:
             return

@@ -93,7 +93,7 @@ def mirror(
         run = _MirrorRun(engine, topics, brokers, options, stop)
         run.rounds(metadata)
         ends = topics.ends()
-    # Write it after the close: the journal may only mention data that is on disk.
+    # Write the journal after the close: it may only mention data that is on disk.
     replace(topics.journal, ends=ends).write(directory, NativeFileSystem())
     return run.summary()
 

@@ -117,7 +117,7 @@ class Connection:
         """The throttle time of the broker. A pool sets the same object for all its connections."""
         self._credentials = security.credentials
         self._session_ends = float("inf")
-        """When the session ends; the client must authenticate again before the next request after that."""
+        """When the session ends. Before its next request after this time, the client must authenticate again."""
         self._proven = security.credentials is not None
         """True once the server has answered, or if the client has credentials. While it is False, an error may mean
         that the server requires SASL, and the error's message says so.

@@ -117,9 +117,10 @@ class TokenEndpoint:
 
 @contextmanager
 def _broken_off_after(seconds: float, connected: socket.socket, late: threading.Event) -> Iterator[None]:
-    """Shut down the block's connection after `seconds`, and set `late`.
+    """Context manager: shut down the connection `connected` after `seconds`, and set `late`.
 
-    The connection's own timeout limits only single reads, so a server that sends a byte now and then never exceeds it.
+    The connection's own timeout limits only single reads, so a server that sends a byte now and then never exceeds
+    it.
     """
 
     def break_off() -> None:

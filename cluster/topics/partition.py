@@ -205,7 +205,7 @@ class ClusterPartition:
         )
 
     def check_in_sync(self) -> None:
-        """Do nothing: the broker checks this at each append."""
+        """Do nothing: at each append, the broker checks the number of replicas in sync."""
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         size = len(batches)

@@ -63,7 +63,10 @@ class ClusterTopic:
         return self.known.values()
 
     def wait_for_settings(self, changes: Mapping[str, str | None]) -> None:
-        """Wait, up to a limit, until brokers report changed settings (blocking). Some format values differently."""
+        """Wait until brokers report changed settings (blocking).
+
+        The wait has a time limit, because brokers may report a value in another spelling.
+        """
         deadline, backoff = time.monotonic() + SETTINGS_CACHE_SECONDS, Backoff()
         while time.monotonic() < deadline:
             self._settings_until = 0.0

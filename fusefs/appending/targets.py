@@ -177,7 +177,7 @@ class Encoder:
         *,
         durable: bool,
     ) -> Iterator[PendingAppend]:
-        """Begin an append of the result of `appends` with each step, unless `unless` returns True at that moment."""
+        """Begin one of `appends` (encoded batches) with each step, unless `unless` returns True at that moment."""
         # isinstance() would check every method of the protocol, which takes microseconds per write.
         remote = cast("BeginsAppends", partition)
         encoded_here = self.parser is not BATCH and self._codec is None

@@ -70,7 +70,7 @@ def _change(replication: Replication, topic: str, words: list[str]) -> None:
 
 
 def _words(line: str) -> list[str]:
-    """Split a line into words. After `elect PARTITION`, the rest of the line is a directory; `move` takes quotes."""
+    """Split a line into words. After `elect PARTITION`, the rest is a directory; words after `move` may be quoted."""
     if line.split(maxsplit=1)[:1] != [MOVE]:
         return [word.strip() for word in line.split(maxsplit=2)]
     import shlex

@@ -220,8 +220,8 @@ class WaitingReads:
     async def _search_holders(self) -> None:
         """End the reads of processes that inherited their descriptor from the opener, and that are about to end."""
         began = trio.current_time() - HOLDER_SEARCH_SECONDS
-        # Search only for reads that began before this search. Calls that are soon answered, such as calls to
-        # a remote engine, are younger, even if there are many.
+        # Search only for reads that have waited for a while. Calls that are soon answered, such as calls to a
+        # remote engine, have not waited for so long, even if there are many.
         for path in {read.path for read in self._reads if read.path and read.started <= began}:
             for holder in await self._search(path, stuck=True):
                 for read in list(self._reads):

@@ -73,7 +73,7 @@ class ViewMeasurer:
             await self._slice(view)
 
     def measure_later(self, view: Measurable, then: Callable[[], None], *, little: bool = False) -> None:
-        """Queue `view` to be measured in the background, and then call `then`. `little`: measure only one slice."""
+        """Queue `view` to be measured in the background; `then` is called after that. `little`: measure one slice."""
         if all(view is not wanted for wanted, *_ in self._wanted):
             self._wanted.append((view, then, little))
             self._some_wanted.set()

@@ -26,7 +26,7 @@ from topicfs.storage.producers.progress import own
 from topicfs.storage.wire import Values
 
 OLDER, NEWER = 0, 2
-"""The transaction versions of clients: newer ones get a new epoch with each transaction."""
+"""The transaction versions of clients. Newer clients get a new epoch with each transaction."""
 INIT_KNOWS_FENCED, KNOWS_FENCED = 4, 2
 """Since version 4 of InitProducerId, and since version 2 of the other requests, clients know PRODUCER_FENCED. Older
 clients get INVALID_PRODUCER_EPOCH instead.

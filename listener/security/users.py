@@ -110,7 +110,7 @@ def read_users(path: Path) -> Users:
 
 
 def entry(user: str, password: str) -> str:
-    """Return the line for a user. Raises ListenerError for a name that no line can have."""
+    """Return the line for a user. Raises ListenerError for a user name that is not allowed."""
     if not user.isprintable() or user != user.strip() or user[:1] in ("", "#"):
         raise ListenerError(
             f"{user!r}: not a user's name: it is empty, begins with #, or has spaces around it"
