@@ -34,7 +34,7 @@ class Authentication:
         """The reason to close the connection after the next answer; None to keep it open."""
 
     def handler(self, served: Served, version: int) -> Handler:
-        """Return the handler of a request. Raises BadRequestError for a request that needs authentication first."""
+        """Return the handler of a request. Raises BadRequestError for a request not allowed before authentication."""
         key = served.api.key
         if self._exchange is not None:
             if key == SASL_AUTHENTICATE.key:

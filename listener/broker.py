@@ -77,7 +77,7 @@ class Request(NamedTuple):
     held: ExitStack
     """Resources that are released once the answer is sent."""
     forget: Callable[[], None]
-    """Drops `values` and releases the memory of the request's bytes, before a long wait."""
+    """Drops `values` and releases the memory of the request's bytes. Called before a long wait."""
 
 
 class Broker:

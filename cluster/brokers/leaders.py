@@ -25,7 +25,7 @@ LEADER_TIMEOUT_SECONDS = 30.0
 ATTEMPT_SECONDS = 10.0
 """Time limit for one broker's answer. By then the cluster has replaced a leader that hangs."""
 ANSWERING_SECONDS = 5.0
-"""Additional time, after brokers answer again, for them to learn of a leader."""
+"""Additional time for brokers that answer again, in which they learn of new leaders."""
 METADATA_TIMEOUT_SECONDS = 5.0
 """Time limit for one broker's metadata. It is short because any other broker can be asked instead."""
 REPORT_AFTER_SECONDS = 1.0

@@ -22,7 +22,7 @@ from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
-"""How long a topic counts as not compacted after its settings have shown this."""
+"""How long a topic counts as not compacted after its settings were read and had no compaction."""
 
 
 class ReadThroughCache:

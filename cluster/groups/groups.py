@@ -117,7 +117,8 @@ class ClusterGroups:
         own = {one.member_id: reader for one, reader in readers.items()}
         if not own:
             return found
-        # Coordinators do not report the generation of a classic group, but its members here know it.
+        # Coordinators do not report the generation of a classic group, but the members in this process know
+        # it.
         return replace(
             found,
             generation=min(one.stable_generation for one in readers),

@@ -31,7 +31,7 @@ MIRROR_PARTITION_FETCH_BYTES = 8 << 20
 REFUSED_RETRY_SECONDS = 30.0
 """Pause after an error that does not end without a user's action."""
 FAILURES_TOLD = 7
-"""Number of failed attempts, within about three seconds, after which the error is reported."""
+"""Number of failed attempts after which the error is reported. These attempts take about three seconds."""
 _HEADER_BYTES = 61
 
 

@@ -124,7 +124,7 @@ class Catalog:
             self.listeners.notify()
 
     def _found(self, metadata: Metadata) -> tuple[dict[str, ClusterTopic], set[str]]:
-        """Return the existing topics, reusing known objects, and the names of denied topics (blocking)."""
+        """Return the existing topics, and the names of denied topics (blocking). Known topics keep their objects."""
         found = {
             name: self._topic(topic)
             for name, topic in metadata.topics.items()

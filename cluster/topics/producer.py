@@ -177,8 +177,9 @@ class PartitionProducer:
     def _send(self, one: SentBatch) -> None:
         """Send a batch with the next sequence number. If it cannot be sent now, append it after the unanswered batches.
 
-        A leader accepts any first sequence number from an unknown producer. It could therefore accept this batch
-        after it refused the previous batch. For this reason an unknown producer's batches are appended one by one.
+        A leader accepts any first sequence number from an unknown producer. The leader could therefore accept this
+        batch after it refused the previous batch. For this reason an unknown producer's batches are appended one by
+        one.
         """
         self._number(one.batches, one.batch)
         one.sequence = self._next_sequence

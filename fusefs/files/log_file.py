@@ -246,7 +246,7 @@ class DecodedLogFile(LogFile):
         return not self._form.outdated and super().is_current()
 
     def _positions_hold(self) -> bool:
-        """Return whether the node can be opened. A new schema may arrive at any time and give the name another node."""
+        """Return whether the node's byte positions are valid. A new schema makes a new node and keeps them."""
         if not self._form.outdated:
             return super().is_current()
         return not self._view.outdated and self._view.start_offset == self._files.partition.log_start_offset

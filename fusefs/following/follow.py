@@ -23,7 +23,7 @@ from topicfs.storage.model import Fetched, Isolation, Offset
 from topicfs.storage.remote import ThreadNeededError
 
 INLINE_PARTITIONS = 500
-"""Up to this many partitions, the event loop's thread itself checks each for new records (a few microseconds each)."""
+"""Largest number of partitions that the event loop's thread itself checks for new records: a few microseconds each."""
 
 
 class News(Protocol):

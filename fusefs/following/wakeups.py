@@ -33,7 +33,10 @@ class Waker:
         """True while waiters are queued. A caller with similar work then calls `turn` to wait until they were woken."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
-        """Return a thread-safe function that runs a callback in the event loop (RunFinishedError after its end)."""
+        """Return a thread-safe function that runs a callback in the event loop.
+
+        After the end of the event loop, the function raises RunFinishedError.
+        """
         return trio.lowlevel.current_trio_token().run_sync_soon
 
     async def turn(self) -> None:

@@ -135,7 +135,8 @@ class WholeBatches:
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Return whole batches that a producer may send.
 
-        Raises InvalidRecordError if `text` is not a sequence of whole batches, RecordTooLargeError for a large one.
+        Raises InvalidRecordError if `text` is not a sequence of whole batches, RecordTooLargeError if a batch is too
+        large.
         """
         scanned = scan(text, check_crc=True)
         if scanned.problem is not None:

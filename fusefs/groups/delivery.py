@@ -40,7 +40,9 @@ class Delivery:
         self._answered = 0
         """Bytes of the chunk that are done: whole records."""
         self._cuts: tuple[Offset, ...] = ()
-        """The partition's cuts known when the chunk was given. Records lost in later cuts are never done."""
+        """The partition's cuts (see `AssignedPartition.cuts`) that were known when the chunk was given. Records lost
+        in later cuts are never done.
+        """
         self._next: tuple[AssignedPartition, Chunk] | None = None
         """The next chunk, of which no byte was given yet."""
         self.records = 0

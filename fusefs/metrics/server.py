@@ -94,7 +94,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def _end_oldest(self) -> None:
-        """Close the oldest connection if its time is up, because a client could send a byte now and then for ever."""
+        """Close the oldest connection if its time is up. A client that sends single bytes could use it for ever."""
         for request, began in list(self._answering.items())[:1]:
             if time.monotonic() - began > CLIENT_TIMEOUT_SECONDS:
                 with suppress(OSError):

@@ -34,7 +34,9 @@ class MountOptions:
     foreground: bool = False
     """Stay in the terminal (or under a service manager) instead of going to the background."""
     replicated: bool = False
-    """Make the data directories replicas of each other. Directories that are replicas do not need this."""
+    """Make the data directories replicas of each other. Directories that are replicas already do not need this
+    option.
+    """
     left_out: tuple[Path, ...] = ()
     """Replica directories that are missing; the mount does not wait for them."""
     read_only: bool = False

@@ -12,7 +12,7 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import SegmentDeletedError, StorageError
 
 SLICE_BYTES = 16 * 1024 * 1024
-"""Bytes of batches, or of decoded records, that a call in a thread measures."""
+"""Number of bytes of batches, or of decoded records, that one call in a thread measures."""
 
 
 class Measurable(Protocol):

@@ -2,7 +2,7 @@
 
 Each kind has one row: its buckets, followed by the sum of all durations.
 
-    0 durations below 1 ns │ 1 below 2 ns │ 2 below 4 ns │ … │ 40 the rest │ 41 sum in nanoseconds       each 8 bytes
+    0 durations below 1 ns │ 1 below 2 ns │ 2 below 4 ns │ … │ 40 all longer │ 41 sum in nanoseconds       each 8 bytes
 
 So a request costs one clock reading and two additions. Compiled by Cython; runs uncompiled with the same results.
 Written by the event loop's thread; any thread may read the counts.

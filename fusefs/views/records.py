@@ -64,7 +64,7 @@ def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
 
 
 def headers_json(headers: tuple[Header, ...]) -> str:
-    """Return headers as in `log.json`: one list that alternates names and values."""
+    """Return headers as in `log.json`: one list in which names and values alternate."""
     flat = [
         part if part is None else part.decode("utf-8", "replace") for header in headers for part in header
     ]

@@ -106,7 +106,7 @@ class View:
         return self._frame.measure.fetch(offset, max_bytes, self.limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:
-        """Use text that a reader rendered to learn the view's size; only for partitions without files."""
+        """Learn the view's size from text that a reader has rendered. Only for partitions without files."""
         measure, origin, known_end = self._frame
         if known_end is None:
             measure.pass_rendered(

@@ -110,7 +110,7 @@ def _operations(request: Request) -> int:
 
 
 def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
-    """Return a topic's partitions, without opening unopened partitions; the epochs of these are not known.
+    """Return a topic's partitions, and open none of them. The leader epochs of unopened partitions are unknown.
 
     Partitions that are not here have no leader, so that clients hash keys over the same count as the other brokers.
     """

@@ -186,7 +186,7 @@ class _Reading:
     def _read(self, key: Key, wanted: Wanted, left: int, *, first: bool) -> _Found:
         """Read from a partition.
 
-        The `first` partition that has records returns at least one batch, however large it is.
+        If `first`, return at least one batch if there is any, however large the batch is.
         """
         try:
             partition = self._partition(key)
