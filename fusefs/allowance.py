@@ -99,7 +99,7 @@ class Allowance:
         return min(self.remaining, MAX_CONTENT_BYTES)
 
     def walk(self, size_bytes: int) -> None:
-        """Count `size_bytes` of batches that are skipped undecoded. Raises ThreadNeededError, InterruptedError."""
+        """Count `size_bytes` of batches that are skipped, not decoded. Raises ThreadNeededError, InterruptedError."""
         if not self.inline:
             if self._ended():
                 raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))

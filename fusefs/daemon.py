@@ -152,7 +152,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
 
 
 def listen(address: MetricsAddress) -> MetricsServer:
-    """Listen for Prometheus; imports Prometheus' library here, so that other mounts do not. Raises StorageError."""
+    """Listen for Prometheus; only mounts that call this function import Prometheus' library. Raises StorageError."""
     from topicfs.fusefs.metrics.server import MetricsServer
 
     return MetricsServer(address)

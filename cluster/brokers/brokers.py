@@ -311,7 +311,8 @@ class Brokers:
                     yield pending.pop(one), one
         finally:
             for one, server in pending.items():
-                if not one.cancel():  # The thread is connecting. `cancel` succeeds only while the thread waits for the throttle time.
+                # `cancel` succeeds only while the thread waits for the throttle time, not while it connects.
+                if not one.cancel():
                     self._silent.update(() if one.done() else (server,))
                     one.add_done_callback(self._put_away)
 

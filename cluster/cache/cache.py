@@ -21,7 +21,7 @@ from topicfs.storage.messages import WarningBook, reason_of
 MARK = "topicfs.cache"
 """The file that marks a directory as a cache."""
 CLEAN = "topicfs.clean"
-"""Created when a process closes the cache cleanly, removed when the next process opens it."""
+"""The file that a process creates when it closes the cache cleanly, and that the next process removes at the start."""
 _OWN = frozenset((MARK, CLEAN, ".lock", "lost+found"))
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RUNS = 8

@@ -1,4 +1,4 @@
-"""The cache of one partition: cache files in ascending order of their batches, which never overlap."""
+"""The cache of one partition: cache files in ascending order of their batches. The files never overlap."""
 
 from __future__ import annotations
 

@@ -58,14 +58,17 @@ def frame(waiting: FramingState, data: bytes) -> Framed:
 
 
 SPREAD_BYTES = 4096
-"""Lines for many partitions are appended in the event loop's thread up to this size, which takes a few milliseconds."""
+"""Largest size of lines for many partitions that are appended in the event loop's thread, in a few milliseconds."""
 
 PARSED_BYTES = 16384
-"""JSON lines are parsed in the event loop's thread up to this size, which takes a few milliseconds."""
+"""Largest size of JSON lines that are parsed in the event loop's thread, in a few milliseconds."""
 
 
 class Framing:
-    """Splits a file's bytes into records; in this base class, lines ended by a newline or the end of the file."""
+    """Splits a file's bytes into records. In this base class, a record is a line.
+
+    A line ends with a newline or at the end of the file.
+    """
 
     lingers = True
     """True if acks=0 may combine the lines of several writers in a batch."""
@@ -120,7 +123,7 @@ class JsonLineFraming(Framing):
 
 
 class SchemaLineFraming(JsonLineFraming):
-    """Lines of JSON that are encoded by a schema, perhaps from a registry."""
+    """Lines of JSON that are encoded with a schema, perhaps from a registry."""
 
     lingers = False
     asks_elsewhere = True

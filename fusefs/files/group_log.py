@@ -77,7 +77,7 @@ class GroupLogNode(FileNode):
 
 
 def check_group_exists(engine: Engine, group: str) -> None:
-    """Raise UnknownGroupError if the group was deleted. Otherwise, using an open file would create the group again."""
+    """Raise UnknownGroupError if the group was deleted. Otherwise an open file would create the deleted group again."""
     if group not in engine.groups.listed():
         raise UnknownGroupError(f"{group}: no such group")
 

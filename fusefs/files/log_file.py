@@ -237,7 +237,7 @@ class LogFile(ViewNode):
 
 
 class DecodedLogFile(LogFile):
-    """`log.avro.json` and the like: decodes payloads by their schemas; encodes written lines by the newest schemas."""
+    """`log.avro.json` and the like: decodes payloads with their schemas, and encodes written lines with the newest."""
 
     __slots__ = ()
     entry_timeout = DECODED_SECONDS

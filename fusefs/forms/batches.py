@@ -70,7 +70,7 @@ class RawBatches:
         return self.batches.stop - self.batches[0].position
 
     def within(self, first: int, max_bytes: int) -> int:
-        """Return the end index of the batches from `first` on that fit in `max_bytes`, but of at least one batch."""
+        """Return the end index of the batches from `first` on that fit in `max_bytes`, or of one batch if none fits."""
         positions = self.batches.column("position").tolist()
         return max(bisect_right(positions, positions[first] + max_bytes) - 1, first + 1)
 

@@ -278,7 +278,7 @@ class GroupHandle(Handle):
         self._soon(self._adopt_changes)
 
     def _soon(self, call: Callable[..., None], *arguments: object) -> None:
-        """Call something in the event loop's thread. Thread-safe."""
+        """Call `call` in the event loop's thread. Thread-safe."""
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(call, *arguments, idempotent=True)
 

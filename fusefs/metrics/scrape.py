@@ -42,13 +42,13 @@ class Pace:
         self._until = clock() + step_seconds
 
     def rest(self) -> None:
-        """Pause if it has worked long enough."""
+        """Pause if the scrape has worked long enough."""
         if self._clock() >= self._until:
             self._sleep(REST_SECONDS)
             self._until = self._clock() + self._step
 
     def count_step(self) -> None:
-        """Count a small step, and pause if it has worked long enough."""
+        """Count a small step, and pause if the scrape has worked long enough."""
         self._left -= 1
         if not self._left:
             self._left = STEPS_PER_CLOCK_CHECK

@@ -115,7 +115,7 @@ class Node(ABC):
         return True
 
     def xattrs(self) -> Mapping[str, bytes | None]:
-        """Return the extended attributes by full name. The value None means that it exceeds the kernel's limit."""
+        """Return the extended attributes by full name. None stands for a value that exceeds the kernel's limit."""
         return {}
 
     def forgotten(self) -> None:

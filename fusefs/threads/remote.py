@@ -1,6 +1,7 @@
-"""Calls to a remote engine: threads, never the event loop, wait for the answers. A request ends with its program.
+"""Calls to a remote engine: threads, never the event loop, wait for the answers.
 
-A thread cannot be stopped. An abandoned call runs on, and its result is dropped.
+If a program ends, its request ends too. The thread of the request cannot be stopped: its call runs on, and the result
+is dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The directories below `@groups`: `@groups/billing/orders/0` is a group, its subscription, and a partition."""
+"""The directories below `@groups`.
+
+In `@groups/billing/orders/0`, `billing` is a group, `orders` is its subscription, and `0` is a partition.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
                      ▲ its reader waits here for the first of them
 
 A chunk is the text of batches that were fetched together. The reader's own thread fetches the batches, so that no
-other thread reads a file of a deleted topic, or after the mount has begun to end. A thread copies a bounded number of
-bytes. If a thread cannot copy a batch, the reader decodes this batch in order and finds the error.
+other thread reads a file after its topic was deleted, or after the mount has begun to end. A thread copies a bounded
+number of bytes. If a thread cannot copy a batch, the reader decodes this batch in order and finds the error.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class PrefetchChunk:
 TEXT_BYTES = 2**19
 """Approximate text size of a chunk, unless a read asks for more."""
 LARGEST_FETCH_BYTES = 2**20
-"""Limit on the batches in a fetch, because a read(2) of more than 1 MiB is slower than two smaller reads."""
+"""Limit on the bytes of batches in a fetch, because a read(2) of more than 1 MiB is slower than two smaller reads."""
 MAX_READ_AHEAD_THREADS = 4
 MAX_CHUNKS = 16
 """Limit, over all readers, on chunks that were started and not used yet."""

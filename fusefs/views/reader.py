@@ -118,7 +118,7 @@ class ViewReader:
         return True
 
     def _is_near(self, at: int) -> bool:
-        """Return whether the best way to `at` is to render on from the last window.
+        """Return whether the best way to `at` is to continue rendering from the last window.
 
         If this read has overtaken a readahead request, only the small gap of that request lies in between.
         """

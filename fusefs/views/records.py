@@ -45,7 +45,7 @@ class BatchCutError(LookupError):
 
 
 def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
-    """Return a record's file; for `.batch`, its whole batch. Raises BatchCutError if its first records are gone."""
+    """Return a record's file; for `.batch`, the whole batch. Raises BatchCutError if the log starts inside it."""
     if form is BATCH:
         log_start_offset = partition.log_start_offset
         if found.batch.base_offset < log_start_offset:
@@ -72,7 +72,7 @@ def headers_json(headers: tuple[Header, ...]) -> str:
 
 
 class PlainRecord(NamedTuple):
-    """The parts of a record that its own file shows."""
+    """The parts of a record that the record's own file shows."""
 
     offset: Offset
     timestamp: Timestamp

@@ -23,7 +23,7 @@ from topicfs.storage.model import Offset
 ENTRY_INTERVAL = 64 * 1024
 """Minimum bytes of text between two entries; the last batch before an entry may exceed it."""
 MAX_BATCH_INTERVAL = 1024 * 1024
-"""Maximum bytes of batches between two entries, for batches that render to little text. A single batch may be larger."""
+"""Maximum bytes of batches between two entries, for batches that render to little text. One batch may exceed it."""
 
 DECODED_SHARE = 16
 """This many bytes of decoded records count as one byte of a batch.

@@ -193,7 +193,7 @@ class View:
 
 DIRECT_OFFSETS = 4096
 """A range of at most this many offsets gets its own measure, because finding its ends in the whole measure costs as
-much.
+much as measuring the range.
 """
 
 
@@ -268,7 +268,7 @@ class PartitionViews:
         return start_offset, max(start_offset, end_offset if last is None else last.base_offset)
 
     def _batch_around(self, offset: Offset) -> BatchHeader | None:
-        """Return the batch that contains `offset` and begins below `offset`; None if there is none or it is unknown."""
+        """Return the batch that contains `offset` and begins below it; None if no batch does, or it is unknown."""
         try:
             fetched = self.partition.read(offset, max_bytes=1, isolation=self.isolation)
             header = read_header(fetched.data) if fetched.data else None

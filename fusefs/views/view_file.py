@@ -235,7 +235,7 @@ class ViewStore:
         return content if content.base_offset == base_offset else None
 
     def _write(self, content: ViewFile) -> None:
-        """Replace the file by a rename. After a crash, the file may be old or torn, which its checksum shows."""
+        """Replace the file by a rename. After a crash, the file may be old, or torn; then the checksum is wrong."""
         path = self.directory / view_file(content.base_offset)
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         if self._makes_directory:

@@ -39,14 +39,14 @@ NO_OPERATIONS = -(2**31)
 GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 """All operations on a group (read, delete, describe, settings), as bits by Kafka's numbers; clients may do them."""
 SINCE_NO_PROTOCOL = 7
-"""Since this version of JoinGroup, the answer to a failed request has a null protocol name. Before, the name is
-empty.
+"""Since this version of JoinGroup, the answer to a failed request has a null protocol name. In earlier versions, the
+name is empty.
 """
 SINCE_TOPIC_IDS = 10
 """From this version on, OffsetFetch identifies topics by their ids."""
 SINCE_UNKNOWN_IS_AN_ERROR = 6
-"""Since this version of DescribeGroups, a missing group is answered with an error. Before, it is answered with the
-state Dead.
+"""Since this version of DescribeGroups, a missing group is answered with an error. In earlier versions, it is
+answered with the state Dead.
 """
 MAX_WAIT_SECONDS = 5.0
 """Seconds after which a thread that waits for a rebalance checks again whether its client is still connected."""
@@ -190,7 +190,7 @@ def leave_group(broker: Broker, request: Request) -> Values:
 
 
 def offset_commit(broker: Broker, request: Request) -> Values:
-    """Answer OffsetCommit; from version 10 on, topics are given by their ids."""
+    """Answer OffsetCommit; from version 10 on, topics are identified by their ids."""
     values = request.values
     named = [(_name_of(broker, one), one) for one in values["topics"]]
     retention = values.get("retentionTimeMs", -1)
@@ -283,7 +283,8 @@ def _positions(broker: Broker, request: Request, one: Values, *, require_stable:
     gone: set[UUID] = set()
     if asked is None:
         asked = _topics_with_positions(broker, positions, by_id=by_id)
-    elif by_id:  # The name of a topic never changes. If a topic with this ID exists, the position under its name belongs to it.
+    elif by_id:
+        # The name of a topic never changes. If a topic with this ID exists, the position under its name is its own.
         gone = {each["topicId"] for _, each in asked} - broker.topics_by_id().keys()
 
     def position(name: str | None, each: Values, number: int) -> Values:

@@ -37,7 +37,7 @@ COMMIT_SINCE_ABORTABLE = 4
 COMMIT_SINCE_LOADING = 2
 """Before this version, TxnOffsetCommit answers COORDINATOR_NOT_AVAILABLE while its coordinator is loading."""
 ADD_SINCE_SEVERAL = 4
-"""From this version on, AddPartitionsToTxn names several transactions."""
+"""From this version on, AddPartitionsToTxn can name several transactions."""
 
 
 def _code(ask: Callable[[], object], *, knows_fenced: bool = True) -> int:
