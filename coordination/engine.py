@@ -20,7 +20,7 @@ class ScrubOnDemand(Protocol):
     """A scrub that a user starts while the engine is running."""
 
     def start(self) -> None:
-        """Start a scrub of all logs in a thread; do nothing if a scrub that this method started is still running."""
+        """Start a scrub of all logs in a thread. If an earlier call's scrub is still running, do nothing."""
 
     def report(self) -> list[str]:
         """Return lines: `state running` or `state idle`, the bytes read and healed, and the findings since `start`."""
@@ -62,7 +62,7 @@ class Engine(LogEngine, Protocol):
 
     @property
     def scrub(self) -> str | None:
-        """A line with the number of bytes that were scrubbed and healed since the engine was opened.
+        """A line with the bytes scrubbed and the bytes healed since the engine was opened.
 
         None if nothing was scrubbed. Never waits.
         """

@@ -114,7 +114,9 @@ class MemberDescription:
     host: str
     """The address of the member's client in a broker's format: `/127.0.0.1`."""
     reader: str = ""
-    """The reading program and its process id, for display. Empty if the member joined over a network or is loaded."""
+    """The reading program and its process id, for display. Empty if the member joined over a network, or before a
+    restart.
+    """
     topics: tuple[str, ...] = ()
     """The topics that the member subscribes to, ascending; empty if not known yet."""
     partitions: tuple[TopicPartition, ...] = ()
@@ -164,7 +166,7 @@ class MemberPartitions:
     """Why the membership has ended; the member then holds no partitions. None while it lasts."""
 
     def has(self, partition: TopicPartition, topic_id: str) -> bool:
-        """Return whether the member holds a partition, and holds it for the topic with this id."""
+        """Return whether the member holds a partition of the topic with this id."""
         return partition in self.partitions and self.topic_ids.get(partition.topic, topic_id) == topic_id
 
     def without(self, gone: Collection[TopicPartition]) -> MemberPartitions:
@@ -203,7 +205,10 @@ class Membership(Protocol):
         """
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Give back partitions of `wanted_back`, ignoring others; the next holder starts at the committed position."""
+        """Give back partitions that are in `wanted_back`. The next holder starts at the committed position.
+
+        Other partitions in `partitions` are ignored.
+        """
 
     def leave(self) -> Future[None]:
         """End the membership; its commits remain. The future completes when other members may take over. Idempotent."""
@@ -213,7 +218,9 @@ class GroupsSummary(NamedTuple):
     groups: int
     members: int
     failed: tuple[str, ...] = ()
-    """The partitions of `__consumer_offsets` that are not served, each with the reason. Their groups are unavailable."""
+    """The partitions of `__consumer_offsets` that are not served, each with the reason. Groups in them are
+    unavailable.
+    """
 
 
 class Groups(Protocol):

@@ -230,7 +230,10 @@ class ShareGroup(Protocol):
         """Acknowledge a held record for its holder. Raises RecordNotHeldError if nobody holds it."""
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
-        """Return up to 10,000 newest rejected records still in their logs, by partition and offset. May wait."""
+        """Return the rejected records that are still in their logs, at most the newest 10,000. May wait.
+
+        They are ordered by partition and offset.
+        """
 
     def forget_rejected(self, record_name: RecordName) -> None:
         """Remove a record from `rejected`. Raises RecordNotHeldError if the record is not in `rejected`."""
@@ -247,7 +250,7 @@ class ShareGroups(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """The reason why the engine cannot have share groups, as a sentence; None if it can. Never waits."""
+        """A sentence that says why the engine cannot have share groups; None if it can have them. Never waits."""
 
     def groups(self) -> Mapping[str, ShareGroup]:
         """Return the groups that have sessions or a stored state, by name. The first call may wait."""

@@ -177,7 +177,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_name: str, member_id: str, generation: int, instance_id: str | None = None
     ) -> Code:
-        """Restart a member's session timer. The answer asks the member to rejoin if a rebalance has begun."""
+        """Restart a member's session timer. If a rebalance has begun, the answer asks the member to rejoin."""
         try:
             group = self._checked(group_name, member_id, instance_id, generation)
         except RequestError as error:
@@ -320,7 +320,7 @@ class GroupCoordinator:
         return writes
 
     def remove_all(self, names: Iterable[str], reason: str) -> list[Write]:
-        """Remove all members of the named groups, because their process has ended or is about to end."""
+        """Remove all members of the named groups. The process of these members has ended, or is about to end."""
         writes = []
         for name in names:
             group = self.groups.get(name)
@@ -329,7 +329,9 @@ class GroupCoordinator:
             for member_id in (*group.members, *group.pending):
                 self.phases.remove(group, member_id)
             if group.state is PREPARING:
-                group.previous_state = STABLE  # With EMPTY, the phase would wait for members.
+                group.previous_state = (
+                    STABLE  # With EMPTY as previous state, the phase would wait for members.
+                )
                 write = self.phases.end_join_phase(group)
             else:
                 write = self.phases.rebalance(group, reason)

@@ -27,7 +27,7 @@ _FROM = {
     STABLE: (COMPLETING,),
     DEAD: tuple(GroupState),
 }
-"""The states from which each state may be entered."""
+"""For each state, the states from which a group may enter it."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -117,7 +117,7 @@ class Group:
     _common: frozenset[str] | None = None
     """The assignors that all members offer; None if not computed yet."""
     _late: str | None = None
-    """The member that `all_joined` last found missing."""
+    """The missing member that the last call of `all_joined` found."""
 
     def move_to(self, state: GroupState, now: Timestamp) -> None:
         assert self.state in _FROM[state], f"{self.name}: from {self.state} to {state}"
@@ -142,7 +142,7 @@ class Group:
             self.static[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> GroupMember | None:
-        """Remove a member, or an id that was only given out. If the leader is removed, the first other member leads."""
+        """Remove a member, or a member id that nobody has joined with. If the leader is removed, another one leads."""
         self.pending.discard(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -203,7 +203,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Return whether a joined member leads. If the leader has not joined, the first joined member replaces it."""
+        """Return whether a joined member leads. If the leader has not joined, the first joined member takes over."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_reply is not None:
@@ -218,7 +218,7 @@ class Group:
         return iter(hash_map_order(self.members))
 
     def joined_members(self) -> tuple[requests.JoinedMember, ...]:
-        """Return all members in the form that the leader's join answer contains."""
+        """Return all members, as the join answer to the leader lists them."""
         return tuple(
             requests.JoinedMember(
                 one, self.members[one].instance_id, self.members[one].metadata(self.protocol)

@@ -143,7 +143,10 @@ class Joins:
         return self._update(group, member, request, reply, reason)
 
     def _reason_to_rebalance(self, group: Group, member: GroupMember, request: JoinRequest) -> str | None:
-        """Return why a rejoining member makes the group rebalance. None: the member gets its last join answer again."""
+        """Return why a rejoining member makes the group rebalance.
+
+        If None, no rebalance is needed: the coordinator repeats the member's last join answer.
+        """
         if group.state is PREPARING:
             return f"Member {member.member_id} joining during {group.state.value}"
         if group.state is STABLE and group.leader == member.member_id:

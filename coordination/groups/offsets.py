@@ -77,7 +77,7 @@ class OffsetStore:
         }
 
     def known(self) -> dict[str, dict[TopicPartition, Offset]]:
-        """Return the present positions of all groups. Safe from any thread: each copy below is one atomic step."""
+        """Return the present positions of all groups. Safe from any thread, because each copy is one atomic step."""
         found = {group: own.copy() for group, own in self._committed.copy().items()}
         return {
             group: {
@@ -240,7 +240,10 @@ class OffsetStore:
         return [write for write in writes if write is not None]
 
     def without_topic_id(self, topic: str) -> dict[str, list[TopicPartition]]:
-        """Return, by group, the partitions of `topic` whose position lacks a topic id, including open transactions."""
+        """Return, by group, the partitions of `topic` in which the group's position has no topic id.
+
+        Positions in open transactions are included.
+        """
         found: dict[str, set[TopicPartition]] = {}
         for groups in (self._committed, *self._pending.values()):
             for group, own in groups.items():

@@ -94,11 +94,11 @@ class JoinRequest:
     """
     reason: str = ""
     heartbeats: bool = True
-    """False if this process knows when the member ends, so that the member needs no session timer."""
+    """False if this process notices the end of the member by itself. Then the member needs no session timer."""
 
 
 class JoinedMember(NamedTuple):
-    """A member in the form that the leader's join answer contains."""
+    """A member, as the join answer to the leader lists it."""
 
     member_id: str
     instance_id: str | None
@@ -143,7 +143,7 @@ class SyncAnswer(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member that leaves. A static member may be named by its instance id alone."""
+    """A member that leaves. For a static member, the instance id is enough."""
 
     member_id: str = ""
     instance_id: str | None = None

@@ -35,7 +35,7 @@ class SubscribedMember:
 
 
 def assign_ranges(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Assign consecutive partitions of each topic: P // C to each of C members, one more to the first P % C."""
+    """Assign consecutive partitions of each topic: P // C to each of C members, plus one to the first P % C members."""
     assignment: Assignment = {member.member_id: [] for member in members}
     for topic in _topics(members, partitions):
         subscribers = sorted((m for m in members if topic in m.topics), key=lambda m: m.order)
@@ -126,7 +126,7 @@ def _assign_equal(
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Assign partitions to members that all have the same topics; the members' counts differ by at most one."""
+    """Assign partitions to members that all have the same topics. The numbers of partitions differ by at most one."""
     minimum, over = divmod(len(everything), len(members))
     assignment: Assignment = {}
     for member_id in sorted(owned):
@@ -140,7 +140,7 @@ def _assign_equal(
 
 
 def _deal_out(unassigned: Sequence[TopicPartition], assignment: Assignment, *, minimum: int) -> None:
-    """Give partitions in turn to members below the minimum, then one more to members that have the minimum."""
+    """Give partitions in turn to members that have fewer than `minimum`, then one more to members with `minimum`."""
     below = [member_id for member_id in sorted(assignment) if len(assignment[member_id]) < minimum]
     turn = 0
     rest = iter(unassigned)

@@ -16,7 +16,9 @@ from topicfs.coordination.records.group_records import number_and_rest, version_
 from topicfs.storage.wire import Schema, parse_fields
 
 NO_START = -1
-"""Start offset of a group that has had no session in the partition yet. In an update: the start offset is unchanged."""
+"""Start offset of a group that has had no session in the partition yet. In an update, -1 leaves the start offset
+unchanged.
+"""
 NO_COUNT = -1
 
 VERSION = 0
@@ -67,7 +69,10 @@ class SharePartitionKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Adjacent records in the same state. Compared field by field in this order; Kafka puts count before state."""
+    """Adjacent records in the same state. Batches are compared by their fields in this order.
+
+    Kafka compares the delivery count before the state.
+    """
 
     first: int
     last: int
@@ -137,7 +142,7 @@ def read_update(value: bytes) -> ShareUpdate:
 
 
 def _write(schema: Schema, one: ShareState | ShareUpdate) -> bytes:
-    """Encode a state or an update; the fields and batches of `one` are in the order of `schema`."""
+    """Encode the state or update `one`, whose fields and batches are in the order of `schema`."""
     fields = dict(zip(_names(schema), one, strict=True))
     fields["stateBatches"] = [dict(zip(_BATCH_NAMES, batch, strict=True)) for batch in one.batches]
     return with_number(VERSION, schema.write(fields, VERSION))

@@ -1,4 +1,4 @@
-"""An internal topic of Kafka as a coordinator uses it: creates it on first use, replays it, and appends to it."""
+"""Creates one of Kafka's internal topics on first use, replays its records, and appends to it, like a coordinator."""
 
 from __future__ import annotations
 

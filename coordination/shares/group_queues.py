@@ -55,7 +55,7 @@ class GroupQueues:
         return queue
 
     def of_topic(self, name: str) -> list[Queue]:
-        """Return the queues of a topic, loading or creating them. Raises UnknownTopicError, and write errors."""
+        """Return the queues of a topic; load or create missing queues. Raises UnknownTopicError, and write errors."""
         found = self._by_topic.get(name)
         if found is None:
             topic = self._services.engine.topic(name)
@@ -83,7 +83,7 @@ class GroupQueues:
         return SharePartitionKey(self._group, decode_id(topic.topic_id), number)
 
     def initialize(self, topic: Topic) -> None:
-        """Start the group in new partitions: mark them as initializing, store their states, mark them initialized."""
+        """Start the group in new partitions: mark them as initializing, store states, then mark them as initialized."""
         memberships, store = self._services.memberships, self._services.store
         known = memberships.find(self._group)
         topics = GroupTopics() if known is None else known.topics

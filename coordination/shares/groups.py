@@ -120,7 +120,10 @@ class QueueGroups:
     def adopt(
         self, name: str, epoch: int, topics: GroupTopics, states: Mapping[SharePartitionKey, ShareState]
     ) -> int:
-        """Take over a group from another coordinator. Return the number of partitions in which it had no state here."""
+        """Take over a group from another coordinator. Return the number of partitions whose state was taken over.
+
+        A partition keeps its state if the group already has one there.
+        """
         with self._lock:
             self.group(name)
             services = self._opened()

@@ -59,7 +59,7 @@ class JournalPlaces(Protocol):
         """Return the directories that are online now."""
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Handle an error in one directory. The change was written to another directory."""
+        """Handle an error in one directory, after the change was written to at least one other directory."""
 
 
 class EachDirectory:
@@ -174,7 +174,7 @@ class QueueJournal:
         self._lines += len(lines)
 
     def _write_each(self, added: bytes) -> None:
-        """Append lines to complete copies, and rewrite the other copies. Raises OSError if no directory was written."""
+        """Append lines to complete copies, and rewrite the other copies. Raises OSError if all directories fail."""
         places = self._places.directories()
         self._current &= set(places)
         written = set()

@@ -130,7 +130,7 @@ class Memberships:
             return self._of(group).groups.get(group) if self._topic.exists else None
 
     def is_other(self, group: str) -> bool:
-        """Return whether a group of another kind has the name in the log now. Raises the errors of `find`."""
+        """Return whether the log now has a group of another kind with the name. Raises the errors of `find`."""
         with self._lock:
             if not self._topic.exists:
                 return False

@@ -177,7 +177,7 @@ class Queue:
         return Isolation(self._services.settings().share_isolation_level)
 
     def _load(self, state: ShareState, now: Timestamp) -> None:
-        """Load the stored state, limited to the log end: after a machine crash, the log may lack its last records."""
+        """Load the stored state, up to the log end. After a machine crash, the log may lack its last records."""
         start = state.start_offset
         if start == NO_START:
             reset = self._services.settings().share_auto_offset_reset
@@ -187,7 +187,7 @@ class Queue:
             one._replace(last=min(one.last, log_end - 1)) for one in state.batches if one.first < log_end
         )
         if start > log_end or batches != state.batches:
-            # New records will get these offsets: the stored state must not mark them as done.
+            # New records will get the offsets after the log end: the stored state must not mark them as done.
             start = min(start, log_end)
             self._services.store.initialize(self.key, self._state_epoch, start)
             write = StateWrite(self._state_epoch, self._leader_epoch, start, batches, _done(batches))
@@ -269,7 +269,7 @@ class Queue:
         return Leased(record_name, columns, index, batch.data, deliveries, lease_end)
 
     def _give_back(self, member_id: str, acquired: Sequence[Acquired], now: Timestamp) -> None:
-        """Release records that cannot be read. Like all released records, they are delivered again up to the limit."""
+        """Release records that cannot be read. Like any released record, they are delivered again up to the limit."""
         acks = [AckBatch(one.first, one.last, (Acknowledgement.RELEASE,)) for one in acquired]
         self._apply(member_id, acks, now)
 
@@ -372,7 +372,7 @@ class Queue:
 
 
 def first_offset(partition: Partition, reset: OffsetReset, isolation: Isolation, now: Timestamp) -> Offset:
-    """Return where a new group starts in a partition. Raises CorruptionError, OSError."""
+    """Return the offset at which a new group starts in a partition. Raises CorruptionError, OSError."""
     if reset.kind == LATEST:
         return partition.visible_end(isolation)
     if reset.kind == BY_DURATION:

@@ -80,7 +80,7 @@ class TransactionCoordinator:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread (blocking). The next coordinator completes the remaining work."""
+        """End the thread (blocking). The coordinator of a later start completes the remaining work."""
         self._cancel()
         self._ended = True
         self._wake.set()
@@ -155,7 +155,7 @@ class TransactionCoordinator:
 
     @contextmanager
     def _serving(self, name: str) -> Iterator[TransactionShard | None]:
-        """Hold the lock of a transactional id's shard in the block.
+        """Hold the lock of a transactional id's shard during the `with` block.
 
         Yield the shard; None if the topic does not exist.
         """

@@ -1,6 +1,6 @@
 """Finds open transactions in partitions.
 
-A transaction hangs if no transactional id's state has it, because then no coordinator will end it.
+A transaction hangs if no transactional id's state contains it, because then no coordinator will end it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def open_transactions(engine: LogEngine) -> Iterator[OpenTransaction]:
 
 
 def hanging_transactions(engine: LogEngine, coordinator: TransactionCoordinator) -> list[OpenTransaction]:
-    """Return the open transactions that are in no transactional id's state (blocking). Raises RequestError."""
+    """Return the open transactions that no transactional id's state contains (blocking). Raises RequestError."""
     known = {(one.producer_id, place) for one in coordinator.listed().values() for place in one.partitions}
     return [one for one in open_transactions(engine) if (one.producer.producer_id, one.place) not in known]
 

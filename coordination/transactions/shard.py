@@ -133,7 +133,7 @@ class TransactionShard:
     # Changes.
 
     def put(self, name: str, state: Transaction) -> None:
-        """Write a state to disk, then use it. If it is prepared, also write the markers, as far as possible now.
+        """Write a state to disk, then use it. For a prepared state, also write the markers, or retry them later.
 
         Raises RequestError if the state was not written.
         """

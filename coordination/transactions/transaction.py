@@ -42,7 +42,7 @@ class Status(IntEnum):
 
 
 PREPARED = frozenset({Status.PREPARE_COMMIT, Status.PREPARE_ABORT})
-"""The end of the transaction is decided, but some partitions lack the marker."""
+"""The states in which the end of the transaction is decided, but some partitions lack the marker."""
 
 
 class ProducerRun(NamedTuple):
@@ -115,7 +115,7 @@ def initialized(
         last = NO_PRODUCER_EPOCH if expected is None else known.epoch
         return begun._replace(producer_id=new_id(), epoch=0, last_epoch=last)
     if known.is_exhausted:
-        raise RequestError(Code.UNKNOWN_SERVER_ERROR)  # Like a broker: the id has no epoch left for it.
+        raise RequestError(Code.UNKNOWN_SERVER_ERROR)  # As in a broker: the present id has no epoch left.
     if expected is None:
         return begun._replace(epoch=known.epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
     if known.epoch in (NO_PRODUCER_EPOCH, expected.epoch):
@@ -200,7 +200,7 @@ def ended(known: Transaction | None, request: End, now: Timestamp, new_id: NewId
 
 
 def _ended_in_epoch(known: Transaction, request: End, now: Timestamp) -> Transaction | None:
-    """End a transaction without beginning a new epoch, as older clients expect."""
+    """End a transaction of an older client, which keeps its epoch."""
     if known.producer_id != request.run.producer_id:
         raise RequestError(Code.INVALID_PRODUCER_ID_MAPPING)
     if known.epoch != request.run.epoch:
@@ -212,7 +212,7 @@ def _ended_in_epoch(known: Transaction, request: End, now: Timestamp) -> Transac
 
 
 def _ended_with_epoch(known: Transaction, request: End, now: Timestamp, new_id: NewId) -> Transaction | None:
-    """End a transaction, and begin the producer's next epoch."""
+    """End a transaction of a newer client, and begin the producer's next epoch."""
     run = request.run
     had_old_id = run == ProducerRun(known.previous_producer_id, EXHAUSTED_EPOCH) and known.epoch == 0
     if known.producer_id != run.producer_id and not had_old_id:

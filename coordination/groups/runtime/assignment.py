@@ -49,7 +49,7 @@ def subscription(
 ) -> bytes:
     """Return a member's JoinGroup metadata.
 
-    It has the wanted `topics`, and the partitions that were assigned to the member in `generation` (`owned`).
+    The metadata has the wanted `topics`, and the partitions `owned` that were assigned to the member in `generation`.
     """
     eager = assignor != COOPERATIVE
     user_data = None

@@ -44,8 +44,8 @@ LeaveReply: TypeAlias = Callable[[list[Code]], None]
 class ClientRequests:
     """Group requests of Kafka clients.
 
-    Each method returns without waiting. `reply` is called in the coordinator's thread, or in the caller's thread if
-    the coordinator's has ended. The reply to a join or a sync may take as long as a rebalance.
+    Each method returns without waiting. `reply` is called in the coordinator's thread; if that thread has ended, in
+    the caller's thread. The reply to a join or a sync may take as long as a rebalance.
     """
 
     def __init__(self, runner: Runner) -> None:

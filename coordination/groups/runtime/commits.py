@@ -53,9 +53,9 @@ class Commits:
     def take(
         self, is_held: Callable[[TopicPartition, Position], bool], group: str
     ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
-        """Take all waiting calls, and the last position of each partition.
+        """Take all waiting calls, and the last position that they commit in each partition.
 
-        If a call has a partition that the member does not hold, the call fails.
+        A call fails if the member does not hold all partitions of the call.
         """
         with self._lock:
             calls, self._calls = self._calls, []

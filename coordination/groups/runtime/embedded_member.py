@@ -111,7 +111,7 @@ class EmbeddedCoordinator:
             self._refused(answer.code)
 
     def _refused(self, code: requests.Code) -> None:
-        """Retry later if the group still knows the member; otherwise end the member."""
+        """Retry later if the group still has the member. Otherwise, end the member."""
         known = self.shard.coordinator.find(self.group)
         if known is None or self.member.member_id not in known.members:
             self.member.end(error_of(code, self.group, self.shard.cause))

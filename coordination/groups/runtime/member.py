@@ -59,7 +59,7 @@ class TakenCommits(NamedTuple):
 
 
 class MemberCoordinator(Protocol):
-    """A member's connection to its group's coordinator. If a request fails, retries it or ends the `LocalMember`."""
+    """A member's connection to its group's coordinator. It retries failed requests, or ends the `LocalMember`."""
 
     group: str
     topics: KnownTopics
@@ -126,7 +126,7 @@ class LocalMember:
         self.generation = -1
         self.ended = False
         self.rejoins = True
-        """True until the member has the assignment of the newest generation that it knows."""
+        """True while a newer generation exists whose assignment the member does not have yet."""
         self._coordinator = coordinator
         self._known_topics = coordinator.topics
         self._wanted = wanted
@@ -137,15 +137,13 @@ class LocalMember:
         self._joining = self._again = self._leaves = False
         self._left: Future[None] = Future()
         self._given: frozenset[TopicPartition] = frozenset()
-        """Partitions that the reader has given up, and that the member still holds."""
+        """Partitions that the reader has given up, but that still belong to the member."""
         self._assignor = ""
         self._topics: frozenset[str] = frozenset()
         self._assigned_over: Mapping[str, int] = {}
         """The partition counts of all topics to which any member subscribes. Empty unless this member leads."""
         self._previous: frozenset[TopicPartition] = frozenset()
-        """The partitions that an eager member held last. A sticky assignor assigns them to this member again if it
-        can.
-        """
+        """The partitions that an eager member held last. A sticky assignor tries to assign them to the member again."""
         self._unready: frozenset[TopicPartition] = frozenset()
         """Assigned partitions not held yet, because an open transaction may still change their position."""
 

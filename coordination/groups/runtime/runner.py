@@ -40,9 +40,9 @@ _LOGGER = logging.getLogger(__name__)
 
 TOPIC = names.CONSUMER_OFFSETS
 COMMIT_SECONDS = 0.01
-"""How long a commit waits for other commits, so that one append writes them together."""
+"""How long a commit waits for other commits. All of them are then written in one append."""
 JOIN_SECONDS = 0.003
-"""How long members of this process wait before they rejoin, so that one rebalance covers several joins and leaves."""
+"""How long members of this process wait before they rejoin. One rebalance then covers several joins and leaves."""
 MAX_WAKEUPS = 50
 """Number of wakeups after which a wait of COMMIT_SECONDS or JOIN_SECONDS ends, even if requests keep coming."""
 MAX_LINGER_MS = 1000
@@ -125,7 +125,9 @@ class Runner:
     ) -> None:
         self.engine = engine
         self.read_only = engine.read_only or follows
-        """True if the engine is read-only, or follows another engine, whose groups it shows but cannot change."""
+        """True if the engine is read-only, or if it follows another engine. Groups can then be shown, but not
+        changed.
+        """
         self.clock = clock
         self.limits = limits
         self.shards: dict[int, Shard] = {}
@@ -201,7 +203,7 @@ class Runner:
                 self.post(self._look_at_topics)
 
     def close(self) -> None:
-        """End all memberships, write the empty groups to the log, and end the thread (blocking). Idempotent."""
+        """End all memberships, write groups without members to the log, and end the thread (blocking). Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -361,10 +363,11 @@ class Runner:
         return shard
 
     def is_other(self, group: str) -> bool:
-        """Return whether a queue or a group of a newer protocol now has the name. Other threads change queues.
+        """Return whether a queue or a group of a newer protocol has the name at present.
 
-        Raises the errors of `shard_of`. Raises CorruptionError if the records of queues cannot be read, unless a
-        group of a newer protocol has the name.
+        Queues are looked up at each call, because other threads create and delete them. Raises the errors of
+        `shard_of`. Raises CorruptionError if the records of queues cannot be read, unless a group of a newer protocol
+        has the name.
         """
         shard = self.shard_of(group)
         if shard is not None and group in shard.others.keys:

@@ -73,7 +73,7 @@ class EmbeddedGroups:
         runner = self._runner
         if not runner.started:
             if TOPIC in self._engine.topics():
-                with suppress(errors.GroupError):  # The runner is closed.
+                with suppress(errors.GroupError):  # A closed runner cannot load the positions.
                     runner.post(lambda: None)
             return {}
         shards = list(runner.shards.values())
@@ -211,9 +211,9 @@ class EmbeddedGroups:
         producer_epoch: int,
         guard: VerificationGuard | None = None,
     ) -> Code | Mapping[TopicPartition, Code]:
-        """Commit positions that take effect when the producer's transaction is committed; they are on disk on return.
+        """Commit positions of an open transaction, on disk on return. A commit of the transaction makes them effective.
 
-        The group's `coordinator_partition` must be part of the transaction, as `guard` says. Return the answer by
+        `guard` proves that the group's `coordinator_partition` is part of the transaction. Return the answer by
         partition, or for the whole request. Raises GroupError, ReadOnlyError, OSError.
         """
         self._runner.check_writable()
@@ -369,10 +369,11 @@ class EmbeddedGroups:
     def prepare_new_topic(self, name: str) -> None:
         """Delete old positions that would apply to a new topic of this name (blocking). Raises StorageError, OSError.
 
-        Transactions and older brokers commit positions without the topic's id. Such positions are deleted only after
-        the topic itself, because they must be kept if the deletion of the topic fails. If the process is killed or
-        the disk fails between the two deletions, the positions remain in the log. This method deletes them, so that a
-        new topic of the name does not inherit them. It skips partitions of `__consumer_offsets` that are not served.
+        Transactions and older brokers commit positions without the topic's id. When a topic is deleted, such
+        positions are deleted after the topic, because they must stay if the deletion of the topic fails. If the
+        process is killed or the disk fails between the two deletions, the positions remain in the log. This method
+        deletes them, so that a new topic of the name does not inherit them. It skips partitions of
+        `__consumer_offsets` that are not served.
         """
         if not is_internal(name) and TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: self._prepare_new_topic(name))

@@ -126,7 +126,7 @@ class Shard:
         self.state = ShardState.ACTIVE
 
     def begin(self, *, members_live: bool) -> None:
-        """Start serving the loaded groups. If not `members_live`, first remove all members: their process ended."""
+        """Start serving the loaded groups. If not `members_live`, first remove all members, whose process has ended."""
         if self.state is not ShardState.ACTIVE:
             return
         if members_live:
@@ -265,7 +265,10 @@ class Shard:
                 self.append([self._group_gone(group.name, lambda _: None)])
 
     def _may_go(self, group: Group, now: Timestamp) -> bool:
-        """Return whether a group without positions may be deleted; a user's group is kept for the retention time."""
+        """Return whether a group without positions may be deleted.
+
+        A group that was created without members stays for the retention time.
+        """
         if group.state is not EMPTY or group.members or group.pending:
             return False
         made = group.protocol_type is None and group.generation == 0

@@ -40,7 +40,7 @@ class AckBatch(NamedTuple):
 
 
 class NotAcquiredError(ValueError):
-    """Raised for records that were never handed out, or an unknown acknowledgement type (Kafka: INVALID_REQUEST)."""
+    """Raised for records that were never handed out, and for unknown acknowledgement types (Kafka: INVALID_REQUEST)."""
 
 
 class _Changed(NamedTuple):

@@ -95,7 +95,10 @@ class _Acquisition:
         return self._without_aborted() if self._result else []
 
     def _fit_into_bound(self) -> bool:
-        """Apply the limit on records between start and end offset. Records delivered before are not limited."""
+        """Reduce the wanted number to the limit on records between start and end; return False if it is then 0.
+
+        The limit does not apply to records that were delivered before.
+        """
         window = self._window
         self._most = min(self._most, window.limits.max_locks - window.in_flight_records())
         if self._most <= 0 and self._wanted.fetch_offset <= window.end_offset:
@@ -164,7 +167,7 @@ class _Acquisition:
     def _some_of(self, batch: InFlightBatch) -> int:
         """Acquire the batch's records one at a time, and return their number.
 
-        If one of the records was delivered often, fewer records are acquired than allowed.
+        If one of the records was delivered often, the number may be less than the member may acquire.
         """
         given: list[Acquired] = []
         allowed: int | None = None
@@ -282,7 +285,7 @@ def _joined(given: Sequence[Acquired]) -> list[Acquired]:
 
 
 def _minus(one: Acquired, batch: LogBatch) -> list[Acquired]:
-    """Return the parts of `one` that are outside of `batch`."""
+    """Return the parts of the records `one` that lie outside `batch`."""
     pieces = [
         one._replace(last=min(one.last, batch.base - 1)),
         one._replace(first=max(one.first, batch.last + 1)),

@@ -59,7 +59,7 @@ class InFlightBatch:
         return self.each[offset - self.first] if self.each is not None else self._whole()
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, DeliveryState]]:
-        """Yield the offsets from `first` to `last` with their states; the batch must be split."""
+        """Yield the offsets from `first` to `last` with their states. Call `split` before."""
         assert self.each is not None
         start, end = max(first, self.first), min(last, self.last)
         for offset in range(start, end + 1):
@@ -88,7 +88,7 @@ class InFlightBatch:
         return None
 
     def free_from(self, offset: int) -> int:
-        """Return where a search from `offset` can start: no record from `offset` to the returned offset is free."""
+        """Return the offset at which a search from `offset` can start. No record before that offset is free."""
         return max(offset, self.first + self._free_from) if self.each is not None else offset
 
     def freed(self, offset: int, count: int) -> None:

@@ -22,7 +22,7 @@ class Limits(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """The gap window, which has the holes from `start` on. It closes when the end offset differs from `end`."""
+    """The gap window: it covers the holes from `start` on. It is open as long as the end offset equals `end`."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class PartitionState:
         self.end_offset = 0
         self.complete_count = 0
         self.some_available = False
-        """True if a batch may have Available records. If False, fetch after the end offset."""
+        """True if a batch may have Available records. If False, the next fetch begins after the end offset."""
         self._gap: _Gap | None = None
         self.next_lease_end: int | None = None
         """No lock ends before this time; None if there are no locks."""
@@ -128,7 +128,7 @@ class PartitionState:
         self.some_available = True
 
     def counted(self, first: int, last: int) -> int:
-        """Return how many of the offsets are at or above the start offset."""
+        """Return how many of the offsets `first` to `last` are at or above the start offset."""
         return max(0, last - max(self.start_offset, first) + 1)
 
     def advance(self) -> bool:
@@ -170,7 +170,7 @@ class PartitionState:
         return holder.at(min(self.start_offset, holder.last)).is_done
 
     def _done_through(self) -> tuple[int | None, int]:
-        """Return the last offset of the leading done records, and how many of these are counted in `complete_count`."""
+        """Return the last offset of the done records at the start, and how many of them `complete_count` includes."""
         last_done, counted = None, 0
         for batch in self.batches:
             if self.gap_is_open and self._gap is not None and batch.last >= self._gap.start:

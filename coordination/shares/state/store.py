@@ -96,7 +96,7 @@ class StateStore:
         yield from found
 
     def maintain(self, now: Timestamp) -> None:
-        """Write new snapshots of states that have not changed for long, and delete redundant records.
+        """Replace snapshots of states that have not changed for long, and delete records that are then redundant.
 
         Raises the errors of `write`.
         """
