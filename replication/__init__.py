@@ -57,11 +57,11 @@ def open_directories(
     left_out: Sequence[Path] = (),
     may_be_mirrored: bool = False,
 ) -> EmbeddedEngine | ReplicatedEngine:
-    """Open data directories as they were used before: with one copy of each partition, or with replicas (`replicated`).
+    """Open data directories, with one copy of each partition or with replicas.
 
-    `may_be_mirrored` also accepts a mirror's directory: the caller must not change topics, settings or records. A
-    single directory of a set with replicas can only be opened read-only. See `open_engine` and
-    `replication.replicas.startup.open_replicas`.
+    Replicas are used if the directories had replicas before, or if `replicated` is set. `may_be_mirrored` also
+    accepts a mirror's directory: the caller must not change topics, settings or records. A single directory of a set
+    with replicas can only be opened read-only. See `open_engine` and `replication.replicas.startup.open_replicas`.
     """
     if not (read_only or may_be_mirrored):
         check_no_mirror(directories)

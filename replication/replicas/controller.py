@@ -96,7 +96,9 @@ class ReplicaController:
         partition.state = state
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
-        if partition.lacking:  # The replica may have been healed or deleted since then.
+        if (
+            partition.lacking
+        ):  # The replica may have been healed or deleted since it was recorded as incomplete.
             self.find_absences(partition)
         state, leader = partition.state, partition.leader
         logs = self.logs(partition.name)
@@ -132,7 +134,7 @@ class ReplicaController:
         return f"{max(leader.log.log_end_offset - log.log_end_offset, 0)} records behind its leader"
 
     def find_absences(self, partition: ReplicatedPartition) -> Mapping[ReplicaId, Absence]:
-        """Find out what each log in sync lacks, record it in the partition, and return it."""
+        """Find out what each log in sync lacks. Record the result in the partition, and return it."""
         logs, in_sync = self.logs(partition.name), partition.state.in_sync
         others = {n: one for n, one in partition.lacking.items() if n not in in_sync or n not in logs}
         found: Mapping[ReplicaId, Absence] = {}
@@ -151,7 +153,7 @@ class ReplicaController:
     ) -> None:
         """Raise RecordsLostError if some records exist only in `leaving` replicas.
 
-        `copy` is the new log of a leaving replica that moves, and counts as staying.
+        If a leaving replica moves, `copy` is its new log, which counts as a replica that stays.
         """
         with partition.lock:
             logs, in_sync = self.logs(partition.name), partition.state.in_sync
@@ -205,7 +207,7 @@ class ReplicaController:
                     partition.show(None)
 
     def _check_directory(self, replica_dir: ReplicaDirectory) -> None:
-        """Mark a directory as failed if its engine is offline, which affects its other partitions as well."""
+        """If a directory's engine is offline, mark the directory as failed, because all its partitions are affected."""
         offline = replica_dir.offline
         if offline is not None:
             replica_dir.fail(offline)
@@ -264,7 +266,7 @@ class ReplicaController:
         """
         state, logs = partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
-        # A log with damaged epochs may lack records as well.
+        # A log whose leader epochs are damaged may lack records as well.
         with suppress(OSError, StorageError):
             mend_epochs(logs.values(), self._warn)
             # The file of log starts may have been rebuilt from the logs' batches.

@@ -55,7 +55,7 @@ class ReplicatedEngine:
         clock: Clock,
         in_background: bool = True,
     ) -> None:
-        """Make the engine. With `in_background`, threads copy to lagging replicas; otherwise only `catch_up` does."""
+        """Make the engine. With `in_background`, threads copy to lagging replicas; otherwise only `catch_up` copies."""
         self._replica_dirs, self.counts = replica_dirs, replica_dirs.counts
         self._agreement, self.read_only = agreement, agreement.read_only
         self._settings = settings
@@ -268,7 +268,7 @@ class ReplicatedEngine:
             for replica_dir in self._replica_dirs.serving:
                 with suppress(
                     StorageError
-                ):  # A directory that fails now gets the settings when it is opened again.
+                ):  # A directory that fails now gets these settings when it is opened again.
                     replica_dir.engine.reconfigure(config)
 
     def set_replicas(self, topic: str, replicas: int) -> None:
@@ -338,9 +338,9 @@ class ReplicatedEngine:
     # Duties and close.
 
     def commit_staged_writes(self) -> None:
-        """Append writes submitted to the data directories, as the duty does (blocking). Failures become warnings."""
+        """Append the writes that were submitted to the data directories (blocking). Failures become warnings."""
         for replica_dir in self._replica_dirs.serving:
-            with suppress(StorageError):  # A directory that fails now keeps its writes until it returns.
+            with suppress(StorageError):  # If a directory fails now, its writes stay there until it returns.
                 replica_dir.engine.commit_staged_writes()
 
     def keep_log_starts(self) -> None:
@@ -405,7 +405,7 @@ class ReplicatedEngine:
             replica_dir.fail(f"failed: {reason_of(error)}")  # It is retried like any failed directory.
 
     def catch_up(self) -> None:
-        """Copy the missing records to lagging replicas now (blocking). After a failure, a replica is retried later."""
+        """Copy the missing records to lagging replicas now (blocking). Replicas that fail are retried later."""
         for replica_dir in self._replica_dirs.serving:
             self._catching_up[replica_dir.number].run_once()
         self._moves.run_once()

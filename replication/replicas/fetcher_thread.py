@@ -1,4 +1,4 @@
-"""The threads that copy from leaders to lagging logs, while appends continue, until little is missing."""
+"""The threads that copy from leaders to lagging logs. Appends continue until only a few records are missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 
 COPY_STEP_BYTES = 1 << 20
 NEARLY_BYTES = 64 << 10
-"""If a step copies at most this much, the remaining records are copied while appends wait."""
+"""Largest step after which a log is nearly caught up: the remaining records are then copied while appends wait."""
 
 
 ROUND_PAUSE_SECONDS = 0.05
@@ -83,7 +83,7 @@ class CopyingThread(ABC):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Suspend copying inside the block, after waiting for the present step. Only one block runs at a time."""
+        """Suspend copying in the `with` block, after waiting for the present step. Only one such block runs at once."""
         self._holders += 1
         try:
             with self._copying:
@@ -173,7 +173,7 @@ class CopyingThread(ABC):
             began = time.monotonic()
             step = next(copying)
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
-                log.sync()  # Then appends wait only for the remaining records.
+                log.sync()  # Flush now, so that appends will wait only for the remaining records.
                 return True
             self._slow_down(partition, began + step.copied_bytes / max(self._rate(), 1))
         return False

@@ -85,7 +85,7 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def cancel(self, partition: ReplicatedPartition) -> None:
-        """Cancel a move, and remove the copy. Raises InvalidConfigError, StorageError, OSError."""
+        """Cancel a move, and remove its copy. Raises InvalidConfigError, StorageError, OSError."""
         with self._changes:
             move = partition.state.moving
             if move is None:
@@ -119,7 +119,7 @@ class ReplicaMoves:
             replica_dir.engine.discard_future(partition.name)
 
     def end(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> bool:
-        """Replace a replica by its nearly caught up copy; return whether it happened. Raises StorageError, OSError."""
+        """Replace a replica by its nearly caught up copy; return False if it stays. Raises StorageError, OSError."""
         with self._changes:
             with self._threads[replica_dir.number].held(), partition.lock:
                 move, leader = partition.state.moving, partition.leader
@@ -154,7 +154,7 @@ class ReplicaMoves:
         return True
 
     def _remove_old(self, partition: ReplicatedPartition, source: ReplicaId) -> None:
-        """Remove the old replica. A directory that is away or fails removes it when it is opened again."""
+        """Remove the old replica. If its directory is away or fails now, the replica is removed when it is reopened."""
         replica_dir = self._replica_dirs.get(source)
         if replica_dir is None or not replica_dir.serves or partition.leader is None:
             return

@@ -54,7 +54,7 @@ _FAILURES = (OSError, errors.PartitionOfflineError, errors.CorruptionError, erro
 
 
 class _Asked(NamedTuple):
-    """How a caller wants its batches to be appended to the leader's log (`LogAppender.append`)."""
+    """A caller's options for appending batches to the leader's log (`LogAppender.append`)."""
 
     encoded_here: bool = False
     accepted: bool = False
@@ -87,7 +87,7 @@ class ReplicatedPartition(ServedPartition):
     ) -> None:
         super().__init__(name, config)
         self.state = state
-        """The agreed state of the partition's replicas. The controller changes it, holding `lock`."""
+        """The agreed state of the partition's replicas. The controller holds `lock` when it changes the state."""
         self.troubles: dict[ReplicaId, str] = {}
         self._controller = controller
         self._in_step: tuple[LogParts, ...] = ()
@@ -254,7 +254,7 @@ class ReplicatedPartition(ServedPartition):
             elif not self._complete(self._leading(), appended.base_offset, batches):
                 _unstamp(batches)
                 appended = self._append(batches, _Asked())
-        # Skip the count if the setting has its default, which means never.
+        # Count the records only if the setting differs from its default, which means "never flush".
         flush_messages = in_step[0].config.flush_messages
         if durable or (
             flush_messages <= appended[1] + 1
@@ -295,7 +295,8 @@ class ReplicatedPartition(ServedPartition):
     def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
         """Replicate the records that were appended at the offset `before`.
 
-        Return False if no replica in sync has them: the caller must then append them again.
+        Return False if the leader failed and no other replica in sync has the records: the caller must append them
+        again.
         """
         return self._replicate(leader, before, batches) or self._leading().log.log_end_offset > before
 
@@ -332,7 +333,7 @@ class ReplicatedPartition(ServedPartition):
     def _replicate(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
         """Copy the records from `start_offset` on to the followers. Return False if the leader failed.
 
-        If `batches` is given, it has the bytes of these records.
+        `batches` are the bytes of these records, if the caller has them.
         """
         log = leader.log
         if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
@@ -354,7 +355,7 @@ class ReplicatedPartition(ServedPartition):
         return True
 
     def _append_to_followers(self, batches: bytearray, start_offset: Offset, leader: Log) -> None:
-        """Append the leader's new bytes directly to the followers that end at `start_offset`."""
+        """Append the leader's new bytes directly to the followers whose logs end at `start_offset`."""
         segment_base_offset = leader.parts.state.chain.segments[-1].base_offset
         for follower in self._followers:
             if follower.log.log_end_offset != start_offset:

@@ -55,7 +55,7 @@ class ServedPartition(ABC):
         self._leader: Replica | None = None
         self._followers: tuple[Replica, ...] = ()
         self.lacking: Mapping[ReplicaId, Absence] = {}
-        """What each incomplete replica lacks, by replica."""
+        """For each incomplete replica, what it lacks."""
         self._rewrites = 0
         self.cuts: tuple[Offset, ...] = ()
         self._serving: Partition = self._offline("not led by any replica yet", Offset(0))

@@ -55,12 +55,14 @@ class _Answer(NamedTuple):
         return copy is not None and offset_at(copy, position) == self.verdict.end_offset
 
     def agrees(self, other: _Answer) -> bool:
-        """Return whether both answers have valid batches, and the same ones."""
+        """Return whether both answers have valid batches, and these batches are equal."""
         stop = self.verdict.stop
         return 0 < stop <= other.verdict.stop and self._bytes(stop) == other._bytes(stop)
 
     def _bytes(self, stop: int) -> bytes:
-        return bytes(self.fetched.data[:stop])  # Ten times as fast as comparing memoryviews.
+        return bytes(
+            self.fetched.data[:stop]
+        )  # Comparing bytes is ten times as fast as comparing memoryviews.
 
     def whole_part(self) -> Fetched:
         fetched, verdict = self.fetched, self.verdict
@@ -75,13 +77,13 @@ class SegmentHealer(NamedTuple):
     damaged: Callable[[Offset], None]
     """Schedules the healing of a segment, without waiting."""
     heal: Callable[[Offset], None]
-    """Heals a segment now (blocking), unless that was just attempted."""
+    """Heals a segment now (blocking), unless it was scrubbed shortly before."""
 
 
 def read_soundly(
     read: Callable[[], Fetched], leader: Log, followers: Sequence[Log], asked: Asked, healer: SegmentHealer
 ) -> Fetched:
-    """Return the leader's answer, or a follower's valid bytes. If no answer is proven, first heal the segment."""
+    """Return the leader's answer or, if it is not proven, a follower's. If none is proven, heal the segment first."""
     logs = [leader, *followers]
     for _ in range(2):
         answers = _Answers(logs, asked, read)
@@ -100,13 +102,13 @@ class _Answers:
     """The answers of all replicas to one read. Followers are asked only if the leader's answer is not proven."""
 
     def __init__(self, logs: Sequence[Log], asked: Asked, read: Callable[[], Fetched]) -> None:
-        """Ask the leader, which is the first log. Ask the other logs if its answer is not proven."""
+        """Ask the leader, which has the first log. If its answer is not proven, ask the followers."""
         self._logs, self._leader = logs, logs[0]
         leader, *followers = logs
         self._asked = asked
         self._failure: CorruptionError | None = None
         self.own: _Answer | None = None
-        """The leader's answer; None if damage stopped it before the offset."""
+        """The leader's answer; None if damage before the requested offset prevents an answer."""
         try:
             self.own = _judged(leader, leader, read(), asked.offset)
         except CorruptionError as error:
@@ -139,7 +141,7 @@ class _Answers:
     def _nearest(self) -> list[_Answer]:
         """Return the answers that begin at the lowest offset.
 
-        If the log is compacted, return all answers, because each log may lack different offsets.
+        If the log is compacted, return all answers, because each replica may lack different offsets.
         """
         answers = [*([self.own] if self.own is not None else []), *self._others]
         if is_compacted(self._leader):
@@ -150,7 +152,7 @@ class _Answers:
         return [one for one, start in zip(answers, starts, strict=True) if start == least]
 
     def tell(self, healer: SegmentHealer) -> None:
-        """Schedule the healing of the segments of the leader's answer."""
+        """Schedule the healing of the requested offset's segment, and of the segment from which the leader answered."""
         healer.damaged(_segment_of(self._leader, self._asked.offset))
         if self.own is not None:
             healer.damaged(self.own.fetched.segment_base_offset)

@@ -88,7 +88,7 @@ def open_replicas(
 def _number(
     directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: set[str]
 ) -> tuple[ReplicaDirectories, ReplicaFile, ReplicaFile]:
-    """Number the directories; return them, the agreed state, and that state with new disks replacing lost ones."""
+    """Number the directories; return them, the agreed state, and the same state with new disks for lost disks."""
     found = [ReplicaDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories]
     for replica_dir in found:
         _try(replica_dir, replica_dir.look)
@@ -107,7 +107,7 @@ def _number(
         if known is None and not replica_dir.directory_id and not replica_dir.is_blank():
             known = by_path.get(
                 str(replica_dir.path)
-            )  # Only the id is missing: the path tells which directory this is.
+            )  # Only the directory's id is missing: the path shows which directory this is.
             if known is not None and replica_dir.failure == NOT_OPENED:
                 _try(replica_dir, partial(check_identity, replica_dir))
         at_path = content.directories.get(by_path.get(str(replica_dir.path), ReplicaId(0)))
@@ -151,7 +151,7 @@ def _try(replica_dir: ReplicaDirectory, step: Callable[[], None]) -> bool:
 
 
 def _check_unlocked(directories: Sequence[Path]) -> None:
-    """Raise DirectoryLockedError if another process owns a directory and may therefore change files that are read."""
+    """Raise DirectoryLockedError if another process owns a directory: it may change files that are being read."""
     for directory in directories:
         with suppress(OSError, errors.CorruptionError):
             holder = find_holder(directory.absolute())

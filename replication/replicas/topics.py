@@ -73,7 +73,7 @@ class TopicTable:
         topic_id: str | None,
         replicas: int | None,
     ) -> ReplicatedTopic:
-        """Agree on a topic and make it in each directory; undo it on a refusal. Raises StorageError, OSError."""
+        """Agree on a topic and make it in each directory; if refused, undo it. Raises StorageError, OSError."""
         count = self._settings.config.num_partitions if partitions is None else partitions
         check_new_topic(name, self.topics)
         check_partitions(count)
@@ -163,7 +163,10 @@ class TopicTable:
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
     def fill_again(self, partition: ReplicatedPartition) -> None:
-        """Assign directories to replicas of replaced disks after an unclean election. Raises StorageError, OSError."""
+        """Assign directories to replicas whose disks were replaced, after an unclean election.
+
+        Raises StorageError, OSError.
+        """
         state, known = partition.state, self._agreement.content.directories
         kept = tuple(one for one in state.assigned if one in known)
         others = [
@@ -196,7 +199,9 @@ class TopicTable:
             state = reassigned(partition.state, assigned)
             self._agreement.put_states({name: state})
             partition.state = state
-            self._controller.begin([partition])  # Until here, leaving replicas still follow; appends wait.
+            self._controller.begin(
+                [partition]
+            )  # Up to this point, the leaving replicas still follow; appends wait.
         for number in before:
             replica_dir = self._replica_dirs.get(number)
             if number not in assigned and replica_dir is not None and replica_dir.serves:
@@ -266,7 +271,7 @@ class TopicTable:
 
 
 def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:
-    """Set whether the partitions' topic is deleted, after waiting for present changes of their replicas."""
+    """Set whether the partitions' topic is deleted. First wait for changes of their replicas that are under way."""
     for partition in partitions:
         with partition.lock:
             partition.gone = gone
@@ -284,7 +289,10 @@ def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTo
 def place(
     serving: Sequence[ReplicaId], taken: Iterable[ReplicaState], replicas: int
 ) -> tuple[ReplicaId, ...]:
-    """Return the directories for a partition, preferred leader first: those that hold and lead the fewest replicas."""
+    """Return the directories for a partition, the preferred leader's first.
+
+    The directories that hold and lead the fewest replicas are chosen.
+    """
     states = list(taken)
     held = Counter(one for state in states for one in state.assigned)
     led = Counter(state.assigned[0] for state in states)

@@ -47,7 +47,7 @@ class Copy(NamedTuple):
         return self.segment is self.log.chain.active
 
     def read(self, position: int, size: int) -> bytes | None:
-        """Return `size` bytes, fewer at the copy's end; None if the disk cannot read them. Raises other OSErrors."""
+        """Return `size` bytes, or fewer at the copy's end; None if the disk cannot read them. Raises other OSErrors."""
         try:
             return self.segment.log.pread(min(size, self.end - position), Position(position))
         except OSError as error:
@@ -56,7 +56,7 @@ class Copy(NamedTuple):
             return None
 
     def window(self, position: int) -> bytes | None:
-        """Return a chunk from `position` on, at least its whole first batch; None if the disk cannot read it."""
+        """Return bytes from `position` on, including at least one whole batch; None if the disk cannot read them."""
         data = self.read(position, SCRUB_WINDOW_BYTES)
         if data is None or len(data) < SCRUB_WINDOW_BYTES:
             return data
@@ -82,7 +82,7 @@ def end_of(copy: Copy) -> Offset:
 
 
 def offset_at(copy: Copy, position: int) -> int | None:
-    """Return the base offset of the batch at `position`; at the copy's end, the end offset; None if unknown."""
+    """Return the base offset of the batch at `position`; at the copy's end, the end offset; None if damaged."""
     state = copy.log.parts.state
     index = state.chain.floor(copy.segment.base_offset)
     segment = state.chain.segments[index]

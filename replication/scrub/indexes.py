@@ -23,7 +23,7 @@ _KINDS = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 
 class IndexCheck:
     def __init__(self, copy: Copy, used: tuple[int, int]) -> None:
-        """Read the indexes. `used` has the size of each index's entries at the copy's end."""
+        """Read the indexes. `used` has, for each index, the size of its entries at the copy's end."""
         parts = copy.log.parts
         self._findings: list[Finding] = []
         self._latest: int = NO_TIMESTAMP
@@ -83,7 +83,7 @@ def _check_there(copy: Copy) -> None:
 
 
 def _mend_active(copy: Copy, source: Copy | None, guard: Guard) -> None:
-    """Rebuild the entries of an active segment while appends wait."""
+    """Rebuild the index entries of an active segment while appends wait."""
     with guard(), copy.log.parts.lock:
         _check_there(copy)
         segment = copy.segment

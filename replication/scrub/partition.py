@@ -36,20 +36,23 @@ class ScrubbedPartition:
     """The id of the partition's topic, if known."""
     heals: bool = True
     renew: Callable[[str], str] | None = None
-    """Copies a damaged replica from a valid one, whose directory it returns. Blocks. Raises StorageError, OSError."""
+    """Copies a damaged replica from a valid replica (blocking). Returns the directory of the valid replica.
+
+    Raises StorageError, OSError.
+    """
     absent: Callable[[], Iterable[Finding]] = tuple
     """Returns findings about records that logs lack; each finding names a file of the log. Raises StorageError,
     OSError.
     """
     is_open: bool = True
-    """False if calling `replicas` opens the logs, which then stay open until the engine closes."""
+    """False if a call of `replicas` opens the logs, which then stay open until the engine closes."""
 
 
 Told = Callable[[ScrubFinding], None]
 
 
 class PartitionScrub:
-    """Scrubs a partition, from the segment that contains an offset."""
+    """Scrubs all segments of a partition, or a single segment."""
 
     def __init__(self, partition: ScrubbedPartition, counts: ScrubCounts, tell: Told) -> None:
         self._partition = partition
@@ -72,7 +75,7 @@ class PartitionScrub:
     def _each_segment(self, start_offset: int) -> Iterator[Offset]:
         for one in self._partition.replicas():
             if one.log.offline_reason is not None:
-                continue  # The log may be offline because its topic was deleted; missing files are then not damage.
+                continue  # The log may be offline because its topic was deleted. Then missing files are not damage.
             for found in scrub_epochs(one.log, heals=self._partition.heals):
                 self._report(found, batch=False)
             for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):

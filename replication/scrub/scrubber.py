@@ -98,12 +98,14 @@ def _position(plain: dict[str, Any]) -> ScrubPosition:
 
 MILLISECONDS_AN_HOUR = 3_600_000
 PAUSE_FACTOR = 99
-"""The pause after a background step: 99 times the step's CPU time, and at least its duration. So the scrub uses a
-hundredth of one CPU, which does not disturb appends, and half of the disk's time, at the lowest priority.
+"""The pause after a background step: 99 times the step's CPU time, and at least the step's duration.
+
+So the scrub uses a hundredth of one CPU, which does not disturb appends, and half of the disk's time, at the lowest
+priority.
 """
 _SAVE_EVERY_SECONDS = 10.0
 _MAX_KEPT_FINDINGS = 1000
-"""Maximum number of findings that are remembered of a scrub started by a user."""
+"""How many findings of a scrub that a user started are remembered."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -197,7 +199,7 @@ class Scrubber:
         try:
             with (
                 self._running
-            ):  # A periodic scrub in progress first runs to its end, from now on without pauses.
+            ):  # If a periodic scrub is in progress, it first runs to its end, from now on without pauses.
                 self.restart()
             self.run(tell=lambda found: self._told.append(str(found)))
         except (OSError, StorageError) as error:
@@ -237,7 +239,7 @@ class Scrubber:
         self._save(ScrubPosition(now, ended=now))
 
     def total_bytes(self) -> int:
-        """Return the approximate number of bytes, of all replicas, that the next full scrub will read (blocking)."""
+        """Return the approximate number of bytes that the next full scrub will read from all replicas (blocking)."""
         position = self._begun(only_open=False)
         left = [one for one in self._partitions() if not position.skips(one.name)]
         return sum(replica.log.parts.state.log_bytes() for one in left for replica in one.replicas())
@@ -280,7 +282,7 @@ class Scrubber:
 
     @property
     def damaged(self) -> int:
-        """Number of findings of the last scrub that could not be repaired, even those before an interruption."""
+        """Number of findings of the last scrub that were not repaired, including findings before an interruption."""
         return self._at.damaged
 
     def _found(self, found: ScrubFinding, tell: Tell) -> None:

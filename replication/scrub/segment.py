@@ -26,11 +26,11 @@ from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Position
 
 _BATCHES_AHEAD = 1000
-"""How many batches after a damaged batch are searched for a batch on which two copies agree."""
+"""How many batches are searched, after a damaged batch, for a batch on which two copies agree."""
 
 
 class Report(Protocol):
-    """A function that takes a finding. `batch` is True if the finding is about a batch, not another file."""
+    """A function that takes a finding. `batch` is True if the finding is about a batch, and not about another file."""
 
     def __call__(self, found: ScrubFinding, /, *, batch: bool) -> None: ...
 
@@ -70,7 +70,7 @@ class _CopyGroup:
     offset: int
     """The lowest base offset that the next batch may have."""
     left: list[Copy] = field(default_factory=list)
-    """Copies that differ from the group from some batch on."""
+    """Copies that the group no longer compares, because they differ from some batch on."""
 
     @property
     def going(self) -> list[Copy]:
@@ -197,7 +197,7 @@ class SegmentScrub:
             self._groups.append(_CopyGroup(other.copies, group.position, group.offset))
 
     def _heal(self, group: _CopyGroup, copy: Copy, good: _Candidate, causes: dict[str, str]) -> None:
-        """Overwrite a copy's batch with the good batch. A copy with another layout continues on its own."""
+        """Overwrite a copy's batch with the good batch. A copy with another layout becomes a group of its own."""
         source, position = good.copies[0], group.position
         cause = causes[copy.place] or f"differs from the batch in {source.place}"
         if not self._same_layout(copy, source, position + len(good.data)):
@@ -228,7 +228,7 @@ class SegmentScrub:
     def _same_layout(self, copy: Copy, source: Copy, position: int) -> bool:
         """Return whether two copies have the same layout.
 
-        They have it if they have the same batch header at the start of a batch soon after `position`.
+        The layout is the same if a batch that begins soon after `position` has the same header in both copies.
         """
         at = position
         for _ in range(_BATCHES_AHEAD):
@@ -252,7 +252,7 @@ class SegmentScrub:
         report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
 
     def _pass_damage(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> bool:
-        """Report a batch that is damaged in all copies. Return whether a later batch was found at which to continue."""
+        """Report a batch that is damaged in all copies. Return whether scrubbing can continue at a later batch."""
         for copy in going:
             left = len(going) == len(self._copies)
             self._tell(copy, group.position, causes[copy.place] or "damaged", left=left)

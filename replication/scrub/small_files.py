@@ -60,7 +60,10 @@ def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[S
 
 
 def scrub_small_files(copies: Sequence[Copy], *, rewritten: bool, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the small files of a segment's copies; `rewritten`: compaction may make them differ. Raises OSError."""
+    """Compare the small files of a segment's copies. If `rewritten`, compaction may have made them differ.
+
+    Raises OSError.
+    """
     for copy in copies:
         yield from _transactions(copy, heals=heals)
     if not rewritten:
@@ -135,7 +138,7 @@ def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]
 
 
 def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
-    """Return the path, the bytes and the fault of the producer snapshot at a segment's base offset."""
+    """Return the path, the bytes and the fault (if any) of the producer snapshot at a segment's base offset."""
     parts = copy.log.parts
     path = parts.directory / segment_file(copy.segment.base_offset, SegmentFileKind.SNAPSHOT)
     try:

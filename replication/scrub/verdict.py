@@ -23,7 +23,7 @@ class Bounds(NamedTuple):
     """The bounds within which batches are expected."""
 
     start_offset: int
-    """The lowest base offset of the first batch: the end of the batch before it."""
+    """The lowest base offset that the first batch may have: the end of the previous batch."""
     end_offset: int
     """The exclusive upper bound of the offsets."""
     epochs: Entries
@@ -111,7 +111,7 @@ def _before_overlap(batches: Batches, start_offset: int, count: int) -> int:
 
 
 def count_of_epochs(batches: Batches, count: int, epochs: Entries) -> int:
-    """Return how many of the first `count` batches have the leader epoch of their offsets, if that epoch is known."""
+    """Return the number of leading batches, at most `count`, whose leader epoch is right or cannot be checked."""
     if not count or not epochs:
         return count
     carried = batches.column("leader_epoch")[:count].tolist()

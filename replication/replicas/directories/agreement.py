@@ -1,4 +1,4 @@
-"""The agreed state of all replicas, in memory and in each online directory. Changes are on disk before they apply."""
+"""The agreed state of all replicas, in memory and in each online directory. A change is on disk before it applies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Agreement:
         self.content = content
         self._clock = clock
         self._in_run: tuple[ReplicaId, ...] = ()
-        """The directories that store the present run; empty before the first change."""
+        """The directories that store the id of the present run; empty before the first change."""
         self._replica_dirs = replica_dirs
         self.read_only = read_only
         self._lock = Lock()
@@ -67,7 +67,7 @@ class Agreement:
             self._write(replace(self.content, groups=MappingProxyType(groups)))
 
     def remove_topic(self, name: str) -> None:
-        """Remove a topic (blocking). While a directory is away, remember the topic's id. Raises OSError."""
+        """Remove a topic (blocking). If a directory is away, also store the topic's id as deleted. Raises OSError."""
         with self._lock:
             topics = dict(self.content.topics)
             topic_id = topics.pop(name).topic_id
@@ -76,7 +76,7 @@ class Agreement:
             self._write(replace(self.content, topics=MappingProxyType(topics), deleted=deleted))
             if (
                 not away and self._is_any_away()
-            ):  # If a directory failed during this write, remember the id after all.
+            ):  # If a directory failed during this write, store the deleted id after all.
                 self._write(replace(self.content, deleted=(topic_id,)))
 
     def _is_any_away(self) -> bool:
@@ -115,7 +115,7 @@ class Agreement:
         raise error or OSError("no data directory is online")
 
     def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
-        """Return the content to write next. A new run begins in it if the set of online directories has changed."""
+        """Return the content to write next. If the set of online directories has changed, it begins a new run."""
         directories = {
             replica_dir.number: KnownDirectory(
                 str(replica_dir.path), replica_dir.directory_id, replica_dir.mountpoint

@@ -163,7 +163,8 @@ class FutureLogs:
         orders-0.<32 hex digits>-future/     being copied
         orders-0/                            the copy's name once it is complete and serves
 
-    Until a copy is renamed, nothing depends on it. After a kill it is recovered, and copying continues at its end.
+    Until a copy is renamed, nothing depends on it. After a kill the copy is recovered, and copying continues at its
+    end.
     """
 
     def __init__(self, directory: OpenDirectory) -> None:
@@ -176,9 +177,10 @@ class FutureLogs:
     def open(
         self, partition: TopicPartition, config: TopicConfig, topic_id: str, *, beside: bool = False
     ) -> Log:
-        """Return the future log of a partition: open, left on disk, or new. Raises StorageError, OSError.
+        """Return the future log of a partition: the open log, the log left on disk, or a new log. Blocks.
 
-        A log that went offline is loaded again, with recovery. Blocks. `beside`: the directory serves the partition.
+        A future log that went offline is loaded again, with recovery. `beside` is True if the directory also serves
+        the partition. Raises StorageError, OSError.
         """
         log = self._opened.get(partition)
         if log is not None and log.offline_reason is None:
@@ -252,7 +254,7 @@ class FutureLogs:
         name = names.marked_directory(partition, DirectoryMark.FUTURE)
         live = data.partition_path(partition)
         if not beside and data.files.exists(live) and self._topic_id(live.name) == topic_id:
-            data.files.rename(live, data.path / name)  # The move had renamed the copy, but did not complete.
+            data.files.rename(live, data.path / name)  # The interrupted move had already renamed the copy.
         else:
             data.files.make_directory(data.path / name)
             write_topic_id(data.files, data.path / name, topic_id)

@@ -16,7 +16,10 @@ from topicfs.storage.errors import ForkedReplicasError, StorageError
 
 
 def newest_of(replica_dirs: Sequence[ReplicaDirectory]) -> ReplicaFile | None:
-    """Return the newest agreed state, or None. Raises ForkedReplicasError; StorageError for unrelated directories."""
+    """Return the newest agreed state; None if no directory has one.
+
+    Raises ForkedReplicasError; StorageError for unrelated directories.
+    """
     check_same_set(replica_dirs)
     newest: ReplicaDirectory | None = None
     for replica_dir in replica_dirs:
@@ -36,7 +39,7 @@ def newest_of(replica_dirs: Sequence[ReplicaDirectory]) -> ReplicaFile | None:
 
 
 def completed_runs(replica_dir: ReplicaDirectory, replica_dirs: Iterable[ReplicaDirectory]) -> Runs:
-    """Return a directory's history. Its last runs are left out if other directories show that they never began."""
+    """Return a directory's history, without its last runs if other directories show that these never began."""
     copy = replica_dir.copy
     if copy is None:
         return ()

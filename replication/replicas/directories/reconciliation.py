@@ -46,7 +46,7 @@ def adopt(replica_dirs: Iterable[ReplicaDirectory], agreement: Agreement) -> Non
 
 
 def reconcile(replica_dir: ReplicaDirectory, content: ReplicaFile, warn: ReportLine) -> None:
-    """Make a directory match the agreed state, except unknown topics (blocking). Raises StorageError, OSError."""
+    """Make a directory match the agreed state (blocking). Unknown topics stay. Raises StorageError, OSError."""
     engine = replica_dir.engine
     for name, topic in list(engine.topics().items()):
         if topic.topic_id in content.deleted:
@@ -84,7 +84,7 @@ def _reconcile_topic(replica_dir: ReplicaDirectory, name: str, entry: Replicated
 def _goes_elsewhere(
     replica_dir: ReplicaDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
 ) -> bool:
-    """Return whether a copy is from a deleted topic, a cancelled move, or an interrupted renewal."""
+    """Return whether a copy remains from a deleted topic, a cancelled move, or an interrupted renewal."""
     entry = content.topics.get(partition.topic)
     if entry is None or topic_id not in (None, entry.topic_id):
         return topic_id in content.deleted
@@ -94,7 +94,7 @@ def _goes_elsewhere(
 def _arriving(replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry) -> set[int]:
     """Return the numbers of the partitions that are moving to a directory.
 
-    The directory of such a copy may already have its final name.
+    The copy of such a partition may already have its final directory name.
     """
     return {
         number

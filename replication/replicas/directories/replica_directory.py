@@ -285,7 +285,7 @@ def restore_topic_ids(
 
 
 class DirectoriesWithCopies:
-    """Implements `coordination.shares.journal.JournalPlaces` and serves `storage.checkpoints.copies.RecordCopies`."""
+    """Implements `coordination.shares.journal.JournalPlaces`, and serves `storage.checkpoints.copies.RecordCopies`."""
 
     def __init__(
         self, replica_dirs: ReplicaDirectories, directory_failed: Callable[[ReplicaDirectory], None]
@@ -297,7 +297,7 @@ class DirectoriesWithCopies:
         return tuple(replica_dir.path for replica_dir in self._replica_dirs.serving)
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Mark a directory as failed immediately: later appends must neither wait for it nor count it as in sync."""
+        """Mark a directory as failed immediately. Later appends then neither wait for it nor count it as in sync."""
         # The caller holds the locks of groups and records, which no holder of a partition's lock takes.
         for replica_dir in self._replica_dirs:
             if replica_dir.path == directory:

@@ -44,7 +44,9 @@ class KnownDirectory:
     directory_id: str
     """The id in the directory's meta.properties. Another id at the same path means a different, empty disk."""
     mountpoint: str = ""
-    """Where the directory's file system was mounted. Without the mount, an empty directory is not an empty disk."""
+    """Mount point of the directory's file system. While it is not mounted, an empty directory does not mean an empty
+    disk.
+    """
 
 
 @dataclass(frozen=True, slots=True)

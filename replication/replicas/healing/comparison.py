@@ -67,7 +67,7 @@ class Parting:
         return self.offset < self.lost.log_end_offset
 
     def loss(self) -> Loss | None:
-        """Return a summary of what would be lost; None if no record would be lost (blocking). Raises OSError."""
+        """Return a summary of the records that would be lost; None if none would be (blocking). Raises OSError."""
         records, damaged, problem, skipped = 0, 0, "", list[str]()
         first, end = self.lost.log_end_offset, self.offset
         first_ms, last_ms = NO_TIMESTAMP, NO_TIMESTAMP
@@ -86,7 +86,10 @@ class Parting:
         return Loss(records, first, end, first_ms, last_ms, damaged, problem)
 
     def batches(self, skipped: list[str]) -> Iterator[Batch]:
-        """Yield the batches that would be lost; `skipped` gets reasons for unreadable parts (blocking; OSError)."""
+        """Yield the batches that would be lost (blocking). Adds reasons for unreadable parts to `skipped`.
+
+        Raises OSError.
+        """
         compared = self._by_record and self.kept is not None
         theirs = _Records(self.kept) if compared and self.kept is not None else None
         for batch in _batches(self.lost, self.offset, skipped):
@@ -114,8 +117,8 @@ class Parting:
 def _parting(kept: Log, lost: Log) -> tuple[Offset, str]:
     """Return the offset where the logs part, and the damage that `kept` has after this offset.
 
-    The offset is the end of the last batch that both logs have, or the start of `lost` if they share no batch. Logs
-    that share a batch also share all earlier batches, so damage of `kept` before a shared batch is ignored.
+    The offset is the end of the last batch that both logs have. If they share no batch, it is the start of `lost`.
+    Logs that share a batch also share all earlier batches, so damage of `kept` before a shared batch is ignored.
     """
     start = max(kept.log_start_offset, lost.log_start_offset)
     agreed, unsure = lost.log_start_offset, list[str]()
@@ -179,7 +182,7 @@ class _Records:
         self._next = next(self._records, None)
 
     def include(self, batch: Batch) -> bool:
-        """Return whether the log has all records of a batch; False for a damaged batch."""
+        """Return whether the kept log has all records of a batch. A damaged batch counts as missing."""
         try:
             return all(self._has(record) for columns in decode_each(batch.data) for record in columns)
         except CorruptBatchError:

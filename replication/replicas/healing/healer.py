@@ -1,6 +1,6 @@
 """The healer repairs damage in one replica from another replica in sync (`replication.scrub` writes the bytes).
 
-If a read finds damage, the read is answered from another replica, and a thread heals the segment right away.
+When a read finds damage, another replica answers the read, and a thread heals the segment right away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 RECHECK_AFTER_SECONDS = 60.0
-"""Time in which a segment that was scrubbed for a reader is not scrubbed again."""
+"""After a segment was scrubbed for a reader, it is not scrubbed again for this time."""
 
 
 class Healer:
@@ -106,7 +106,7 @@ class Healer:
         return SegmentHealer(partial(self.want, partition), partial(self.heal, partition))
 
     def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Scrub and heal, in a thread, the segment that begins at `base_offset`, unless it has just been scrubbed."""
+        """Let a thread scrub and heal the segment that begins at `base_offset`, unless it has just been scrubbed."""
         key = partition.name, base_offset
         with self._lock:
             if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:

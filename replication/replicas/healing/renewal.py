@@ -85,8 +85,8 @@ class Renewals:
             self._moves.check_none([partition])
             self._moves.renewed.add(partition.name)
             try:
-                # A cleaning in progress may still replace segments, and so invalidate checks and copies: wait
-                # until it has ended.
+                # Wait for a cleaning in progress to end: it may replace segments, which would make checks and
+                # copies invalid.
                 self._moves.pause_cleaning()
                 source = self._sound_leader(partition, replica_dir)
                 self._renew(partition, replica_dir, source)
@@ -157,7 +157,7 @@ class Renewals:
         for step in steps(source, log, max_bytes=COPY_STEP_BYTES):
             self._check_going_on()
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
-                log.sync()  # Then appends wait only for the remaining records.
+                log.sync()  # Flush now, so that appends will wait only for the remaining records.
                 return
             self._stopping.wait(began + step.copied_bytes / max(self._rate(), 1) - time.monotonic())
             began = time.monotonic()

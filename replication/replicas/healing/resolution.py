@@ -1,4 +1,4 @@
-"""The end of a fork: one directory's history is kept, and records written independently of it are given up.
+"""The end of a fork: one directory's history is kept, and records that other directories wrote meanwhile are given up.
 
     1. the directories that are kept   get a new run, in which the other directories are out of sync everywhere
     2. the others' logs                are cut where they differ from the logs that are kept
@@ -155,7 +155,10 @@ class Resolution:
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
     def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
-        """Return the log that will lead; None if its disks were replaced. Raises StorageError if no replica remains."""
+        """Return the log that will lead; None if the disks that had it were replaced.
+
+        Raises StorageError if no replica remains.
+        """
         in_sync, numbers = set(state.in_sync), {replica_dir.number for replica_dir in self._replica_dirs}
         paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
         there = {None, *map(str, self._replica_dirs), *self._blank}
@@ -189,9 +192,9 @@ class Resolution:
 
     @property
     def uncompared(self) -> str:
-        """Why it is not known whether a kept log has the records that are given up; empty if this is known.
+        """Why it is unknown whether a kept log has the records that would be given up; empty if it is known.
 
-        The reason is damage of the kept log.
+        The reason is always damage of the kept log.
         """
         return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
 
@@ -209,7 +212,7 @@ class Resolution:
         }
 
     def settings_given_up(self) -> Iterator[str]:
-        """Yield a line for each setting whose value in a given-up directory is different."""
+        """Yield a line for each setting that has a different value in a given-up directory."""
         for loser in self.losers:
             copy = loser.copy
             if copy is None:

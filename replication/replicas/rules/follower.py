@@ -64,7 +64,10 @@ def log_end(log: Log) -> LogEnd:
 
 
 def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
-    """Do one step (blocking): truncate, copy some batches, or nothing if complete. Raises the errors of the logs."""
+    """Do one step (blocking): truncate the follower, copy some batches, or do nothing if it has everything.
+
+    Raises the errors of the logs.
+    """
     if follower.holes:
         lost = first_lost(leader, follower.holes)
         follower.holes = ()
@@ -101,7 +104,7 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
 def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
     """Return the start of the first hole in which another log has records.
 
-    None if the other log has no records in any hole, because compaction removed them.
+    If the other log has no records in any hole, compaction removed them: return None.
     """
     for start, stop in holes:
         begin = max(start, other.log_start_offset)
@@ -170,7 +173,7 @@ def match_segments(leader: Log, follower: Log) -> None:
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:
-    """Take over the leader's high watermark and log start, but keep records that the leader lost at its log start."""
+    """Take over the leader's high watermark and log start. If the leader lost its first records, keep them here."""
     follower.roles.follow_high_watermark(leader.high_watermark)
     start = true_start(leader)
     if start > follower.log_start_offset:
@@ -179,7 +182,10 @@ def _follow_bounds(leader: Log, follower: Log) -> None:
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
-    """Call `fetch_once` until complete; return the bytes copied (blocking). Raises CorruptionError for wrong epochs."""
+    """Call `fetch_once` until the follower is complete (blocking). Return the number of bytes copied.
+
+    Raises CorruptionError for wrong epochs.
+    """
     return sum(step.copied_bytes for step in steps(leader, follower, max_bytes=max_bytes))
 
 

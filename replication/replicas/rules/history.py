@@ -43,7 +43,7 @@ def includes(newer: Runs, older: Runs) -> bool:
 
 
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
-    """Return a history without its last runs, if these never began.
+    """Return a history, without its last runs if these never began.
 
     A run never began if one of its directories is in `others` and does not have the run.
     """

@@ -34,7 +34,7 @@ class Holding(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """What a replica lacks, or which additional bytes its log has."""
+    """What a replica lacks, or which bytes its log has that it should not have."""
 
     path: Path
     cause: str
@@ -71,7 +71,10 @@ def _overlap(one: TornSegment, other: TornSegment) -> bool:
 
 
 def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
-    """Return what each log lacks, for replicas that are or were in sync. Raises CorruptionError, OSError."""
+    """Return what each log lacks. The logs are those of replicas that are or were in sync.
+
+    Raises CorruptionError, OSError.
+    """
     starts, due = {number: log.log_start_offset for number, log in logs.items()}, 0
     if len(set(starts.values())) > 1:
         starts = {number: due_start(log) for number, log in logs.items()}
@@ -108,7 +111,7 @@ def missing_in_all(logs: Sequence[Log], start: Offset) -> list[Span]:
 
 
 def held_of(missing: list[Span], log: Log) -> list[Span]:
-    """Return which missing offsets a log has, unless retention would remove them. Raises CorruptionError, OSError."""
+    """Return the missing offsets that a log has and that retention would keep. Raises CorruptionError, OSError."""
     return _subtract(missing, _subtract(missing, _present(log, due_start(log)))) if missing else []
 
 

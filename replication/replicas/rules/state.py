@@ -98,7 +98,10 @@ def begun(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd]) -> ReplicaState
 
 
 def elect_unclean(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], leader: ReplicaId) -> ReplicaState:
-    """Return the state with a leader that was not in sync, chosen by a user. Records only in other logs are lost."""
+    """Return the state with a leader that a user chose although it was not in sync.
+
+    Records that only other logs have are lost.
+    """
     epoch = _next_epoch(state, ends)
     return _changed(replace(state, in_sync=(leader,), leader=leader), leader_epoch=epoch)
 
@@ -109,7 +112,7 @@ def joined(state: ReplicaState, replica: ReplicaId) -> ReplicaState:
 
 
 def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaState:
-    """Return the state with other assigned replicas, one of them in sync. The caller elects a missing leader."""
+    """Return the state with `assigned` replicas, at least one of them in sync. If none leads, the caller elects one."""
     in_sync = tuple(one for one in assigned if one in state.in_sync)
     leader = state.leader if state.leader in in_sync else None
     return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
@@ -141,7 +144,7 @@ def ended_move(state: ReplicaState) -> ReplicaState:
 
 
 def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:
-    """Return the lowest log end in sync, at least `present`. It rises only with min.insync.replicas in sync."""
+    """Return the lowest log end in sync, but at least `present`. It rises only with min.insync.replicas in sync."""
     if len(ends) < min(min_in_sync, assigned):
         return present
     return max(present, min(ends))
