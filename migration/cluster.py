@@ -24,7 +24,7 @@ PASSING_ERRORS = (
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_LEADER_EPOCH",
 )
-"""Errors that a broker returns for a while after its start, until it knows the leaders."""
+"""Errors that a broker returns at first after its start, while it does not know the leaders."""
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _PATIENCE = {"request_timeout": BROKER_ANSWER_SECONDS}
 
@@ -71,7 +71,7 @@ class KafkaCluster:
     """A cluster reached through librdkafka. Its Python package is an optional extra."""
 
     def __init__(self, bootstrap_server: str, settings: Mapping[str, str] | None = None) -> None:
-        """Connect with librdkafka's `settings`. Raises ClusterError if the client library is not installed."""
+        """Connect; `settings` are librdkafka's. Raises ClusterError if the client library is not installed."""
         try:
             self._kafka: Any = import_module("confluent_kafka")
             self._admin_module: Any = import_module("confluent_kafka.admin")
@@ -220,7 +220,7 @@ class KafkaCluster:
 
 
 def _without_errors(kafka: Any, places: Sequence[Any]) -> Sequence[Any]:
-    """Return `places`. Raises KafkaException if one of them has an error."""
+    """Return the partitions `places`. Raises KafkaException if one of them has an error."""
     for place in places:
         if place.error is not None:
             raise kafka.KafkaException(place.error)

@@ -10,7 +10,8 @@ ids. Therefore there are three phases, each of which can be repeated:
 
 The first and the last phase also set the positions of share groups.
 
-The data directory is not changed, except that the journal is written, and logs not closed cleanly are recovered.
+The handover writes a journal into the data directory, and recovers logs that were not closed cleanly. It changes
+nothing else there.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Handover:
     # While the broker runs.
 
     def prepare(self, cluster: Cluster) -> None:
-        """Let the cluster create the topics. Raises ClusterError, OSError; StorageError if one has records there."""
+        """Let the cluster create the topics. Raises ClusterError, OSError; StorageError if one already has records."""
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(
@@ -250,7 +251,8 @@ class Handover:
             return found[0]
         noted = journal.places.get(str(partition))
         if noted in self._log_dirs:
-            # An earlier run was interrupted between two renames; the broker had only an empty log.
+            # An earlier run was interrupted between two renames. The log that is missing now was the broker's
+            # empty log.
             assert noted is not None, "None is no log directory"
             return noted
         raise StorageError(
@@ -293,7 +295,7 @@ class Handover:
         )
 
     def _epoch_of(self, target: Path) -> int:
-        """Return the last epoch in the broker's leader-epoch file of the partition; 0 if the file has none."""
+        """Return the last epoch in the broker's file of leader epochs for the partition; 0 if the file has none."""
         path = target / names.LEADER_EPOCHS
         entries = decode_epochs(self._files.read_bytes(path), file=path) if self._files.exists(path) else ()
         return entries[-1].epoch if entries else 0

@@ -141,7 +141,7 @@ def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
-    """Return whether recovery has cut `target`: it equals `source` up to the first unreadable batch, and ends there."""
+    """Return whether recovery has cut `target`: it then has the bytes of `source` up to the first unreadable batch."""
     size, end = files.size(target), files.size(source)
     if size >= end:
         return False
@@ -166,7 +166,7 @@ def first_base_offset(files: FileSystem, directory: Path) -> int:
 
 
 def _live_names(files: FileSystem, directory: Path) -> list[str]:
-    """Return the names of a partition's files: live files, and those of an interrupted compaction, for recovery."""
+    """Return the names of a partition's live files, and of files with which recovery ends an interrupted compaction."""
     found = []
     for entry in files.list_directory(directory):
         parsed = None if entry.is_directory else names.parse_segment_file(entry.name)

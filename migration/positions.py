@@ -129,7 +129,7 @@ def position_batches(
 
 
 def newer_than(present: Positions, positions: Positions) -> list[group_records.CommittedOffset]:
-    """Return the positions that `present` lacks, or has with an earlier commit time."""
+    """Return the positions that `present` lacks, or for which `present` has an earlier commit time."""
     return [
         position
         for place, position in sorted(positions.items())
@@ -140,7 +140,7 @@ def newer_than(present: Positions, positions: Positions) -> list[group_records.C
 def belongs(position: group_records.CommittedOffset, topic_id: str) -> bool:
     """Return whether a position belongs to the topic with the id `topic_id`.
 
-    Old records have no topic id, and are assumed to belong to it.
+    Old records have no topic id. Their positions are assumed to belong to the topic.
     """
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 

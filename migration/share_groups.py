@@ -53,7 +53,7 @@ class ShareGroupCluster(Protocol):
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Store, from `states`, the start offsets of an empty group and the records to deliver again."""
+        """Store the state of an empty group: each start offset in `states`, and the records to deliver again."""
 
 
 def put_share_groups(
@@ -62,7 +62,7 @@ def put_share_groups(
     topics: Mapping[UUID, str],
     topic_ids: Mapping[str, str],
 ) -> Iterator[str]:
-    """Store groups' positions in the cluster; yield a line for each. Raises ClusterError if one has members."""
+    """Store groups' positions in the cluster; yield a line for each. Raises ClusterError if a group has members."""
     by_group: dict[str, dict[TopicPartition, ShareState]] = {}
     for key, state in sorted(found.states.items()):
         if key.topic_id in topics and state.start_offset >= 0:

@@ -77,7 +77,7 @@ class TopicFound:
 class GroupsFound:
     wanted: Positions
     new: Sequence[CommittedOffset]
-    """Positions that the data directory lacks, or has with an earlier commit time."""
+    """Positions that the data directory lacks, or for which it has an earlier commit time."""
     records: Mapping[str, GroupStateRecord]
     partitions: int
     """Number of partitions of the broker's `__consumer_offsets`, derived from the partitions in the given
@@ -101,7 +101,10 @@ class Takeover:
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Copy (or hard-`link`) topics, and positions. Blocks. Raises DirectoryLockedError, StorageError, OSError."""
+        """Copy topics (or hard-link them, with `link`), and positions. Blocks.
+
+        Raises DirectoryLockedError, StorageError, OSError.
+        """
         self._check_stopped()
         log_dirs = find_partitions(self._files, self._log_dirs)
         topics = self._find_topics(log_dirs)
@@ -199,7 +202,7 @@ class Takeover:
     ) -> GroupsFound:
         """Return the groups with positions in the topics that are taken over.
 
-        A position is left out unless the data directory has none or an older one.
+        If the data directory has the same or a newer position, the broker's position is left out.
         """
         numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
         theirs = _directories_of(log_dirs, POSITIONS_TOPIC)
@@ -246,7 +249,7 @@ class Takeover:
         return TopicRegistry(copies, self._files, all_directories=together)
 
     def _check_free(self, topics: list[TopicFound]) -> None:
-        """Raise StorageError if a directory is named twice, or if another topic here has a taken-over name."""
+        """Raise StorageError if a directory is named twice, or if a topic name is used by a different topic here."""
         for directory in self._data:
             if directory.resolve() in map(Path.resolve, self._log_dirs):
                 raise StorageError(

@@ -57,7 +57,7 @@ def committing(transactions: Mapping[str, Transaction]) -> set[ProducerId]:
 def unfinished(
     transactions: Mapping[str, Transaction], taken: Collection[TopicPartition]
 ) -> dict[str, Transaction]:
-    """Return the transactions that are open or prepared in partitions of `taken`, without other partitions."""
+    """Return the transactions that are open or prepared in partitions of `taken`, and leave out other partitions."""
     found = {
         name: one._replace(partitions=one.partitions.intersection(taken))
         for name, one in transactions.items()
@@ -69,7 +69,7 @@ def unfinished(
 def put_transactions(
     engine: Engine, transactions: Mapping[str, Transaction], present: Mapping[str, Transaction]
 ) -> Iterator[str]:
-    """Write states to `__transaction_state`, except for the ids that are `present`; yield a line for each id."""
+    """Write states to `__transaction_state`, except for ids in `present`; yield a line for each written id."""
     partitions = EngineConfig().transaction_topic_num_partitions
     for name, state in sorted(transactions.items()):
         places = ", ".join(map(str, sorted(state.partitions)))

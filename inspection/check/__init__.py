@@ -1,1 +1,4 @@
-"""Checks every byte of a data directory. Each finding has a file, a position and a cause. Changes and locks no file."""
+"""Checks every byte of a data directory, without changing or locking a file.
+
+Each finding has a file, a position and a cause.
+"""

@@ -1,4 +1,4 @@
-"""The check of a log's batches and their records, independent of the program that wrote them.
+"""The check of a log's batches and their records. It does not depend on the program that wrote them.
 
 Checksums, sizes, times and leader epochs must be right. Offsets must ascend from batch to batch, and within each
 batch.
@@ -55,7 +55,7 @@ NO_END = Offset(2**63 - 1)
 
 
 class BatchCheck:
-    """Checks one segment's batches, chunk by chunk; it remembers the last valid one."""
+    """Checks one segment's batches, chunk by chunk, and remembers the last valid batch."""
 
     def __init__(self, file: Path, base_offset: Offset, epochs: Entries) -> None:
         self._file = file
@@ -111,7 +111,7 @@ class BatchCheck:
             number = sound + 1
 
     def _expected(self) -> Expected:
-        """Return what the next batches must fit: ascending offsets, and the last epoch until the next epoch begins."""
+        """Return what the next batches must have: ascending offsets, and the last epoch until the next epoch begins."""
         epoch = epoch_for_offset(self._epochs, self.end_offset)
         agreed = epoch in (None, self._leader_epoch)
         later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)

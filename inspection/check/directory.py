@@ -60,7 +60,7 @@ class DirectoryCheck:
 
     @property
     def in_use(self) -> bool:
-        """True if a process has owned the directory since the check began. Then unfinished changes are not errors."""
+        """True if a process has owned the directory since the check began. Unfinished changes are then not errors."""
         self._in_use = self._in_use or find_holder(self.directory) is not None
         return self._in_use
 
@@ -85,7 +85,7 @@ class DirectoryCheck:
                     raise
 
     def own_findings(self) -> Iterator[Finding]:
-        """Check the directory's own files. Checkpoints are read before the logs, which may grow during the check."""
+        """Check the directory's own files. Checkpoints are read before the logs, because logs may grow meanwhile."""
         for name in self._unknown_entries:
             yield Finding(
                 self.directory / name, None, "not a partition's directory: a broker refuses to start with it"
@@ -119,7 +119,7 @@ class DirectoryCheck:
             offset = offsets.get(partition)
             if offset is not None and check.end_offset is not None and offset > check.end_offset:
                 if self.in_use and read_offsets(self._files, self.directory / name).get(partition) != offset:
-                    continue  # The checkpoint has changed: the topic was deleted, or the log truncated.
+                    continue  # The checkpoint has changed meanwhile: the topic was deleted, or the log truncated.
                 cause = (
                     f"{partition}: {CHECKPOINTS[name]} {offset} is beyond the log's end {check.end_offset}"
                 )
@@ -154,7 +154,7 @@ class DirectoryCheck:
             yield Finding.of(error)
 
     def _check_settings(self) -> Iterator[Finding]:
-        """Check the topics' settings, and the records of commits and producers, which writers need."""
+        """Check the files that writers need: the topics' settings, and the records of commits and of producers."""
         path = self.directory / names.TOPIC_SETTINGS
         try:
             entries = read_copy(self.directory, self._files).entries
@@ -193,7 +193,7 @@ class DirectoryCheck:
         return has_replicas(self._files, self.directory)
 
     def _looks_like_log_directory(self) -> bool:
-        """Return whether this is a data directory: a directory named like X-11, as in /etc, may not be a partition."""
+        """Return whether this is a data directory. A name like X-11 alone does not make a directory a partition."""
         return self._files.exists(self.directory / names.META_PROPERTIES) or any(
             self._looks_like_partition(path) for path in self.partitions.values()
         )

@@ -30,7 +30,7 @@ class DirectorySituation:
 
 
 class PartitionCheck:
-    """The check of one partition: call `own_findings`, check each of `segments` in any process, call `joined`."""
+    """The check of one partition. Call `own_findings`, check each of `segments` in any process, then call `joined`."""
 
     def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:
         """List the directory. Raises FileNotFoundError if it does not exist."""
@@ -53,7 +53,7 @@ class PartitionCheck:
         self._epochs, self._epochs_problem = read_epochs(files, directory)
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
-        """Check everything. The findings of a segment are yielded after the whole segment was checked."""
+        """Check everything. The findings of a segment follow after the whole segment was checked."""
         yield from self.own_findings()
         segments = []
         for work in self.segments():

@@ -61,9 +61,9 @@ class SegmentWork:
     """Size of the segment's log when it was listed, for a progress bar."""
     active: bool
     in_use: bool
-    """True if a running process may be appending: then an unfinished batch at the end is not an error."""
+    """True if a running process may be appending. An unfinished batch at the end is then not an error."""
     clean: bool
-    """True if the directory was closed cleanly: then an unfinished batch is an error."""
+    """True if the directory was closed cleanly. An unfinished batch is then an error."""
 
     @property
     def trimmed(self) -> bool:

@@ -58,7 +58,10 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """Return a record as text; unreadable content gives an error as key. Raises InvalidRecordError if it has no key."""
+    """Return a record as text. If its content is unreadable, the key is an error text.
+
+    Raises InvalidRecordError if the record has no key.
+    """
     if record.key is None:
         raise InvalidRecordError(
             f"Failed to decode message at offset {record.offset} using the specified decoder "

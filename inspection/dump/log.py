@@ -69,7 +69,7 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
 
 
 def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
-    """Yield headers of whole batches, up to a torn tail. Raises CorruptionError if the next batch is not found."""
+    """Yield headers of whole batches, up to a torn tail. Raises CorruptionError if damage hides the next batch."""
     while True:
         found = scan(data, start, max_batches=BATCHES_AT_A_TIME)
         yield from found
@@ -103,7 +103,7 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
 
 
 def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
-    """Return the checksum stored in an old format's entry, even in a wrapper, as text; None for the newest format."""
+    """Return the checksum of an old format's entry as text, even of a wrapped entry; None for the newest format."""
     if magic >= CURRENT_MAGIC:
         return None
     start = columns.key_positions[index] - KEY_POSITION[magic]

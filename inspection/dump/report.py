@@ -34,15 +34,15 @@ class DumpReport:
     index_mismatches: defaultdict[str, dict[Offset, Offset]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """The index entries that point to a wrong batch: the entry's offset, and the offset of that batch."""
+    """The index entries that point to a wrong batch: each entry's offset, and the last offset of that batch."""
     time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Time index entries whose timestamp differs from that of their batch."""
+    """Time index entries that have a timestamp other than their batch."""
     times_out_of_order: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Time index entries that are not later than the entry before."""
+    """Time index entries that are not later than the previous entry."""
     offsets_not_found: defaultdict[str, list[OffsetMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
