@@ -3,8 +3,8 @@
 Only `pom.xml` has the versions of the jars. A folder of jars is either complete or absent. The folder's name has a
 hash of the pom, so that each version has its own folder. Jars are fetched only for a place that is a Kafka cluster.
 
-The jars must be named before the session's JVM starts. If the user's settings name packages, or a connector among the
-jars, no setting is added and nothing is fetched.
+The jars must be named before the session's JVM starts. If the user's settings already name packages, or jars of a
+connector, no setting is added and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Jars:
         return folder
 
     def _fetch(self, folder: Path, say: Callable[[str], object]) -> None:
-        """Let Maven copy the jars to a temporary folder, which is then renamed to `folder`, so `folder` is complete."""
+        """Let Maven copy the jars to a temporary folder, then rename it to `folder`, so that `folder` is complete."""
         maven = shutil.which("mvn")
         if maven is None:
             raise JarsMissingError(
@@ -83,7 +83,7 @@ class Jars:
             try:
                 output.rename(folder)
             except OSError:
-                if not folder.is_dir():  # If it exists, another process has fetched the same jars.
+                if not folder.is_dir():  # If the folder exists, another process has fetched the same jars.
                     raise
 
     def _run(self, maven: str, output: Path) -> None:

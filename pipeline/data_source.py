@@ -17,7 +17,7 @@ from topicfs.pipeline.spark_errors import reported
 from topicfs.pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Spark's setting for filter pushdown. It is off by default; then Spark rejects readers that accept filters."""
+"""Spark's setting for filter pushdown, by default off. While it is off, Spark rejects readers that accept filters."""
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """Module of the worker that Spark starts to plan a read with filters, if the setting is on."""
 

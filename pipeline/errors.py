@@ -25,7 +25,7 @@ class InvalidOptionError(PipelineError):
 
 
 class DataLossError(PipelineError):
-    """Records that the query requests do not exist, or no longer exist, and failOnDataLoss is true."""
+    """The query requests records that do not exist or no longer exist, and failOnDataLoss is true."""
 
     REMEDY = "; failOnDataLoss=false "
     """In a message, this text separates the description of the loss from the remedy."""

@@ -75,7 +75,7 @@ def job_session(
 
 
 def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
-    """Return the settings that load Spark's Kafka connector; none if the user's own settings load a connector."""
+    """Return the settings that load Spark's Kafka connector; empty if the user's own settings load a connector."""
     import pyspark
 
     from topicfs.pipeline.connector import CONNECTOR, settings_of_session

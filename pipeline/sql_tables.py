@@ -70,7 +70,10 @@ def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return a write's options: the given and its table's options. Raises InvalidOptionError for an unclear target."""
+    """Return a write's options: the given options, and the stored options of its table.
+
+    Raises InvalidOptionError if the target of the write is unclear.
+    """
     kept = _kept(
         given, [one for one in schema.fields if one.name == _COLUMN and _VARCHAR not in one.metadata]
     )

@@ -1,6 +1,7 @@
-"""Commits of an archive that is an Iceberg table: a snapshot has the files of a round and the offsets where it ends.
+"""Commits of an archive that is an Iceberg table: a snapshot has the files of a round and the round's end offsets.
 
-A table property has the same offsets, in case all snapshots with offsets expire. One commit changes both.
+A table property has the same offsets, in case all snapshots with offsets expire. One commit writes the snapshot and
+the property.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class IcebergCommits:
         return -1, None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Return `state` and record nothing: if two runs write the same records, only one of them can commit."""
+        """Return `state` and record nothing. If two runs write the same records, only one of the runs can commit."""
         del number
         return state
 
@@ -95,7 +96,7 @@ class IcebergCommits:
 
 
 def table_files(archive: Path) -> list[str]:
-    """Return the URIs of the table's files; none if a killed run did not create it. Raises IcebergMissingError."""
+    """Return the URIs of the table's files; none if a killed run left no table. Raises IcebergMissingError."""
     catalog = _open_catalog(archive)
     from pyiceberg.exceptions import NoSuchTableError
 
@@ -112,7 +113,7 @@ def _open_catalog(archive: Path, *, make: bool = False) -> Any:
     """Open an archive's catalog; with `make`, first create the archive's directory. Raises IcebergMissingError."""
     with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
         from pyiceberg.catalog.sql import SqlCatalog
-    if make:  # Then even a run that is killed before its first record leaves an archive.
+    if make:  # Create it first: even a run that is killed early then leaves an archive.
         (archive / CHECKPOINT).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
         "topicfs", uri=f"sqlite:///{archive.absolute() / CATALOG}", warehouse=_address(archive.absolute())

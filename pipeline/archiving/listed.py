@@ -28,7 +28,7 @@ def is_iceberg(archive: Path) -> bool:
 
 
 def missing_list_error(archive: Path, what: object) -> PipelineError:
-    """Return the error for an archive that has lost its list of files or offsets; `what` is missing."""
+    """Return the error for an archive without its list of files or offsets; `what` names the missing list."""
     return PipelineError(
         f"{archive}: {what} is missing, so it is unknown which records the archive has; archive into another directory"
     )
@@ -40,7 +40,10 @@ def file_key(uri: str) -> tuple[str, ...]:
 
 
 def committed_lists(listed: Path) -> dict[int, Path]:
-    """Return the lists of files by number, from the newest complete list on. Raises PipelineError if one is missing."""
+    """Return the lists of files by number, the newest complete list and all later ones.
+
+    Raises PipelineError if a list is missing.
+    """
     numbers = {path.name.removesuffix(COMPACT): path for path in listed.iterdir()}
     lists = {int(name): path for name, path in numbers.items() if name.isdecimal()}
     first = max((number for number, path in lists.items() if path.suffix == COMPACT), default=0)

@@ -29,7 +29,7 @@ class ArchiveRound(NamedTuple):
 
 
 def is_pattern(topics: str) -> bool:
-    """Return whether `topics` contains a shell pattern, by characters that names of topics cannot contain."""
+    """Return whether `topics` contains a shell pattern: it then has characters that no topic name can have."""
     return not _WILD.isdisjoint(topics)
 
 

@@ -10,8 +10,9 @@ The timestamp is the start because the start lies within the window, and the end
 by the hour, or archived by date, count for the hour and the date of their records.
 
 Without a checkpoint, all windows are written. With a checkpoint, a window is written when the watermark (the latest
-time seen, minus the delay) has passed the window's end, and records that arrive later are left out. The last windows
-wait for a later record, or for a run with `close`. Each result is written once, even if a run is interrupted.
+time seen, minus the delay) has passed the window's end. Records that arrive for the window after that are left out.
+The last windows wait for a later record, or for a run with `close`. Each result is written once, even if a run is
+interrupted.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _MicroBatch(NamedTuple):
     late: int
     """Number of rows dropped because their windows were already written.
 
-    Spark combines the records of a batch to rows before it counts.
+    A row may stand for several records: Spark combines the records of a batch before it counts.
     """
 
 
@@ -149,7 +150,7 @@ def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamW
 
 
 def _run(sink: DataStreamWriter) -> int:
-    """Run a query to its end, or until ^C, which stops the query cleanly; return the number of results written."""
+    """Run a query until it ends; return the number of results written. ^C stops the query cleanly."""
     query = sink.start()
     batches: dict[int, _MicroBatch] = {}
     try:
@@ -232,7 +233,7 @@ CLOCK = "topicfs_clock"
 UNTIL = "until"
 """Name of the option with the time of the source's row, in microseconds since 1970.
 
-The offset of the source is the time that it has reached. At this time or later, the source has no row.
+The offset of the source is the time that it has reached. Once this is the option's time, the source has no more rows.
 """
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -241,8 +242,8 @@ class ClockSource(DataSource):
     """A source with a single row, which makes a query write its last windows when no more records come.
 
     Spark writes a window when a later record has moved the watermark past it. This source is read together with the
-    source of the records. Its row has the time in its option, and moves the watermark like a record of that time. The
-    query's checkpoint stores the offset of this source like the offset of any other source.
+    source of the records. Its row has the time that its option gives, and moves the watermark like a record of that
+    time. The query's checkpoint stores the offset of this source like the offset of any other source.
     """
 
     @classmethod

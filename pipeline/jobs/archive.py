@@ -144,10 +144,10 @@ def _round(
     commits: ParquetCommits | IcebergCommits,
     options: ArchiveOptions,
 ) -> bool:
-    """Archive the records since the last commit.
+    """Archive the records since the last commit. Return True if another round may have records.
 
-    If another run had already begun this round, only finish that run's range and return True: there may be newer records
-    for another round. Raises PipelineError if the other run archived other topics.
+    If an earlier run had already begun this round, only finish that run's range and return True, because newer
+    records may exist. Raises PipelineError if the earlier run archived other topics.
     """
     folder = options.target.absolute()
 
@@ -166,7 +166,7 @@ def _round(
     write_notes(folder, _notes(place, options.topics))
     if not waiting:
         return False
-    if end != found.end:  # Another run has planned this round before.
+    if end != found.end:  # Another run had already planned this round.
         found = plan(place, source, known, end)
     groups = small_groups(folder) if commits.merges(number) else []
     write = partial(_write, folder, place, source, has_topic=commits.has_topic)
@@ -208,7 +208,7 @@ def _contents(folder: Path) -> Any:
 
 
 def check_archive(archive: Path, options: ArchiveOptions) -> None:
-    """Raise PipelineError if the archive holds other topics, has another format, or lost the list of its files."""
+    """Raise PipelineError if the archive has other topics or another format, or if the list of its files is lost."""
     _check_topics(archive, options.topics, read_notes(archive))
     there = ICEBERG if is_iceberg(archive) else PARQUET if (archive / COMMITTED).is_dir() else None
     if there is None and any(archive.glob("topic=*/date=*/*.parquet")):

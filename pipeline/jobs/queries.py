@@ -52,7 +52,7 @@ def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, 
 
 @contextmanager
 def losses_reported(remedy: str) -> Iterator[None]:
-    """Raise a DataLossError with `remedy` if a query in the block, or one of its tasks, has lost records."""
+    """If a query in the block, or one of its tasks, has lost records, raise a DataLossError with `remedy`."""
     try:
         yield
     except DataLossError as error:

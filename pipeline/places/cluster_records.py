@@ -27,7 +27,7 @@ def opened_cluster(place: SparkPlace, *, read_only: bool = True) -> Iterator[Clu
     security = security_of(settings or {})
     with closing(open_engine(cluster_address(str(place)), security, read_only=read_only)) as engine:
         if engine.leaders.metadata.topics.keys() - engine.topics().keys():
-            engine.look()  # If a partition does not answer, its topic is listed too; reading the partition fails.
+            engine.look()  # Topics are listed even if a partition does not answer. Reading that partition then fails.
         yield engine
 
 
@@ -40,7 +40,7 @@ def topic_of(engine: ClusterEngine, name: str) -> ClusterTopic | None:
 
 
 def partition_of(engine: ClusterEngine, partition: TopicPartition, topic_id: str | None) -> ClusterPartition:
-    """Return a partition of the topic with this id. Raises DataLossError if it is gone or the name has another id."""
+    """Return a partition of the topic with this id. Raises DataLossError if it is gone or a new topic has the name."""
     topic = engine.topics().get(partition.topic)
     found = topic.partitions().get(partition.partition) if topic and topic.topic_id == topic_id else None
     if found is None:

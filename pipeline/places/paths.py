@@ -41,8 +41,8 @@ def absolute(text: str) -> tuple[Path, ...]:
 def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...]:
     """Return each directory once, absolute, in the order named; the directories of a glob are sorted.
 
-    `~` is the user's home, and `file:/srv/topics` and `file:///srv/topics` name local directories, as in Spark. A
-    comma or bracket in the name of an existing directory is part of that name. Directories in `without` are left out.
+    `~` is the user's home. As in Spark, `file:/srv/topics` and `file:///srv/topics` name local directories. A comma
+    or bracket in the name of an existing directory is part of that name. Directories in `without` are left out.
     Raises PipelineError if a name matches no directory, or if a directory is in a mount of topicfs.
     """
     found: dict[Path, None] = {}
@@ -102,7 +102,10 @@ def _check_is_not_mounted(path: Path) -> None:
 
 
 def contents_of(path: Path, files: FileSystem) -> Contents:
-    """Return a data directory's contents. Raises OSError, NotALogDirectoryError; PipelineError for another path."""
+    """Return a data directory's contents. Raises OSError, NotALogDirectoryError.
+
+    Raises PipelineError if the directory has neither meta.properties nor a partition.
+    """
     entries = files.list_directory(path)
     contents = read_contents(entries, path)
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:

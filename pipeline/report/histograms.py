@@ -1,8 +1,8 @@
 """Histograms by time and by size, in bounded memory; merging them in any order gives the same result.
 
-By time, all buckets of a histogram have the same width, one of the WIDTHS, each of which divides the next. A
-histogram with too many buckets changes to the next width. So the width depends only on the counted times, not on how
-they were divided into parts.
+By time, all buckets of a histogram have the same width, which is one of WIDTHS. Each of these widths divides the
+next. A histogram with too many buckets changes to the next width. So the width depends only on the counted times, not
+on how they were divided into parts.
 
 By size, each of the sizes 0 to 7 has a bin. Above 7, there are four bins from each power of two to the next, so that
 the width of a bin is at most a quarter of its smallest size:

@@ -108,9 +108,9 @@ class CommitRequest:
         self._sleep = sleep or self._ring
         self._owner = "nobody"
         self._owner_appends = False
-        """True if another process owns the directory and appends staged writes, which a broker does not."""
+        """True if another process owns the directory and appends staged writes. A broker owns it but appends none."""
         self._is_ours = False
-        """True if this request, and no concurrent one, submitted the write."""
+        """True if the write was submitted by this request, and not by a concurrent one."""
         self._warnings: tuple[str, ...] = ()
 
     def commit(self, timeout_seconds: float) -> None:
@@ -196,7 +196,7 @@ class CommitRequest:
     def _must_be_noted(self) -> bool:
         """Return whether a write must be recorded even if it has no rows.
 
-        Only the record makes the write's query or version known.
+        Without the record, nobody would know the write's query or version.
         """
         return self._write.batch is not None and (
             self.is_version or self._area.committed(self._write) is None

@@ -75,7 +75,7 @@ def layout_of(facts: TopicFacts) -> TopicLayout:
 
 
 def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Read topics' names and settings, opening and locking no log. Raises PipelineError, StorageError, OSError."""
+    """Read topics' names and settings; open and lock no log. Raises PipelineError, StorageError, OSError."""
     files = NativeFileSystem(read_only=True)
     registry = merge_copies([read_copy(directory, files) for directory in directories])
     numbers: dict[str, list[int]] = {}

@@ -154,7 +154,7 @@ def _largest(columns: dict[str, pa.Array], records: Columns) -> int:
 
 _NOT_GIVEN = -(2**63)
 _WORDS = 12
-"""Numbers that describe a record: digest and length of key, value and headers, then topic, partition and time."""
+"""Count of numbers that describe a record: digest and length of key, value and headers, then topic, partition, time."""
 
 
 def content_of(topic: str, records: Columns, given: Mapping[str, pa.Array]) -> Content:

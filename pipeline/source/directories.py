@@ -67,7 +67,7 @@ class _Stamp(NamedTuple):
     clean: bool
     log_start_offset: Offset
     high_watermark: Offset | None
-    """The checkpointed high watermark; None: the log end is the high watermark."""
+    """The checkpointed high watermark. If None, the log end is the high watermark."""
 
 
 class _Loaded(NamedTuple):
@@ -130,7 +130,7 @@ class SourceDirectories:
         return self._choose(partition).stamp.topic_id
 
     def inodes(self, partition: TopicPartition) -> dict[str, int]:
-        """Return the inodes of a log's files by name, as they were before `log` loaded the log."""
+        """Return the inodes of a log's files by name, read before `log` loaded the log."""
         return {stamp.name: stamp.inode for stamp in self._choose(partition).stamp.files}
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = arrow_schema(schema)
         self._progress: StreamProgress | None = None
         self._known: Mapping[str, Any] = {}
-        """The end of the last batch, as far as this reader knows it, because Spark 4.1 does not pass it."""
+        """The end of the last batch that this reader planned. Spark 4.1 does not pass this end to the reader."""
         if ReadMaxRows is None and options.max_offsets_per_trigger is not None:
             raise InvalidOptionError("maxOffsetsPerTrigger: needs Spark 4.2 or later")
 

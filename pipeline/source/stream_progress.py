@@ -89,7 +89,7 @@ class StreamProgress:
         )
 
     def stop_at_latest(self) -> None:
-        """Read only the records that exist now."""
+        """Limit the stream to the records that exist now."""
         self._final = self._read_partitions()
 
     def _read_partitions(self) -> _Seen:

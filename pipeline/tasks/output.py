@@ -14,7 +14,7 @@ MESSAGE_PREFIX = "topicfs: "
 
 @contextmanager
 def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
-    """Make `file` the standard error of processes that start in the block, until they end. None: change nothing.
+    """Make `file` the standard error of all processes that start in the block. If `file` is None, change nothing.
 
     During the block, `file` is also this process's standard error: visible output needs a copy of the old descriptor.
     """

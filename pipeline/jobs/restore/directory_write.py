@@ -117,7 +117,7 @@ class PlacedWriter(DataSourceArrowWriter):
         return WriterCommitMessage() if file is None else TaskReport(task, file, written)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """List the staged files for the job, ordered by task. This is also the order of the offsets."""
+        """List the staged files for the job, ordered by task and therefore by offset."""
         staged = sorted((one for one in messages if isinstance(one, TaskReport)), key=lambda one: one.task)
         report = [
             {

@@ -47,7 +47,7 @@ class PartitionPlan(NamedTuple):
     rest: Span
     """Archived offsets to append; empty if `end` is not above `start`."""
     place: LogPlacement
-    """Position in the log of the first offset of `rest`."""
+    """The place in the log where the first offset of `rest` goes."""
 
 
 def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> PartitionPlan:
@@ -153,7 +153,7 @@ def topics_to_make(
 def empty_topics(
     names: Iterable[str], notes: Mapping[str, TopicNote], *, partitions: int | None
 ) -> dict[str, NewTopic]:
-    """Return the topics to create that have no records, with their former settings and partitions."""
+    """Return the topics to create although they have no records, with their former settings and partitions."""
     return {
         name: NewTopic(max(notes[name].partitions, partitions or 1), dict(notes[name].overrides))
         for name in sorted(names)

@@ -178,7 +178,7 @@ def _names(topics: str) -> set[str]:
 
 
 def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
-    """Return the rows of the requested topics; if `into` is set, the topic has this new name."""
+    """Return the rows of the requested topics. If `into` is set, it replaces the name of the topic."""
     if options.topics is not None:
         asked = _names(options.topics)
         rows = rows.where(spark_functions.col("topic").isin(sorted(asked)))

@@ -271,7 +271,10 @@ def _svg(figure: Figure) -> str:
 
 
 def described(svg: str, description: str, shown: str = "") -> str:
-    """Return the drawing with a description for screen readers. `shown` is a CSS class that shows it at some widths."""
+    """Return the drawing with a description for screen readers.
+
+    `shown` is a CSS class by which the page shows the drawing only at some widths.
+    """
     label = escape(description, quote=True)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)

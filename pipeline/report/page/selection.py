@@ -90,7 +90,7 @@ def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
 
 
 def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
-    """Choose the `top` topics with the most bytes; if only a single topic is left, choose it too."""
+    """Choose the `top` topics with the most bytes. If only one topic would be left out, choose it too."""
     by_topic: dict[str, list[PartitionNumbers]] = {}
     for one in numbers:
         by_topic.setdefault(one.partition.topic, []).append(one)

@@ -13,7 +13,7 @@ from topicfs.pipeline.report.page.selection import TopicNumbers, combined
 Cell: TypeAlias = str | tuple[str, float]
 """The text of a cell, or the text and the width of a bar behind it as a share of the cell (0 to 1)."""
 MAX_TOPICS = 100
-"""Maximum number of rows of the table. All other topics share its last row."""
+"""Maximum number of topics with a row of their own. In a larger table, one row stands for all other topics."""
 
 _LAST = ("On disk", "Uncompressed", "Ratio", "First", "Last")
 

@@ -136,7 +136,10 @@ def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
 
 
 def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
-    """Return the range, with no end before its start. Raises DataLossError if the range exceeds [earliest, latest]."""
+    """Return the range; a range that ends before its start becomes empty.
+
+    Raises DataLossError if the range exceeds [earliest, latest].
+    """
     if start < earliest or start > latest:
         raise _lost(partition, f"starting offset {start} is outside [{earliest}, {latest}]")
     if end > latest:

@@ -1,4 +1,7 @@
-"""The topics, partitions, offsets and times that a query's filters leave to read: never too few, maybe too many."""
+"""The topics, partitions, offsets and times to which a query's filters narrow the read.
+
+A read never gets too few records. It may get too many.
+"""
 
 from __future__ import annotations
 
