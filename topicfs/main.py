@@ -212,11 +212,11 @@ def _reader_went_away() -> int:
 
 
 INTERRUPT_RETRY_SECONDS = 0.01
-"""Delay before the interrupt is repeated; the finalizer that dropped it has ended by then."""
+"""Delay before the interrupt is raised again. By then the finalizer that dropped it has ended."""
 
 
 def keep_interrupts() -> None:
-    """Repeat, from now on, a KeyboardInterrupt that Python drops; uses SIGALRM.
+    """From now on, raise a KeyboardInterrupt again if Python has dropped it. Uses SIGALRM.
 
     KeyboardInterrupt is raised wherever the main thread happens to be. In a finalizer or in a callback of compiled
     code it cannot be caught: Python prints it as an ignored exception, and the program goes on.
@@ -227,7 +227,7 @@ def keep_interrupts() -> None:
 
 def _told(unraisable: sys.UnraisableHookArgs) -> None:
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        # Do not repeat the interrupt immediately, because it would be raised in this function.
+        # Do not raise the interrupt again right now, because it would be raised in this function.
         signal.setitimer(signal.ITIMER_REAL, INTERRUPT_RETRY_SECONDS)
     else:
         sys.__unraisablehook__(unraisable)

@@ -27,7 +27,7 @@ from topicfs.storage.model import ONLINE, Offset, PartitionOffsets
 
 @contextmanager
 def explained(mountpoint: Path, name: str) -> Iterator[None]:
-    """In the block, replace an error about the path `name` by the reason in `@status`.
+    """If the block raises an error about the path `name`, raise the reason in the mount's `@status` instead.
 
     The newest reason for the path is used, if it is not older than the block. If the reason names a line of the
     write, raises FormError. If another program causes an error at the same path, its reason may be used by mistake.
@@ -123,7 +123,7 @@ class MountedPartition:
             file.close()
 
     def offsets(self) -> PartitionOffsets:
-        """Return the offsets at the time of opening; after an append, with the daemon's current end offset."""
+        """Return the offsets as they were at the opening. After an append, the log end is the daemon's current one."""
         opened = self._partition.offsets()
         if self._file is None:
             return opened
@@ -153,7 +153,10 @@ class MountedProducers(ProducerRegistry):
 
 @contextmanager
 def only_run(mountpoint: Path, topic: str, partition: int | None) -> Iterator[None]:
-    """Wait until other runs of named producers through the mount have ended and their appends are on disk."""
+    """Wait until other runs of named producers through the mount have ended. Their appends are then on disk.
+
+    During the block, other runs wait for this one.
+    """
     with ExitStack() as files:
         held = os.open(mountpoint, os.O_RDONLY)
         files.callback(os.close, held)

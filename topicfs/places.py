@@ -23,7 +23,7 @@ class Place(NamedTuple):
     client_config: Path | None = None
     """Connection settings for the cluster."""
     left_out: tuple[Path, ...] = ()
-    """Lost replica directories. Changes do not wait for them."""
+    """Replica directories that are lost. A change does not wait for them."""
 
     def opened(self, *, config: EngineConfig | None = None) -> AbstractContextManager[Engine]:
         """Open the topics for reading. Raises StorageError, OSError."""

@@ -36,7 +36,8 @@ class Cursor:
     def next(self) -> list[Record]:
         """Return the next records, some hundreds or thousands; empty if there are none yet.
 
-        Raises SegmentDeletedError if the next records were deleted, or an unclean election lost records already read.
+        Raises SegmentDeletedError if the next records were deleted, or if an unclean election lost records that were
+        read.
         """
         partition, isolation = self.source.partition, self.source.isolation
         while True:
@@ -59,7 +60,7 @@ class News:
     """Waits for notifications of new records, new partitions, or another assignment."""
 
     def __init__(self, *, polls: bool) -> None:
-        """Prepare the first wait. With `polls`, each wait is short, because nobody sends notifications."""
+        """Prepare the first wait. If `polls`, each wait is short, because nobody sends notifications."""
         self._polls = polls
         self._event = threading.Event()
         self.signal = self._event.set

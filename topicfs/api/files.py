@@ -1,6 +1,7 @@
 """Topics as a directory's files show them. Another process may write the files, so each call reads them again.
 
-These classes implement only the reading part of the engine's protocol. Changes go through the daemon that owns them.
+These classes implement only the reading part of the engine's protocol. The daemon that owns the directory makes
+changes.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class FileTopic:
 
 
 class FilePartition:
-    """A partition of the topic with a given ID; see `storage.engine.Partition`. `find_bounds` reads the files again."""
+    """A partition of the topic with a given ID; see `storage.engine.Partition`. `find_bounds` rereads the files."""
 
     def __init__(self, files: FileTopics, name: TopicPartition, topic_id: str) -> None:
         self._files, self._name, self._topic_id = files, name, topic_id

@@ -53,7 +53,7 @@ class Given(NamedTuple):
     records: Sequence[Record]
     next_offset: int
     reading: _Reading | None = None
-    """The reading that returned the records. None: the records are from a mount, and its daemon tracks them."""
+    """The reading that returned the records. If None, the records are from a mount, whose daemon tracks them."""
 
 
 class Feed(Protocol):
@@ -355,5 +355,5 @@ class Member:
         self._done.clear()
 
     def close(self) -> None:
-        """Leave the group. Records that were not committed are delivered to other members, or to the next member."""
+        """Leave the group. Records that were not committed are delivered to other members, or to later members."""
         self._feed.close()

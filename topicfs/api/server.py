@@ -93,7 +93,7 @@ def _maintain(engine: Engine, ended: threading.Event) -> None:
 
 
 def run_due_duties(engine: Engine) -> None:
-    """Run the duties of an engine that are due: retention, compaction, checkpoints. Log an error."""
+    """Run the duties of an engine that are due: retention, compaction, checkpoints. Errors are only logged."""
     try:
         engine.maintenance(system_clock())
     except (StorageError, OSError) as error:

@@ -48,7 +48,10 @@ RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FOR
 BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: the size of the kernel's largest request to a mount."""
 Outcome = Callable[[Exception, int, int], str]
-"""Describes, after an error, what was appended: the lines and bytes of the blocks before the failed block."""
+"""Returns a text that says what was appended before an error.
+
+The arguments are the error, and the lines and bytes in the blocks before the failed block.
+"""
 _REFUSALS = (FormError, errors.InvalidRecordError, errors.RecordTooLargeError)
 """Errors after which it is certain that nothing of the block was appended."""
 UNBOUNDED = 2**31
@@ -295,10 +298,10 @@ def _each(
     *,
     cut: Callable[[bytes], Iterable[bytes]] = lambda block: (block,),
 ) -> None:
-    """Pass the records of `stream` to `take`, block by block. An error contains the line's number and the outcome.
+    """Pass the records of `stream` to `take`, block by block. Errors name the line and the outcome.
 
-    `cut` splits a block. `sync` is called before the first block, because it fails if too few replicas are in sync,
-    and again after the last block.
+    `cut` splits a block into parts for `take`. `sync` is called after the last block. It is also called before the
+    first block, because it fails if too few replicas are in sync.
     """
     lines = size = 0
     try:

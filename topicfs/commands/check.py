@@ -76,7 +76,7 @@ def line(finding: Finding) -> str:
 
 
 def print_line(text: str, progress: Progress) -> None:
-    """Print the line of a finding; if the progress bar is on the same terminal, above the bar."""
+    """Print the line of a finding. If the progress bar is on the same terminal, print the line above the bar."""
     if is_terminal() and not progress.disable:
         progress.console.print(text, markup=False)
     else:

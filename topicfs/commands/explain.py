@@ -70,7 +70,7 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
 
 
 class Explainer(NamedTuple):
-    """The lookups for a kind of engine, which record their steps. Each lookup takes a partition of that engine."""
+    """The functions that look up records in one kind of engine, and record the steps. Each takes a partition."""
 
     offset: Callable[[Any, Offset], Lookup]
     timestamp: Callable[[Any, Timestamp, Isolation], Lookup]

@@ -92,7 +92,7 @@ _LITERAL = re.compile(r"`([^`]+)`")
 _ESCAPES = str.maketrans(
     {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti", '"': "\\(dq"}
 )
-"""Escapes for characters that man would replace by typographic ones, which shells do not accept (groff_char(7))."""
+"""Escapes for characters that man would replace by typographic characters, which shells reject (groff_char(7))."""
 
 
 def pages(*, version: str, day: datetime) -> Iterator[tuple[str, str]]:

@@ -283,7 +283,10 @@ def mount(context: click.Context, /, **given: object) -> None:
 
 
 def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
-    """Add the replication of the directories to a mount's options. Raises click.UsageError."""
+    """Add options about replicas to a mount's options: whether to replicate, and which directories are lost.
+
+    Raises click.UsageError.
+    """
     replicas, without = options.pop("replicas", None), options.pop("without", ())
     if of_cluster and (replicas is not None or without):
         raise click.UsageError(

@@ -248,7 +248,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
     for place in wanted:
         parse_path(place)
     with opened_or_mounted(directories) as owner:
-        # Opening the directories has already tried every partition.
+        # Opening the directories has already tried to load every partition.
         brought = list(
             through_mount(owner, wanted) if isinstance(owner, Path) else through_engine(owner, wanted)
         )

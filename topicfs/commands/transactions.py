@@ -193,7 +193,7 @@ def _coordinating(engine: Engine) -> Iterator[TransactionCoordinator]:
 def _listed(coordinator: TransactionCoordinator) -> dict[str, Transaction]:
     """Return the transactions by transactional id. Raises StorageError if a part of them cannot be read.
 
-    A transaction of an id that cannot be read would look as if it hung.
+    Without this error, a transaction of an unreadable id would look as if it hung.
     """
     if coordinator.failed:
         raise StorageError(f"{', '.join(coordinator.failed)}: cannot be read; topicfs check shows why")

@@ -34,7 +34,7 @@ GIVEN_UP = 3
 """Exit status of `topicfs work` if records were rejected."""
 
 FIRST_RENEWAL_SECONDS = 0.3
-"""Time until the first renewal: a third of the shortest possible lease. A command that ends before needs none."""
+"""Time until the first renewal: a third of the shortest possible lease. Commands that end earlier need no renewal."""
 
 RECONNECT_SECONDS = 0.5
 DISCONNECTED = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})

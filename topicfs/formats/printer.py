@@ -1,4 +1,4 @@
-"""The formats of `topicfs cat --format`: chooses one by the option's value, and prints paths in it."""
+"""The formats of `topicfs cat --format`: chooses a format by the option's value, and prints records in it."""
 
 from __future__ import annotations
 

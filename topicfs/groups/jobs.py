@@ -19,7 +19,7 @@ from topicfs.storage.model import TopicPartition
 
 LEASE_SETTING = "share.record.lock.duration.ms"
 JOB_READ_BYTES = 1 << 20
-"""Number of bytes that one read returns of a record; a larger record takes several reads."""
+"""Maximum bytes that one read returns of a record. A larger record takes several reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class JobSource(Protocol):
     """One session of a queue."""
 
     def take(self) -> Job | None:
-        """Take the next record. If there is none, wait for a record if the session waits; otherwise return None."""
+        """Take the next record. If there is no record, wait for one; if the session does not wait, return None."""
 
     def renew(self, job: Job) -> float:
         """Renew the record's lease; return its length in seconds."""

@@ -1,4 +1,4 @@
-"""Finds the groups for a command: in the mount of the daemon that owns the directory, or in an engine that it opens."""
+"""Finds the groups for a command: in the mount of the daemon that owns the directory, or in an engine opened here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The group member of `topicfs cat --group`: reads through the daemon's mount, or with an engine that it opens."""
+"""The group member of `topicfs cat --group`: it reads through the daemon's mount, or with an engine of its own."""
 
 from __future__ import annotations
 

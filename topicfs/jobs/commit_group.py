@@ -59,7 +59,7 @@ def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
 
 
 def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | None) -> None:
-    """Commit the progress in a checkpoint as the positions of `group`; if a daemon runs for `place`, through its mount.
+    """Commit the progress in a checkpoint as the positions of `group`. If a daemon runs for `place`, use its mount.
 
     Raises GroupNotEmptyError for a group with members, StorageError, OSError.
     """

@@ -74,10 +74,11 @@ target_place_option = click.option(
 
 
 def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None) -> SparkPlace:
-    """Return the same place with absolute directories. Raises StorageError before Spark starts if it does not exist.
+    """Return the same place with absolute directories. Raises StorageError if the place does not exist.
 
     Also raises StorageError if a data directory has none of `topics` (separated by commas), unless the job's
-    `checkpoint` exists: in that case the job continues although a topic was deleted.
+    `checkpoint` exists: in that case the job continues although a topic was deleted. All errors come before Spark
+    starts.
     """
     if place.is_kafka:
         from topicfs.pipeline.places.place import require_reachable

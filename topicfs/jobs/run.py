@@ -65,7 +65,7 @@ _LAST_DATE = 253_402_300_799_999
 
 
 def as_time(column: str) -> str:
-    """Return SQL that formats a column of milliseconds as 2026-01-02T03:04:05.678Z; records may claim any time."""
+    """Return SQL that formats milliseconds as 2026-01-02T03:04:05.678Z. Times outside of the calendar stay numbers."""
     return (
         f"CASE WHEN {column} BETWEEN 0 AND {_LAST_DATE} "
         f"THEN date_format(timestamp_millis({column}), \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\") "

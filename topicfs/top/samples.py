@@ -17,7 +17,7 @@ class TopicSample:
     log_bytes: int | None = None
     """Total size of the batches; None if unknown."""
     appended_records: int
-    """Counter that grows with each appended record. `appended_bytes` grows with the record's bytes."""
+    """Counter of the appended records. `appended_bytes` counts their bytes."""
     appended_bytes: int | None
     lags: Mapping[str, int] = field(default_factory=dict)
     """The total lag of each group."""

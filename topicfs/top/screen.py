@@ -52,7 +52,7 @@ class TopColumn(NamedTuple):
         return self.spelled(getattr(row, self.field))
 
     def value(self, row: TopRow) -> float:
-        """Return the number by which rows are sorted, largest first. For a column of programs, this is their count."""
+        """Return the number by which rows are sorted, largest first. For a column of programs, return their number."""
         found = getattr(row, self.field)
         return -1 if found is None else len(found) if isinstance(found, tuple) else found
 
@@ -328,7 +328,7 @@ def _lags(topics: Mapping[str, TopicSample]) -> list[tuple[int, str, str]]:
 
 
 def _groups(lags: Sequence[tuple[int, str, str]], *, topics: bool) -> Table:
-    """Return groups as a table; with `topics`, the table also names the topic of each group's largest lag."""
+    """Return groups as a table. If `topics`, the table also names the topic in which each group has its largest lag."""
     table = _table("lag", words=("group", "furthest behind in") if topics else ("group",))
     for lag, *words in lags or [(0, "-", "-")]:
         number = Text(_number(lag) if lags else "-", style="yellow" if lag else "dim")
