@@ -33,7 +33,7 @@ MEMBER = f"consumer-{GROUP}-1-9f58b7a6-0b3d-4c51-a2a4-5d1f0e7c9b33"
 
 
 class Filled(NamedTuple):
-    """A batch that ends at a given position of its segment; it has a record for each offset, unless it is compacted."""
+    """A batch that ends at a given position of its segment. It has a record for each offset, unless it is compacted."""
 
     first_offset: int
     last_offset: int
@@ -99,7 +99,7 @@ def write_topic(partition: Path, segments: Mapping[int, Segment]) -> int:
 
 
 def batch_of_size(filled: Filled, size: int) -> bytearray:
-    """Return a batch of exactly `size` bytes; the length of the last value is chosen to fit."""
+    """Return a batch of exactly `size` bytes. The length of the last value makes it fit."""
     shortest = len(_batch(filled, 0))
     # The length fields of a longer value can take up to eight more bytes.
     for length in range(max(0, size - shortest - 8), size - shortest + 1):

@@ -1,7 +1,7 @@
 """The processor time that the command needs to start, compared with a Python that only imports click.
 
-As with an installed package, Python reads compiled modules from a cache; the first round, which is not measured,
-fills the cache.
+As with an installed package, Python reads compiled modules from a cache. The first round fills the cache and is not
+measured.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
     … table and picture, written here …
     <!-- end of NAME -->
 
-NAME is the name of a benchmark or of a table of `summary`, `goals` for the goals of all benchmarks, or `machine` for
-the machine of the run (`machine in brief` for one line about it). Text outside the marks never changes.
+NAME is the name of a benchmark or of a table of `summary`. It may also be `goals` for the goals of all benchmarks,
+`machine` for the machine of the run, or `machine in brief` for one line about it. Text outside the marks never
+changes.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Goal:
     target: float | None = None
     """Ratio or figure to reach: a minimum if higher is better, else a maximum. None: the ratio is only reported."""
     floor: float | None = None
-    """If the ratio is worse than this value, the side has become several times slower, so the run fails."""
+    """If the ratio is worse than this value, the run fails, because the side has become several times slower."""
 
     def __post_init__(self) -> None:
         """Check that only a ratio has a floor: figures that depend on the machine must not make a run fail."""

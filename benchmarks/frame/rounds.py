@@ -29,13 +29,14 @@ FEWEST_ROUNDS = 3
 
 
 class RoundsEndedError(Exception):
-    """A side has taken figures from all of the rounds that another case measured."""
+    """A side that reuses the rounds of another case has no rounds left."""
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:
     """Measure all sides of a case in `rounds` rounds.
 
-    Once `seconds` are over, measure no further round, but measure at least three. Raises the exceptions of the sides.
+    After `seconds`, begin no further round, except to complete at least three rounds. Raises the exceptions of the
+    sides.
     """
     if case.warm_up:
         for side in case.sides:
@@ -48,7 +49,7 @@ def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResu
             break
         try:
             for side in case.sides if number % 2 == 0 else reversed(case.sides):
-                gc.collect()  # Otherwise a side might collect the garbage of another side.
+                gc.collect()  # Without this call, a side might collect the garbage of another side.
                 figures[side.name].append(side.measure())
         except RoundsEndedError:
             break
@@ -99,7 +100,7 @@ def run_benchmark(
 class SharedRounds(Generic[T]):
     """The rounds of one side. The first case measures them, and later cases take other figures from them.
 
-    The later cases end after as many rounds as the first case, because a round ends for all sides at the same time.
+    When these rounds are used up, a later case ends for all of its sides.
     """
 
     def __init__(self, measure: Callable[[], T]) -> None:

@@ -1,7 +1,8 @@
 """Compressed topics: `cat log` and large writes, compared with only running the codec's library on the same bytes.
 
-The text compresses to a third to a half of its size, like JSON. One reader, and two simultaneous readers of different
-logs, are measured by elapsed time on all processors, because the use of a second processor is part of the question.
+The text compresses to a third to a half of its size, like JSON. There are cases with one reader, and with two
+simultaneous readers of different logs. They measure elapsed time on all processors, because they also ask how well a
+mount uses a second processor.
 """
 
 from __future__ import annotations

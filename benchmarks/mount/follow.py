@@ -1,7 +1,8 @@
 """The time from an append until `follow` shows it, on an idle mount, with a line every few milliseconds.
 
-The writer puts the time into its line. Another process, which waits in read(2), takes the time when it has the line.
-Both processes have the same clock. The same measurement with a pipe shows the time of the kernel's scheduler alone.
+The writer puts the time into its line. The reader, another process that waits in read(2), takes the time when it has
+the line. Both processes have the same clock. The same measurement with a pipe shows the time of the kernel's
+scheduler alone.
 """
 
 from __future__ import annotations

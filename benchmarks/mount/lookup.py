@@ -1,9 +1,9 @@
 """One record by its offset or its time: open, read and close of `0/OFFSET` and `0/@TIME` in one process.
 
-Each lookup is for another random record, so that no name is cached. In each log the records looked up are in the same
-number of batches, spread over the whole log, so that logs of different sizes have the same amount of data in caches.
-The figure of a round is the median of its lookups, so that other programs affect it little. Cold means: before each
-lookup all pages of the partition leave the page cache, except those of indexes that the daemon has mapped.
+Each lookup is for another random record, so that no name is cached. The records come from a fixed number of batches,
+spread over the whole log, so that large and small logs have the same amount of data in caches. The figure of a round
+is the median of its lookups, so that other programs affect it little. Before each cold lookup, all pages of the
+partition leave the page cache, except those of indexes that the daemon has mapped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BATCHES = 500
 
 
 class OnDisk(NamedTuple):
-    """The place of a batch of a log in a plain file."""
+    """Where a batch of a log is stored in a file."""
 
     path: Path
     position: int

@@ -85,8 +85,10 @@ CODECS = ("lz4", "snappy", "zstd", "gzip")
 """Codecs of the compressed topics; each topic is named after its codec."""
 MAX_ROUNDS = 3
 COPIES = 3 + 3 * MAX_ROUNDS + 5
-"""The largest number of copies of the text that memory holds: the file, the text to consume on both sides, the text
-that three sides produce in each round, and the compressed copies on both sides, each at most half as large.
+"""The largest number of copies of the text that memory holds.
+
+These are the file, the text to consume on both sides, the text that three sides produce in each round, and the
+compressed copies on both sides, each at most half as large.
 """
 VARIED_BYTES = 4 * 10**6
 LINE = shlex.quote(lines.line(0).decode())

@@ -50,7 +50,7 @@ SLOW_ROUNDS = 3
 Parquet.
 """
 WARM_UPS = 2
-"""Rounds of every side that are not measured, in which Java compiles."""
+"""Number of rounds of every side that are not measured. In these rounds, Java compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _goals(*, of_kafka: float, of_memory: float) -> tuple[Goal, ...]:
 def _cases(
     setup: SparkSetup, name: str, query: Callable[[str], None], goals: tuple[Goal, ...], *, quick: bool = True
 ) -> Iterator[Case]:
-    """Yield a case for elapsed time, which has goals, and a case for processor time of the same rounds."""
+    """Yield two cases about the same rounds: elapsed time, which has goals, and processor time."""
     max_rounds = None if quick else SLOW_ROUNDS
     kept = tuple(goal for goal in goals if goal.of in setup.sides)
     shared = {side: SharedRounds(partial(timed, partial(query, side))) for side in setup.sides}

@@ -130,7 +130,7 @@ def cached_share(path: Path) -> float:
     pages = -(-size // mmap.PAGESIZE)
     if not pages:
         return 0.0
-    # A private mapping, so that ctypes can get its address. Nothing is written to it, and no page is touched.
+    # Map the file privately, so that ctypes can get the address. Nothing is written, and no page is touched.
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE) as mapping:
         resident = (ctypes.c_ubyte * pages)()
         start = (ctypes.c_char * size).from_buffer(mapping)

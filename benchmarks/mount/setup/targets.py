@@ -58,7 +58,7 @@ class MeasuredLogs:
     least: str | None = None
     """The side that does only the work that no log can avoid.
 
-    None if bytes are stored. Then the least work is that of the empty filesystem, which stores nothing, plus that of
+    If bytes are stored, None: the least work is then that of the empty filesystem, which stores nothing, plus that of
     plain files.
     """
 
