@@ -40,7 +40,10 @@ class Replication(Protocol):
         """Elect the preferred replicas that are in sync; return how many partitions changed their leader."""
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Elect a replica that is not in sync; records may be lost. Raises UnknownTopicError, StorageError."""
+        """Elect the replica in `directory`, even if it is not in sync. Records may then be lost.
+
+        Raises UnknownTopicError, StorageError.
+        """
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
         """Start moving a replica to another data directory.
@@ -50,7 +53,7 @@ class Replication(Protocol):
         """
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """Cancel the move of a replica and delete the copy. Raises OSError; InvalidConfigError without a move."""
+        """Cancel the move of a replica and delete the copy. Raises OSError; InvalidConfigError if none is moving."""
 
 
 class Engine(LogEngine, Protocol):

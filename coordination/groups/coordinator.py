@@ -352,7 +352,7 @@ class GroupCoordinator:
 
 
 def group_tombstone(name: str) -> tuple[bytes, None]:
-    """Return the record that deletes a group's own record."""
+    """Return the tombstone that deletes a group's own record."""
     return write_group_key(name), None
 
 

@@ -86,7 +86,7 @@ class GroupMember:
 
     @property
     def waits(self) -> bool:
-        """True if a join or sync of the member waits, which proves that the member is alive; False for a new member."""
+        """True if a join or sync of the member is waiting: then the member is alive. False for a new member."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
 
@@ -156,7 +156,7 @@ class Group:
         return member
 
     def replace_static(self, instance_id: str, old_id: str, new_id: str) -> GroupMember:
-        """Move a static member to a new id, with its assignment and leadership; later requests of `old_id` fail."""
+        """Move a static member to a new id, with its assignment and leadership. Later requests with `old_id` fail."""
         member = self.members.pop(old_id)
         member.answer_join(requests.JoinAnswer(code=requests.Code.FENCED_INSTANCE_ID, member_id=old_id))
         member.answer_sync(requests.SyncAnswer(requests.Code.FENCED_INSTANCE_ID))
@@ -193,7 +193,8 @@ class Group:
             return False
         late = None if self._late is None else self.members.get(self._late)
         if late is None or late.join_reply is not None:
-            # Members mostly rejoin in order, so the last missing one is a good guess for the next call.
+            # Remember the last missing member: members mostly rejoin in order, so this one stays missing
+            # longest.
             missing = (one for one in reversed(self.members) if self.members[one].join_reply is None)
             self._late = next(missing, None)
         return self._late is None

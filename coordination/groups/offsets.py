@@ -177,7 +177,10 @@ class OffsetStore:
         own[TopicPartition(position.topic, position.partition)] = StoredOffset(position, record_offset)
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> list[str]:
-        """End a producer's transaction; return its groups. If `committed`, apply positions unless newer ones exist."""
+        """End a producer's transaction; return the groups of its positions.
+
+        If `committed`, the positions are applied, except where a newer position exists.
+        """
         groups = self._pending.pop(producer_id, {})
         if committed:
             for group, positions in groups.items():

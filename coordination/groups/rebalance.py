@@ -94,7 +94,7 @@ class RebalancePhases:
         return None
 
     def _wait_for_members(self, group: Group, delay: int, remaining: int) -> None:
-        """Wait the initial delay. Members that start one after another are then handled in a single rebalance."""
+        """Wait for the initial delay. Members that start one after another then share a single rebalance."""
 
         def over() -> Write | None:
             if group.state is not PREPARING:

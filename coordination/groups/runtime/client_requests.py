@@ -1,7 +1,7 @@
 """Passes the group requests of Kafka clients to the coordinators of an engine.
 
-A member in this process ends when the file that it opened is closed. A Kafka client is another program, so only its
-heartbeats show that it is alive. Both kinds of members can belong to the same group.
+A member in this process ends when its open file is closed. A Kafka client is another program, so only its heartbeats
+show that it is alive. Both kinds of members can belong to the same group.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ClientRequests:
         )
 
     def commit(self, request: OffsetCommitRequest, reply: CommitReply) -> None:
-        """Commit positions. A commit that names no member creates the group if it is missing."""
+        """Commit positions. If the commit names no member and the group is missing, create the group."""
 
         def ask(shard: Shard) -> Write | None:
             if self._runner.is_other(request.group):

@@ -99,7 +99,7 @@ def error_of(code: Code, group: str, cause: Exception | None) -> Exception:
         return errors.GroupFullError(f"{group}: the group has as many members as group.max.size allows")
     if code is Code.INCONSISTENT_GROUP_PROTOCOL:
         return errors.IncompatibleMemberError(
-            f"{group}: its members have no assignor in common with this one"
+            f"{group}: this member has no assignor in common with the other members"
         )
     if code in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID):
         return errors.NotAssignedError(f"{group}: no longer a member")

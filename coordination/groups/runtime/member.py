@@ -265,7 +265,7 @@ class LocalMember:
             self._coordinator.commit_soon()
 
     def forget(self) -> None:
-        """Drop everything, because the coordinator has removed the member; `retry` then joins as a new member."""
+        """Drop the member id and all partitions: the coordinator has removed the member. `retry` then joins again."""
         self.member_id, self.generation, self.rejoins = "", -1, True
         self._previous = self._unready = self._given = frozenset()
         self._hold(membership.MemberPartitions())

@@ -465,7 +465,7 @@ class Runner:
         for number, partition in topic.partitions().items():
             known = self.shards.get(number)
             if known is not None and known.partition is not partition:
-                self._end_members(known, GroupError(f"{known.place}: reopened; join again"))
+                self._end_members(known, GroupError(f"{known.place}: was reopened; join the group again"))
                 known.unload()
                 self._load_shard(topic, number)
             elif known is None:

@@ -61,7 +61,7 @@ class ShardState(Enum):
 
 
 class _Named(logging.LoggerAdapter[logging.Logger]):
-    """Adds the prefix of a broker's log lines."""
+    """Adds to each log line the prefix that a broker uses."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         place: Any = self.extra
@@ -228,7 +228,7 @@ class Shard:
     def commit(
         self, request: OffsetCommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> Write | None:
-        """Commit positions; a commit that names no member creates the group if it is missing."""
+        """Commit positions. If the commit names no member and the group is missing, create the group."""
         group = self.coordinator.find(request.group)
         write = self.offsets.commit(group, request, self.clock(), reply, producer_id=producer_id)
         if write is None or group is not None:

@@ -233,4 +233,4 @@ class _Acknowledging:
     def _check_held(self, delivery: DeliveryState, first: int, last: int) -> None:
         if delivery.state is not ACQUIRED or delivery.in_transition or delivery.member != self._member:
             which = f"offset {first}" if first == last else f"offsets {first} to {last}"
-            raise RecordNotHeldError(f"{which}: not held by this member, or no longer")
+            raise RecordNotHeldError(f"{which}: not, or no longer, held by this member")
