@@ -160,7 +160,7 @@ class Handover:
             return found
         cluster.change_settings(topic.name, topic.settings)
         self._report(
-            f"{topic.name}: exists in the cluster and is empty, used as it is, topic id {found.topic_id}"
+            f"{topic.name}: exists in the cluster and is empty, so it is used, topic id {found.topic_id}"
         )
         return found
 

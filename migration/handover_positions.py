@@ -1,6 +1,7 @@
 """Commits the positions of groups in the new cluster: after it has the topics, and again after it serves all records.
 
-If a group's position in the cluster has changed since the handover, the group has continued there and keeps it.
+If a group's position in the cluster has changed since the handover, the group has continued there. Its position then
+stays.
 """
 
 from __future__ import annotations

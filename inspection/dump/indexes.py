@@ -110,7 +110,7 @@ def dump_transaction_index(path: Path, files: FileSystem) -> Iterator[str]:
 
 
 def used_entries(index: Iterable[Entry], base_offset: Offset) -> Iterator[Entry]:
-    """Yield the entries before trailing zeros, which a crash leaves; only the first entry can be zero."""
+    """Yield the entries before the trailing zeros that a crash leaves. Only the first entry itself may be zero."""
     for number, entry in enumerate(index):
         if number and entry.offset == base_offset:
             return

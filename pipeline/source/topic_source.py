@@ -201,7 +201,10 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
 
 
 def batches_of(parts: Iterable[ColumnRange], partition: TopicPartition, schema: Any) -> Iterator[Any]:
-    """Combine parts into Arrow batches of enough rows or bytes. SegmentChangedError is raised after the last batch."""
+    """Combine parts into Arrow batches of enough rows or bytes.
+
+    If reading the parts raises SegmentChangedError, yield the parts read so far before raising it.
+    """
     waiting: list[ColumnRange] = []
     rows = size_bytes = 0
     try:

@@ -373,7 +373,7 @@ class ReplicaController:
             return True
 
     def moved(self, partition: ReplicatedPartition, log: Log) -> None:
-        """Replace a moved replica, also as leader, by its copy. The caller holds the partition lock. Raises OSError."""
+        """Replace a moved replica by its copy, also as leader. The caller holds the partition lock. Raises OSError."""
         state, move = ended_move(partition.state), partition.state.moving
         assert move is not None, "no replica is on its way"
         if state.leader is None:

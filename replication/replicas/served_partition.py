@@ -132,7 +132,7 @@ class ServedPartition(ABC):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> FoundRecord | TimestampOffset | None:
-        if self._followers:  # Read the record through the comparison with the other replicas.
+        if self._followers:  # `record_at` would read a single log; this call compares the replicas.
             return self.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
         return self._ask(lambda log: log.record_at(timestamp, isolation=isolation, max_bytes=max_bytes))
 

@@ -106,7 +106,7 @@ def _index(made: Segment, segment: Segment, end: int) -> None:
 
 
 def _mend_sealed(copy: Copy, source: Copy | None, guard: Guard) -> None:
-    """Write new index files under temporary names, which every start removes, and rename them."""
+    """Write new index files under temporary names, and rename them. Each start removes files with temporary names."""
     parts = copy.log.parts
     base = copy.segment.base_offset
     aside = [parts.directory / segment_file(base, kind, SegmentFileState.CLEANED) for kind in _KINDS]

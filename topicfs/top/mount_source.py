@@ -19,7 +19,7 @@ SHOWN_CHARACTERS = 4096
 GROUPS = ("@groups", "@queues")
 
 Series = dict[str, dict[tuple[str, ...], float]]
-"""The values of each metric by the values of its labels. Labels are in the order of their names."""
+"""For each metric, its value for each tuple of label values. The tuple follows the order of the labels' names."""
 
 
 class OpenFile(NamedTuple):

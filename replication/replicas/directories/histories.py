@@ -64,7 +64,7 @@ def check_returned(
         check_identity(replica_dir)
         if replica_dir.number in in_sync_somewhere(content):
             raise StorageError(
-                f"{replica_dir}: another disk; records that only the former one has would be lost"
+                f"{replica_dir}: another disk; records that only the former disk has would be lost"
             )
     elif copy.set_id != content.set_id:
         raise StorageError(f"{replica_dir}: belongs to another set of replicas")

@@ -298,7 +298,8 @@ class DirectoriesWithCopies:
 
     def failed(self, directory: Path, error: OSError) -> None:
         """Mark a directory as failed immediately. Later appends then neither wait for it nor count it as in sync."""
-        # The caller holds the locks of groups and records, which no holder of a partition's lock takes.
+        # The caller holds the locks of groups and records. This cannot deadlock, because no thread that holds
+        # a partition's lock takes these locks.
         for replica_dir in self._replica_dirs:
             if replica_dir.path == directory:
                 replica_dir.fail(f"failed: {reason_of(error)}")

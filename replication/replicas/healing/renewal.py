@@ -6,9 +6,10 @@
     orders-0.<unique>-delete        the damaged replica; the copy is renamed to orders-0, all of it on disk
     agreed on: the replica is in sync again
 
-If the damaged replica leads, a valid replica is elected first. Single batches are not copied, because one log may have
-removed a tombstone while another still has the records that it deleted. Nothing is removed before the copy is complete.
-So after any interruption the directory has the damaged replica, the copy, or a replica that is filled like a new one.
+If the damaged replica leads, a valid replica is elected first. Single batches are not copied, because one log may
+have removed a tombstone while another still has the records that the tombstone deleted. Nothing is removed before the
+copy is complete. So after any interruption the directory has the damaged replica, the copy, or a replica that is
+filled like a new one.
 """
 
 from __future__ import annotations
@@ -146,7 +147,9 @@ class Renewals:
                 catch_up(source.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
                 log.sync()
                 if source.log.rewrites != rewrites:
-                    raise RenewalError("the source was compacted meanwhile: the next scrub copies it")
+                    raise RenewalError(
+                        "the source was compacted meanwhile: the next scrub copies the replica"
+                    )
                 self._replace(partition, replica_dir, entry)
         finally:
             with suppress(StorageError, OSError):
@@ -172,7 +175,7 @@ class Renewals:
             raise RenewalError("its topic was deleted")
         is_there = source.log.offline_reason is None
         if partition.leader != source or not is_there or replica_dir.number not in partition.state.assigned:
-            raise RenewalError("its replicas changed meanwhile: the next scrub copies it")
+            raise RenewalError("its replicas changed meanwhile: the next scrub copies the replica")
 
     def _replace(
         self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry
@@ -186,4 +189,4 @@ class Renewals:
 
     def _check_going_on(self) -> None:
         if self._stopping.is_set():
-            raise RenewalError("the data directories are being closed: the next scrub copies it")
+            raise RenewalError("the data directories are being closed: the next scrub copies the replica")

@@ -146,7 +146,7 @@ def mend_epochs(logs: Iterable[Log], warn: ReportLine) -> None:
             damaged = error
             continue
         if entries is not None and not log.parts.files.read_only:
-            warn(f"{log.directory}: its leader epochs were not those of its batches: rebuilt from them")
+            warn(f"{log.directory}: its leader epochs contradicted its batches, and were rebuilt from them")
             replace_epochs(log, entries)
     if damaged is not None:
         raise damaged
