@@ -71,7 +71,7 @@ class KafkaCluster:
     """A cluster reached through librdkafka. Its Python package is an optional extra."""
 
     def __init__(self, bootstrap_server: str, settings: Mapping[str, str] | None = None) -> None:
-        """Connect; `settings` are librdkafka's. Raises ClusterError if the client library is not installed."""
+        """Connect. `settings` are options of librdkafka. Raises ClusterError if the client library is not installed."""
         try:
             self._kafka: Any = import_module("confluent_kafka")
             self._admin_module: Any = import_module("confluent_kafka.admin")

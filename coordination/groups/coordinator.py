@@ -329,9 +329,8 @@ class GroupCoordinator:
             for member_id in (*group.members, *group.pending):
                 self.phases.remove(group, member_id)
             if group.state is PREPARING:
-                group.previous_state = (
-                    STABLE  # With EMPTY as previous state, the phase would wait for members.
-                )
+                # With EMPTY as the previous state, the join phase would wait for members.
+                group.previous_state = STABLE
                 write = self.phases.end_join_phase(group)
             else:
                 write = self.phases.rebalance(group, reason)

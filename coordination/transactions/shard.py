@@ -133,9 +133,9 @@ class TransactionShard:
     # Changes.
 
     def put(self, name: str, state: Transaction) -> None:
-        """Write a state to disk, then use it. For a prepared state, also write the markers, or retry them later.
+        """Write a state to disk, then use it. Raises RequestError if the state was not written.
 
-        Raises RequestError if the state was not written.
+        If the state is prepared, also write the markers. Markers that fail now are written later.
         """
         self._append([(write_key(name), write_state(state))], durable=True)
         self.transactions[name] = state

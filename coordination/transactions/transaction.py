@@ -200,7 +200,7 @@ def ended(known: Transaction | None, request: End, now: Timestamp, new_id: NewId
 
 
 def _ended_in_epoch(known: Transaction, request: End, now: Timestamp) -> Transaction | None:
-    """End a transaction of an older client, which keeps its epoch."""
+    """End a transaction of an older client: the producer keeps its epoch."""
     if known.producer_id != request.run.producer_id:
         raise RequestError(Code.INVALID_PRODUCER_ID_MAPPING)
     if known.epoch != request.run.epoch:

@@ -38,7 +38,7 @@ class DumpReport:
     time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Time index entries that have a timestamp other than their batch."""
+    """Time index entries whose timestamp is not the timestamp of their batch."""
     times_out_of_order: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )

@@ -96,9 +96,8 @@ class ReplicaController:
         partition.state = state
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
-        if (
-            partition.lacking
-        ):  # The replica may have been healed or deleted since it was recorded as incomplete.
+        # A replica may have been healed or deleted since it was recorded as incomplete.
+        if partition.lacking:
             self.find_absences(partition)
         state, leader = partition.state, partition.leader
         logs = self.logs(partition.name)
@@ -373,7 +372,10 @@ class ReplicaController:
             return True
 
     def moved(self, partition: ReplicatedPartition, log: Log) -> None:
-        """Replace a moved replica by its copy, also as leader. The caller holds the partition lock. Raises OSError."""
+        """Replace a moved replica by its copy. If the replica led, its copy leads.
+
+        The caller holds the partition lock. Raises OSError.
+        """
         state, move = ended_move(partition.state), partition.state.moving
         assert move is not None, "no replica is on its way"
         if state.leader is None:

@@ -154,7 +154,7 @@ class ReplicaMoves:
         return True
 
     def _remove_old(self, partition: ReplicatedPartition, source: ReplicaId) -> None:
-        """Remove the old replica. If its directory is away or fails now, the replica is removed when it is reopened."""
+        """Remove the old replica. If its directory is away or fails now, the next open of the directory removes it."""
         replica_dir = self._replica_dirs.get(source)
         if replica_dir is None or not replica_dir.serves or partition.leader is None:
             return

@@ -60,9 +60,8 @@ class _Answer(NamedTuple):
         return 0 < stop <= other.verdict.stop and self._bytes(stop) == other._bytes(stop)
 
     def _bytes(self, stop: int) -> bytes:
-        return bytes(
-            self.fetched.data[:stop]
-        )  # Comparing bytes is ten times as fast as comparing memoryviews.
+        # Comparing bytes is ten times as fast as comparing memoryviews.
+        return bytes(self.fetched.data[:stop])
 
     def whole_part(self) -> Fetched:
         fetched, verdict = self.fetched, self.verdict

@@ -199,9 +199,8 @@ class TopicTable:
             state = reassigned(partition.state, assigned)
             self._agreement.put_states({name: state})
             partition.state = state
-            self._controller.begin(
-                [partition]
-            )  # Up to this point, the leaving replicas still follow; appends wait.
+            # Until this call, the leaving replicas still follow. Appends wait meanwhile.
+            self._controller.begin([partition])
         for number in before:
             replica_dir = self._replica_dirs.get(number)
             if number not in assigned and replica_dir is not None and replica_dir.serves:

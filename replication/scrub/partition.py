@@ -92,7 +92,10 @@ class PartitionScrub:
             self._left(ScrubFinding(missing, None))
 
     def segment(self, base_offset: Offset) -> Iterator[int]:
-        """Scrub a segment, yielding bytes read; then call `finish` or `give_up`. Raises OSError, CopyMovedError."""
+        """Scrub a segment, yielding bytes read. The caller then calls `finish` or `give_up`.
+
+        Raises OSError, CopyMovedError.
+        """
         replicas = self._partition.replicas()
         found = (copy_at(one.place, one.log, base_offset) for one in replicas)
         copies = [copy for copy in found if copy is not None]

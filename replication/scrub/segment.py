@@ -137,7 +137,7 @@ class SegmentScrub:
         group.offset = end_offset
 
     def _pass_one(self, group: _CopyGroup, going: list[Copy]) -> bool:
-        """Handle one batch that differs or is damaged in all copies; return whether to continue."""
+        """Handle the next batch if it is not valid and equal in all copies; return whether to continue."""
         causes: dict[str, str] = {}
         candidates = self._candidates(group, going, causes)
         best = [one for one in candidates if one.rank == candidates[0].rank] if candidates else []

@@ -244,7 +244,7 @@ class ClientRequests:
 def _fits_record(request: JoinRequest) -> bool:
     """Return whether the strings of the request fit into a group's record.
 
-    If one is too long, each rebalance of the group would fail.
+    A string that is too long would make each rebalance of the group fail.
     """
     member_id = f"{request.instance_id or request.client_id}{_ID_SUFFIX}"
     return all(map(fits_key, (member_id, request.protocol_type, *(one.name for one in request.protocols))))

@@ -327,7 +327,7 @@ class LocalMember:
         self._limit_patience()
         same = before.partitions == held.partitions and before.wanted_back == held.wanted_back
         if same and held.lost is None and before.generation >= 0:
-            return  # Only the generation has changed: call the group's listeners, but not the member's.
+            return  # Only the generation has changed: call the group's listeners, but not this member's listener.
         try:
             self._listener()
         except Exception:  # the listener is called again after the next change

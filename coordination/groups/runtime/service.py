@@ -211,7 +211,7 @@ class EmbeddedGroups:
         producer_epoch: int,
         guard: VerificationGuard | None = None,
     ) -> Code | Mapping[TopicPartition, Code]:
-        """Commit positions of an open transaction, on disk on return. A commit of the transaction makes them effective.
+        """Write positions of an open transaction to disk. They take effect when the transaction is committed.
 
         `guard` proves that the group's `coordinator_partition` is part of the transaction. Return the answer by
         partition, or for the whole request. Raises GroupError, ReadOnlyError, OSError.

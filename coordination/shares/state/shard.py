@@ -290,7 +290,10 @@ def _merge(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 def _pieces(before: StateBatch, candidate: StateBatch) -> Iterable[StateBatch]:
-    """Split or join two batches that overlap, or that are adjacent and in the same state; `candidate` sorts second."""
+    """Split or join two batches that overlap, or that are adjacent and in the same state.
+
+    In the order of batches, `candidate` comes after `before`.
+    """
     if _rank(before) == _rank(candidate):
         return (before._replace(last=max(before.last, candidate.last)),)
     behind = candidate._replace(first=before.last + 1)

@@ -92,7 +92,7 @@ class Healer:
                 tuple((one.base_offset, one.size) for one in log.chain.segments[:-1]) for log in logs.values()
             }
             if len(closed) == 1 < len(logs):
-                return []  # The closed segments have the same bounds, and the scrub compares their bytes.
+                return []  # All logs have the same closed segments. The scrub compares their bytes.
             return [Finding(one.path, None, one.cause) for one in absences(logs).values()]
 
     def maintain(self, now: Timestamp) -> None:

@@ -1,4 +1,4 @@
-"""The end of a fork: one directory's history is kept, and records that other directories wrote meanwhile are given up.
+"""The end of a fork: the history of one directory is kept. Records that only other histories have are given up.
 
     1. the directories that are kept   get a new run, in which the other directories are out of sync everywhere
     2. the others' logs                are cut where they differ from the logs that are kept
@@ -270,7 +270,9 @@ class Resolution:
             for replica_dir in self._same:
                 write_replica_file(disk, replica_dir.path, content)
             for loser, cuts in steps:
-                locks[loser.path].release()  # The engine that truncates the directory's logs takes the lock.
+                locks[
+                    loser.path
+                ].release()  # The engine that truncates the directory's logs takes this lock itself.
                 _cut(loser, cuts, disk)
                 for name in _SMALL_FILES:
                     _copy(disk, self.kept.path / name, loser.path / name)
@@ -322,7 +324,7 @@ def _reason_against(replica_dir: ReplicaDirectory) -> str:
         if holder is not None:
             raise DirectoryLockedError(replica_dir.path, holder.pid)
         replica_dir.look()
-        # Raises if the file is damaged; an engine would use defaults.
+        # This call raises an error if the file is damaged. An engine would use defaults instead.
         read_copy(replica_dir.path, replica_dir.files)
         replica_dir.open("")
     except (CorruptionError, NotALogDirectoryError, OSError) as error:

@@ -89,7 +89,7 @@ def absences(logs: Mapping[ReplicaId, Log]) -> dict[ReplicaId, Absence]:
         if number in found or segments:
             each = [*filter(None, [found.get(number)]), *(one.cause for one in segments)]
             causes[number] = ", ".join(dict.fromkeys(each))
-    # Do not copy a replica from a shorter log, which would lose its last records.
+    # Copying a replica from a shorter log would lose the replica's last records.
     reach = max((one.end_offset for number, one in holdings.items() if number not in causes), default=-1)
     copied = {number for number in found if holdings[number].end_offset <= reach}
     return {
