@@ -87,7 +87,7 @@ class MountedPartition:
         return getattr(self._partition, name)
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> None:
-        del encoded_here  # The daemon checks data that comes through a file.
+        del encoded_here  # Ignored: the daemon checks all data that comes through a file.
         with self._writing:
             try:
                 self._file = self._file or self._open()

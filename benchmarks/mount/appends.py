@@ -36,7 +36,7 @@ def echo_cases(conditions: Conditions) -> Cases:
         processor_unit=units.LINES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: count / seconds,
     )
-    written_bytes = 10 * MIB  # More than all rounds write together.
+    written_bytes = 10 * MIB  # All rounds together write less than this.
     with one_processor(), logs_for_appends(conditions, written_bytes, requests_count=True) as logs:
         yield from logs.cases(work, shown, target=0.85, floor=0.35)
 
@@ -55,7 +55,7 @@ def line_cases(conditions: Conditions) -> Cases:
         processor_unit=units.MICROSECONDS_OF_PROCESSOR,
         figure=lambda seconds: seconds / count * 1e6,
     )
-    written_bytes = 50 * MIB  # More than all rounds write together, including batch headers.
+    written_bytes = 50 * MIB  # All rounds together write less than this, even with batch headers.
     with one_processor(), logs_for_appends(conditions, written_bytes, requests_count=True) as logs:
         yield from logs.cases(work, shown, target=1.3, floor=4.0)
 

@@ -102,7 +102,7 @@ def _logs(directory: Path, sample: Sample, copies: int) -> Iterator[Mount]:
 
 
 def _check(log: Path, text: bytes, copies: int) -> None:
-    """Raise WrongResultError unless the log has the text; reading it also makes its size known."""
+    """Raise WrongResultError unless the log has the text. Reading the log also makes its size known."""
     with log.open("rb") as file:
         for _ in range(copies):
             if file.read(len(text)) != text:

@@ -119,8 +119,8 @@ def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> D
     until = _end_of_last_window(spark, options) if options.close else 0
     ticks = spark.readStream.format(CLOCK).option(UNTIL, str(until)).load()
     both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
-    # The condition names the timestamp. Otherwise Spark would evaluate the condition first, and the watermark
-    # would not see the row of the clock.
+    # This condition uses the timestamp. Otherwise Spark would evaluate it before the watermark, which would
+    # then not see the row of the clock.
     return both.where("topic IS NOT NULL OR timestamp IS NULL")
 
 
@@ -231,9 +231,9 @@ def _check(options: AggregateOptions) -> None:
 
 CLOCK = "topicfs_clock"
 UNTIL = "until"
-"""Name of the option with the time of the source's row, in microseconds since 1970.
+"""Name of the option that gives the time of the source's row, in microseconds since 1970.
 
-The offset of the source is the time that it has reached. Once this is the option's time, the source has no more rows.
+The offset of the source is the time that it has reached. When it has reached the row's time, no row is left.
 """
 _EPOCH = datetime.fromtimestamp(0, UTC)
 

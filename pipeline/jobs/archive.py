@@ -88,7 +88,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     if not (archive_folder / CHECKPOINT).is_dir():
         plan(
             place, source, None, None
-        )  # Raises the error for a topic that does not exist, before anything is created.
+        )  # This call raises the error for a topic that does not exist, before anything is created.
     with ExitStack() as stack:
         commits: ParquetCommits | IcebergCommits
         if options.format == ICEBERG:
@@ -292,7 +292,10 @@ def average_bytes(files: list[Path]) -> int:
 
 
 def read_notes(archive: Path) -> dict[str, TopicNote]:
-    """Return the notes by topic; none without an archive or for an old one. Raises PipelineError for a damaged file."""
+    """Return the notes by topic; empty if there is no archive, or if the archive is too old to have notes.
+
+    Raises PipelineError for a damaged file.
+    """
     path = archive / TOPICS
     if not path.is_file():
         return {}

@@ -69,7 +69,7 @@ def _with_remedy(said: str, remedy: str) -> DataLossError:
 
 
 def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
-    """Append `rows` to a topic; return the number of rows, which sinks do not report. Raises Spark's own errors."""
+    """Append `rows` to a topic; return their number, because sinks do not report it. Raises Spark's own errors."""
     if target.is_kafka:
         return _send_counted(rows, target, topic=topic)
     written = Observation()

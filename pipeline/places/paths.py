@@ -94,7 +94,7 @@ def _local(name: str) -> str:
 
 
 def _check_is_not_mounted(path: Path) -> None:
-    """Raise PipelineError if the path is in a mount of topicfs, which has no segment files."""
+    """Raise PipelineError if the path is in a mount of topicfs, because a mount has no segment files."""
     try:
         check_not_mounted(path)
     except NotALogDirectoryError as error:

@@ -108,7 +108,7 @@ class CommitRequest:
         self._sleep = sleep or self._ring
         self._owner = "nobody"
         self._owner_appends = False
-        """True if another process owns the directory and appends staged writes. A broker owns it but appends none."""
+        """True if another process owns the directory and appends staged writes. A broker appends none."""
         self._is_ours = False
         """True if the write was submitted by this request, and not by a concurrent one."""
         self._warnings: tuple[str, ...] = ()

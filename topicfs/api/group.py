@@ -177,7 +177,7 @@ class EngineFeed:
 
 
 class MountFeed:
-    """A member through an open file of a mount; its group has `commit=manual`."""
+    """A group member that reads through an open file of a mount. Its group has `commit=manual`."""
 
     def __init__(self, mountpoint: Path, group: str, topics: Sequence[str]) -> None:
         """Join; a new group gets `commit=manual`. Raises GroupError, StorageError, OSError."""
@@ -271,7 +271,9 @@ class Group:
         if not all(isinstance(topic, str) for topic in topics):
             raise TypeError(f"{self.name}: each topic is one argument, as in join('orders', 'clicks')")
         level, engine = level_of(isolation), self._engine
-        present = topics if engine.remote else engine.topics()  # Only a directory can list all its topics.
+        present = (
+            topics if engine.remote else engine.topics()
+        )  # Only the engine of a directory knows all topics.
         for name in topics:
             if PATTERN_SIGNS.isdisjoint(name) and name not in present:
                 raise errors.UnknownTopicError(

@@ -61,7 +61,9 @@ class Server:
                 directory.parent.mkdir(parents=True, exist_ok=True)
             engine = open_directories(directories, config=config, replicated=config.replication_factor > 1)
             opening.callback(engine.close)
-            opening.callback(listener.close)  # The listener closes before the engine.
+            opening.callback(
+                listener.close
+            )  # Registered last, so that the listener closes before the engine.
             listener.serve(engine, config)
             maintenance = threading.Thread(
                 target=_maintain, args=(engine, ended), name="maintenance", daemon=True

@@ -191,7 +191,10 @@ class FilePrinter:
         self._directories, self._schemas = directories, schemas
 
     def show(self, engine: Engine, path: str) -> Offset | None:
-        """Write a file's content. If the file grows with its partition, return the offset after it, otherwise None."""
+        """Write a file's content.
+
+        If the file grows with its partition, return the offset that follows the content, otherwise None.
+        """
         sys.modules.setdefault("trio", _Later("trio"))
         from topicfs.fusefs.reader import PathError, run_alone
 

@@ -68,7 +68,7 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
 
 
 def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -> None:
-    """Commit a job's next offsets like `commit_progress`. Raises StorageError if a topic was created again."""
+    """Commit the next offsets in `state` like `commit_progress`. Raises StorageError if a topic was created again."""
     from topicfs.groups.location import opened_groups
     from topicfs.places import parse_place
 
