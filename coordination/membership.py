@@ -200,8 +200,9 @@ class Membership(Protocol):
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
         """Commit positions in held partitions. Unless `at_once`, wait a few ms to append them with other commits.
 
-        The future completes when the positions are in the log. It fails, and no position changes, with NotAssignedError
-        (a partition is not held, or `topic_id` was deleted), InvalidPositionError, GroupError or OSError (ENOSPC, EIO).
+        The future completes when the positions are in the log. If it fails, no position has changed. The errors are
+        NotAssignedError (a partition is not held, or the topic `topic_id` was deleted), InvalidPositionError,
+        GroupError and OSError (ENOSPC, EIO).
         """
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:

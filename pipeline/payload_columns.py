@@ -92,7 +92,7 @@ def _opened(path: str, client_config: str | None) -> Engine:
 
 
 class _Decoder:
-    """Decodes payloads; Spark sends it to the tasks."""
+    """Decodes payloads. Spark sends this object to the tasks."""
 
     def __init__(self, kind: Kind, kept: KeptSchemas, places: SchemaPlaces) -> None:
         self._kind, self._kept, self._places = kind, kept, places

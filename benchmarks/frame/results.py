@@ -71,7 +71,7 @@ class GoalOutcome:
     def missing_factor(self) -> float | None:
         """Factor by which the side must improve to reach the goal.
 
-        None if it has reached the goal, or there is none.
+        None if the side has reached the goal, or if there is no goal.
         """
         if self.goal.target is None or not self._is_worse(self.goal.target):
             return None

@@ -276,7 +276,10 @@ class Queue:
     # Answers.
 
     def acknowledge(self, member_id: str, words: Mapping[Offset, Acknowledgement], now: Timestamp) -> None:
-        """Apply acknowledgements to a member's records. Raises RecordNotHeldError, and like `StateStore.write`."""
+        """Apply acknowledgements to a member's records.
+
+        Raises RecordNotHeldError, and the errors of `StateStore.write`.
+        """
         acks = [AckBatch(offset, offset, (word,)) for offset, word in sorted(words.items())]
         for offset in words:
             held = self.machine.holder(offset)

@@ -43,7 +43,7 @@ def chunks(data: memoryview) -> Iterator[Batches]:
 
 
 _LOOKS = 3
-"""How often to look at files that a running owner may be changing."""
+"""Number of times to look at files that a running owner may be changing."""
 _PAUSE_SECONDS = 0.02
 """Pause between two looks, because another process does not announce its writes."""
 

@@ -294,7 +294,7 @@ class ReplicatedEngine:
             return self.controller.elect_preferred(wanted)
 
     def elect_unclean(self, name: TopicPartition, directory: str) -> None:
-        """Elect the replica in a directory even if it is not in sync, which may lose records (blocking)."""
+        """Elect the replica in a directory even if it is not in sync (blocking). Records may then be lost."""
         with self._lock:
             self._check_writable()
             partition = self.replicated(name)

@@ -189,7 +189,7 @@ class ReplicaMoves:
                 )
 
     def future_log(self, partition: TopicPartition, target: ReplicaId) -> Log | None:
-        """Return the log that is being copied to, if it is open."""
+        """Return the target log of a copy in progress, if that log is open."""
         replica_dir = self._replica_dirs.get(target)
         if replica_dir is None or not replica_dir.serves:
             return None

@@ -63,7 +63,7 @@ class Feed(Protocol):
         """Return the next records; None if no record arrives for `timeout` seconds."""
 
     def commit(self, done: Mapping[TopicPartition, Given]) -> None:
-        """Commit the positions after the given records, except for lost partitions and deleted topics.
+        """Commit the positions that follow the given records, except for lost partitions and deleted topics.
 
         The positions are in the log when the call returns. Raises NotAssignedError, GroupError, OSError.
         """
@@ -349,7 +349,7 @@ class Member:
         return list(given.records)
 
     def commit(self) -> None:
-        """Commit the positions after all records returned so far. The positions are in the log when the call returns.
+        """Commit the positions that follow all records returned so far. They are in the log when the call returns.
 
         Partitions that other members got meanwhile are left out. Those members get uncommitted records again.
         """
