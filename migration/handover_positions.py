@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from topicfs.coordination.membership import Position
 from topicfs.coordination.records.group_records import CommittedOffset
-from topicfs.migration.cluster import Cluster, GroupPosition
+from topicfs.migration.cluster import Cluster
 from topicfs.migration.journal import HandoverJournal
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.messages import ReportLine
@@ -34,14 +35,13 @@ class PositionCommitter:
         ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.partition))
         for group, own in groupby(ordered, key=lambda one: one.group):
             wanted = {
-                TopicPartition(one.topic, one.partition): GroupPosition(Offset(one.offset), one.metadata)
-                for one in own
+                TopicPartition(one.topic, one.partition): Position(one.offset, one.metadata) for one in own
             }
             journal = self._commit_group(journal, group, wanted)
         return journal
 
     def _commit_group(
-        self, journal: HandoverJournal, group: str, wanted: Mapping[TopicPartition, GroupPosition]
+        self, journal: HandoverJournal, group: str, wanted: Mapping[TopicPartition, Position]
     ) -> HandoverJournal:
         present = self.cluster.positions(group, list(wanted))
         committed = journal.positions.get(group, {})
@@ -63,12 +63,12 @@ class PositionCommitter:
         # Record the positions in the journal before they are committed. If the run is interrupted, the next
         # run then knows that the handover set them.
         journal = self.note(
-            journal.with_positions(group, {each: one.offset for each, one in missing.items()})
+            journal.with_positions(group, {each: Offset(one.offset) for each, one in missing.items()})
         )
         self._put(group, missing)
         return journal
 
-    def _put(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+    def _put(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         try:
             self.cluster.set_positions(group, positions)
         except ClusterError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,8 @@ from benchmarks.spark.records import KEY_BYTES, TOPIC, VALUE_BYTES, make_topic
 from benchmarks.spark.session import session, timed
 from testing.broker.broker import running_broker
 from testing.broker.libraries import UnavailableError, find_java
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.place import cluster_address
 from topicfs.migration.cluster import KafkaCluster
 from topicfs.migration.handover import Handover
 from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
@@ -215,10 +217,11 @@ def _broker(home: Path, data: Path) -> Iterator[SparkPlace]:
         raise SkippedError(str(error)) from None
     with running_broker(home, ServerJava(found.program, found.jars), SETTINGS) as broker:
         handover = Handover([data], [broker.log_dir], report=lambda _: None)
-        handover.prepare(KafkaCluster(broker.bootstrap_server))
-        with broker.stopped():
-            handover.place()
-        handover.verify(KafkaCluster(broker.bootstrap_server))
+        with closing(Brokers(cluster_address(f"kafka://{broker.bootstrap_server}"))) as brokers:
+            handover.prepare(KafkaCluster(brokers))
+            with broker.stopped():
+                handover.place()
+            handover.verify(KafkaCluster(brokers))
         yield SparkPlace(bootstrap_servers=broker.bootstrap_server)
         broker.stop()
 

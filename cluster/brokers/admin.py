@@ -52,18 +52,22 @@ class Admin:
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders
 
-    def create_topic(self, name: str, *, partitions: int | None, overrides: Mapping[str, str]) -> str:
-        """Create a topic, and return its id (blocking).
+    def create_topic(
+        self, name: str, *, partitions: int | None, overrides: Mapping[str, str], node: int | None = None
+    ) -> str:
+        """Create a topic, and return its id (blocking). With `node`, each partition's only replica is on that broker.
 
         Raises TopicExistsError, InvalidNameError, InvalidConfigError, PolicyViolationError, NotAuthorizedError.
         """
+        placed = 0 if node is None else partitions or 0
+        assignments = [{"partitionIndex": number, "brokerIds": [node]} for number in range(placed)]
         request = {
             "topics": [
                 {
                     "name": name,
-                    "numPartitions": AS_THE_BROKERS_SAY if partitions is None else partitions,
+                    "numPartitions": AS_THE_BROKERS_SAY if assignments or partitions is None else partitions,
                     "replicationFactor": AS_THE_BROKERS_SAY,
-                    "assignments": [],
+                    "assignments": assignments,
                     "configs": [{"name": each, "value": value} for each, value in overrides.items()],
                 }
             ],

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from topicfs.cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
-from topicfs.cluster.protocol.other_clients import for_java
+from topicfs.cluster.protocol.java_client import for_java
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import absolute, data_directories
 

@@ -34,12 +34,19 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from topicfs.migration.cluster import PASSING_ERRORS, id_text
 from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TimestampType
 
 Result = TypeVar("Result")
 
 TIMEOUT_SECONDS = 60.0
+PASSING_ERRORS = (
+    "FENCED_LEADER_EPOCH",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "OFFSET_NOT_AVAILABLE",
+    "UNKNOWN_LEADER_EPOCH",
+)
+"""Errors that a broker returns for a while after its start, until it knows the leaders."""
 POLL_SECONDS = 0.02
 ADMIN_SECONDS = 1.0
 """Seconds for which an admin client is reused, because a new client's connections cost a broker more than most
@@ -347,7 +354,8 @@ def send(
 
 
 def _topic_id(admin: AdminClient, name: str) -> str:
-    return id_text(admin.describe_topics(TopicCollection([name]))[name].result(TIMEOUT_SECONDS).topic_id)
+    described = admin.describe_topics(TopicCollection([name]))[name].result(TIMEOUT_SECONDS)
+    return str(described.topic_id).translate(str.maketrans("+/", "-_"))  # It formats ids as plain base64.
 
 
 def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:

@@ -13,7 +13,8 @@ from tests.doubles.mortal_disk import End
 from tests.doubles.records import NOW, batch, read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.engine import Engine
-from topicfs.migration.cluster import GroupPosition, TopicDescription
+from topicfs.coordination.membership import Position
+from topicfs.migration.cluster import TopicDescription
 from topicfs.migration.handover import Handover
 from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.replication import open_engine
@@ -78,7 +79,7 @@ class OwnCluster:
     disk: SimulatedDisk
     known: dict[str, TopicDescription] = field(default_factory=dict)
     settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
-    groups: dict[str, dict[TopicPartition, GroupPosition]] = field(default_factory=dict)
+    groups: dict[str, dict[TopicPartition, Position]] = field(default_factory=dict)
 
     def cluster_id(self) -> str:
         meta = read_meta_properties(self.disk, LOG_DIR)
@@ -121,7 +122,7 @@ class OwnCluster:
         present = self.groups.get(group, {})
         return {each: present[each].offset for each in partitions if each in present}
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self.groups.setdefault(group, {}).update(positions)
 
 

@@ -1,55 +1,71 @@
-"""A cluster's answers about groups, including groups whose coordinators are not known yet."""
+"""What a handover reads from a running cluster, and changes in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer
 
-from tests.doubles.mock_kafka import OFFSET_FETCH, MockKafka, mock_kafka
-from topicfs.migration.cluster import GroupPosition, KafkaCluster
+from testing.broker.broker import Broker, running_broker
+from testing.broker.client import Client, Outgoing
+from testing.broker.libraries import Java
+from topicfs.cluster.brokers.brokers import Brokers
+from topicfs.cluster.place import cluster_address
+from topicfs.coordination.membership import Position
+from topicfs.migration.cluster import KafkaCluster
 from topicfs.storage.errors import ClusterError
-from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.model import TopicPartition
 
+pytestmark = pytest.mark.java
+NODE = 1
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 
 
-@pytest.fixture
-def kafka() -> Iterator[MockKafka]:
-    with mock_kafka() as cluster:
-        cluster.create_topic("orders", partitions=len(PARTITIONS))
-        yield cluster
+@pytest.fixture(scope="module")
+def broker(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running_broker(tmp_path_factory.mktemp("cluster") / "node", java) as broker:
+        yield broker
 
 
-@pytest.fixture
-def cluster(kafka: MockKafka) -> KafkaCluster:
-    """A cluster in which the group `billing` has positions in two of three partitions."""
-    client = KafkaCluster(kafka.bootstrap_server)
-    stands = {PARTITIONS[0]: GroupPosition(Offset(5)), PARTITIONS[2]: GroupPosition(Offset(0), "note")}
-    client.set_positions("billing", stands)
-    return client
+@pytest.fixture(scope="module")
+def cluster(broker: Broker) -> Iterator[KafkaCluster]:
+    """A cluster with the topic `orders`."""
+    with closing(Brokers(cluster_address(f"kafka://{broker.bootstrap_server}"))) as brokers:
+        found = KafkaCluster(brokers)
+        found.create_topic("orders", partitions=3, settings={"retention.ms": "-1"}, node_id=NODE)
+        yield found
+
+
+def test_a_new_topic_has_its_replicas_on_the_named_broker(broker: Broker, cluster: KafkaCluster) -> None:
+    """A new topic has its partitions and settings, and one replica of each partition, on the named broker."""
+    found = cluster.find_topic("orders")
+    assert found is not None
+    assert (3, {NODE}) == (found.partitions, found.node_ids)
+    client = Client(broker.bootstrap_server)
+    assert client.topic_id("orders") == found.topic_id
+    client.produce("orders", [Outgoing(b"one"), Outgoing(b"two")], partition=1)
+    assert {0: range(0), 1: range(2), 2: range(0)} == cluster.offsets("orders", 3)
+    assert cluster.find_topic("clicks") is None
 
 
 def test_only_partitions_with_a_position_are_returned(cluster: KafkaCluster) -> None:
     """Only partitions with a position are returned (0 is a position); an unknown group or empty request has none."""
+    assert {} == cluster.positions("billing", PARTITIONS)
+    cluster.set_positions("billing", {PARTITIONS[0]: Position(5), PARTITIONS[2]: Position(0, "note")})
     assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
     assert {} == cluster.positions("nobody", PARTITIONS)
     assert {} == cluster.positions("billing", [])
 
 
-@pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS])
-def test_a_coordinator_that_is_not_there_yet_is_waited_for(
-    kafka: MockKafka, cluster: KafkaCluster, code: int
-) -> None:
-    """The answer of a starting broker is retried; librdkafka's admin client would end the whole process instead."""
-    kafka.answer_next(OFFSET_FETCH, [code] * 3)
-    assert {PARTITIONS[0]: 5, PARTITIONS[2]: 0} == cluster.positions("billing", PARTITIONS)
-
-
-def test_a_group_that_may_not_be_seen_is_an_error(kafka: MockKafka, cluster: KafkaCluster) -> None:
-    """If the user may not see a group, a one-line error that names the cluster is raised without a retry."""
-    kafka.answer_next(OFFSET_FETCH, [KafkaError.GROUP_AUTHORIZATION_FAILED] * 3)
-    with pytest.raises(ClusterError, match=rf"{kafka.bootstrap_server}.*[Gg]roup.*auth") as caught:
-        cluster.positions("billing", PARTITIONS)
-    assert "\n" not in str(caught.value)
+def test_the_positions_of_a_group_with_members_are_not_set(broker: Broker, cluster: KafkaCluster) -> None:
+    """The positions of a group with members are refused, and do not change."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_server, "group.id": "busy"})
+    with closing(consumer):
+        consumer.subscribe(["orders"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        with pytest.raises(ClusterError, match="group busy: orders-0: the cluster answers UNKNOWN_MEMBER_ID"):
+            cluster.set_positions("busy", {PARTITIONS[0]: Position(5)})
+    assert {} == cluster.positions("busy", PARTITIONS)

@@ -23,13 +23,13 @@ from tests.doubles.handover import (
     taken,
 )
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.coordination.membership import Position
 from topicfs.coordination.records.group_records import (
     CommittedOffset,
     write_committed_offset,
     write_group,
     write_offset_key,
 )
-from topicfs.migration.cluster import GroupPosition
 from topicfs.migration.handover import Handover
 from topicfs.migration.positions import TOPIC, GroupPartition, read_positions
 from topicfs.migration.takeover import BrokerDirectories, Takeover
@@ -272,13 +272,13 @@ def test_groups_keep_their_positions() -> None:
         TopicPartition("trimmed", 0),
     )
     expected = {
-        "a": {first: GroupPosition(12, "note"), second: GroupPosition(3, "note")},
-        "b": {trimmed: GroupPosition(8, "note")},
+        "a": {first: Position(12, "note"), second: Position(3, "note")},
+        "b": {trimmed: Position(8, "note")},
     }
     assert expected == cluster.groups
     commit(disk, DATA, committed("b", 9, topic="trimmed"))
     given(disk).place()
-    cluster.groups["a"] = {second: GroupPosition(2)}
+    cluster.groups["a"] = {second: Position(2)}
     told: list[str] = []
     Handover([DATA], [LOG_DIR], report=told.append, files=disk).verify(cluster)
     assert {"a": {first: 12, second: 2}, "b": {trimmed: 9}} == {

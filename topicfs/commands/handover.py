@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.share_groups import ShareGroupAdmin
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.other_clients import for_librdkafka
 from topicfs.data_directory import require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -93,7 +92,6 @@ def handover(
     require_directories(directories)
     require_directories(log_dirs, of_broker=True)
     connect = partial(Connection, security=checked_security(client_config))
-    settings = {} if client_config is None else for_librdkafka(client_config)
     brokers = Brokers(cluster_address(f"kafka://{bootstrap_server}"), connect)
     with closing(brokers):
         work = Handover(
@@ -103,8 +101,7 @@ def handover(
             with_open_transactions=with_open_transactions,
             share_groups=ShareGroupAdmin(brokers),
         )
-        connection = {**settings, "bootstrap.servers": bootstrap_server}
-        _hand_over(work, directories, log_dirs, connection=connection, no_wait=no_wait)
+        _hand_over(work, directories, log_dirs, brokers=brokers, no_wait=no_wait)
 
 
 def _hand_over(
@@ -112,12 +109,12 @@ def _hand_over(
     directories: Sequence[Path],
     log_dirs: Sequence[Path],
     *,
-    connection: Mapping[str, str],
+    brokers: Brokers,
     no_wait: bool,
 ) -> None:
-    """Do the next step. `connection` has librdkafka's settings: the broker, and how to connect to it."""
+    """Do the next step."""
     if _running(log_dirs):
-        cluster = KafkaCluster(connection["bootstrap.servers"], connection)
+        cluster = KafkaCluster(brokers)
         if work.placed and work.prepared:
             work.verify(cluster)
             say(f"done: the broker has everything; {_text(directories)} is no longer needed")
