@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from topicfs.cluster.brokers.admin import Admin
 from topicfs.cluster.brokers.bounds import ask_leader_for_bounds
@@ -27,32 +26,8 @@ class TopicDescription:
     node_ids: frozenset[int]
 
 
-class Cluster(Protocol):
-    """A running cluster. Its methods block and raise ClusterError."""
-
-    def cluster_id(self) -> str: ...
-
-    def find_topic(self, name: str) -> TopicDescription | None: ...
-
-    def create_topic(
-        self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
-    ) -> TopicDescription:
-        """Create a topic with one replica per partition, all on the broker `node_id`; return once brokers know it."""
-
-    def change_settings(self, name: str, settings: Mapping[str, str]) -> None: ...
-
-    def offsets(self, name: str, partitions: int) -> dict[int, range]:
-        """Return each partition's offsets, from log start to log end."""
-
-    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return a group's positions; partitions without a position are left out."""
-
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        """Set a group's positions, after `positions` was called. A cluster refuses this if the group has members."""
-
-
 class KafkaCluster:
-    """The running cluster of `brokers`."""
+    """A running cluster. Its methods block and raise ClusterError, UnknownTopicError, NotAuthorizedError."""
 
     def __init__(self, brokers: Brokers) -> None:
         """Read the cluster's metadata (blocking). Raises the errors of `Brokers.metadata`."""
@@ -76,6 +51,7 @@ class KafkaCluster:
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
     ) -> TopicDescription:
+        """Create a topic with one replica per partition, all on the broker `node_id`; return once brokers know it."""
         self._admin.create_topic(name, partitions=partitions, overrides=settings, node=node_id)
 
         def is_known() -> bool:
@@ -90,6 +66,7 @@ class KafkaCluster:
             self._admin.alter_settings(name, settings)
 
     def offsets(self, name: str, partitions: int) -> dict[int, range]:
+        """Return each partition's offsets, from log start to log end."""
         topic_id = self._described(name).topic_id
         found = {}
         for number in range(partitions):
@@ -98,10 +75,12 @@ class KafkaCluster:
         return found
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
+        """Return a group's positions; partitions without a position are left out."""
         found = GroupClient(self._coordinators, group).positions()
         return {one: found[one].offset for one in partitions if one in found}
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        """Set a group's positions, after `positions` was called. A cluster refuses this if the group has members."""
         ids = {topic: self._described(topic).topic_id for topic in {one.topic for one in positions}}
         try:
             codes = GroupClient(self._coordinators, group).commit(positions, ids, "", NO_GENERATION)

@@ -21,14 +21,15 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from topicfs.cluster.brokers.share_groups import ShareGroupAdmin
 from topicfs.coordination.shares.state.store import TOPIC as STATES_TOPIC
-from topicfs.migration.cluster import Cluster, TopicDescription
+from topicfs.migration.cluster import KafkaCluster, TopicDescription
 from topicfs.migration.handover_positions import PositionCommitter
 from topicfs.migration.journal import HandoverJournal, JournalTopic, read_journal, write_journal
 from topicfs.migration.partition_copy import PartitionCopy, copy_partition, first_base_offset, is_in_place
 from topicfs.migration.positions import TOPIC as POSITIONS_TOPIC
 from topicfs.migration.positions import belongs, read_positions
-from topicfs.migration.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
+from topicfs.migration.share_groups import put_share_groups, read_share_groups
 from topicfs.replication.replicas.directories.engine import ReplicaLogManager
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.identifiers import decode_id
@@ -74,7 +75,7 @@ class Handover:
         report: ReportLine,
         files: FileSystem | None = None,
         with_open_transactions: bool = False,
-        share_groups: ShareGroupCluster | None = None,
+        share_groups: ShareGroupAdmin | None = None,
     ) -> None:
         """Set up the handover; `report` gets a line for each step. Raises CorruptionError, StorageError, OSError."""
         self._files = files or NativeFileSystem()
@@ -101,8 +102,8 @@ class Handover:
 
     # While the broker runs.
 
-    def prepare(self, cluster: Cluster) -> None:
-        """Let the cluster create the topics. Raises ClusterError, OSError; StorageError if one already has records."""
+    def prepare(self, cluster: KafkaCluster) -> None:
+        """Let the cluster create the topics. Raises ClusterError, OSError; StorageError if one has records there."""
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(
@@ -127,7 +128,7 @@ class Handover:
         self._commit_positions(cluster, journal, own)
 
     def _find_topic(
-        self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
+        self, cluster: KafkaCluster, topic: OwnTopic, noted: JournalTopic | None
     ) -> TopicDescription | None:
         """Return the cluster's topic of that name, or None. Raises StorageError if it does not fit, or has records."""
         found = cluster.find_topic(topic.name)
@@ -143,7 +144,7 @@ class Handover:
         return found
 
     def _prepare_topic(
-        self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
+        self, cluster: KafkaCluster, topic: OwnTopic, noted: JournalTopic | None
     ) -> TopicDescription:
         partitions = max(topic.offsets) + 1
         found = self._find_topic(cluster, topic, noted)
@@ -164,7 +165,7 @@ class Handover:
         )
         return found
 
-    def verify(self, cluster: Cluster) -> None:
+    def verify(self, cluster: KafkaCluster) -> None:
         """Check that the cluster serves all records. Raises ClusterError, and StorageError for the first difference."""
         journal = self._journal
         assert journal is not None, "asked for by `placed`"
@@ -178,7 +179,7 @@ class Handover:
         self._commit_positions(cluster, journal, topics)
 
     def _commit_positions(
-        self, cluster: Cluster, journal: HandoverJournal, topics: Iterable[OwnTopic]
+        self, cluster: KafkaCluster, journal: HandoverJournal, topics: Iterable[OwnTopic]
     ) -> None:
         by_name = {topic.name: topic for topic in topics}
         directories = [

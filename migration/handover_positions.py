@@ -12,7 +12,7 @@ from itertools import groupby
 
 from topicfs.coordination.membership import Position
 from topicfs.coordination.records.group_records import CommittedOffset
-from topicfs.migration.cluster import Cluster
+from topicfs.migration.cluster import KafkaCluster
 from topicfs.migration.journal import HandoverJournal
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.messages import ReportLine
@@ -23,7 +23,7 @@ Note = Callable[[HandoverJournal], HandoverJournal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionCommitter:
-    cluster: Cluster
+    cluster: KafkaCluster
     report: ReportLine
     note: Note
 

@@ -6,11 +6,12 @@ of groups that it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
+from topicfs.cluster.brokers.share_groups import ShareGroupAdmin
 from topicfs.coordination.records.share_group_records import GroupTopics
 from topicfs.coordination.records.share_state_records import SharePartitionKey, ShareState
 from topicfs.coordination.shares.coordinator_topic import TopicRecord
@@ -44,20 +45,8 @@ def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterabl
     return found
 
 
-class ShareGroupCluster(Protocol):
-    """The coordinators of share groups in a running cluster. The methods block and raise ClusterError."""
-
-    def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return a group's start offset in each of the partitions; partitions without one are left out."""
-
-    def put(
-        self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
-    ) -> None:
-        """Store the state of an empty group: each start offset in `states`, and the records to deliver again."""
-
-
 def put_share_groups(
-    cluster: ShareGroupCluster,
+    cluster: ShareGroupAdmin,
     found: ShareGroupsFound,
     topics: Mapping[UUID, str],
     topic_ids: Mapping[str, str],

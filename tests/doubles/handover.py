@@ -14,7 +14,7 @@ from tests.doubles.records import NOW, batch, read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import Position
-from topicfs.migration.cluster import TopicDescription
+from topicfs.migration.cluster import KafkaCluster, TopicDescription
 from topicfs.migration.handover import Handover
 from topicfs.migration.takeover import BrokerDirectories, Takeover
 from topicfs.replication import open_engine
@@ -73,7 +73,7 @@ def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
 
 
 @dataclass
-class OwnCluster:
+class OwnCluster(KafkaCluster):
     """A cluster of one node whose log directory is served by the engine of topicfs instead of a broker."""
 
     disk: SimulatedDisk

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.doubles.engines import DATA, append_lines, engine_on
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.cluster.brokers.share_groups import ShareGroupAdmin
 from topicfs.coordination.records.share_state_records import ShareState, StateBatch
 from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.migration.share_groups import ShareGroupsFound, put_share_groups, read_share_groups
@@ -16,7 +17,7 @@ from topicfs.storage.model import Offset, TopicPartition
 PLACE = TopicPartition("orders", 0)
 
 
-class OtherCluster:
+class OtherCluster(ShareGroupAdmin):
     """Coordinators that record their requests."""
 
     def __init__(self) -> None:
