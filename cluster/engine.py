@@ -53,16 +53,14 @@ def open_engine(
     read_only: bool = False,
     cache: CacheSettings | None = None,
     codec: Codec | None = None,
-    connection: Callable[..., Connection] = Connection,
 ) -> ClusterEngine:
     """Open a cluster (blocking). Starts threads, so call it after any fork, in the process that uses the engine.
 
-    Appended lines are compressed with `codec`. If `codec` is None, they are compressed with their topic's codec.
-    `connection` creates connections.
+    Appended lines are compressed with `codec`, or if it is None, their topic's codec.
 
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
-    brokers = Brokers(address, partial(connection, security=security))
+    brokers = Brokers(address, partial(Connection, security=security))
     try:
         return ClusterEngine(Leaders(brokers), read_only=read_only, cache=cache, codec=codec)
     except BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.columns import decode
@@ -24,31 +23,9 @@ class ExplainedRecord:
     """The record's index in its batch, from 0."""
 
 
-class LeaderKnown(NamedTuple):
-    """The broker of a cluster that leads the partition. Finding it needed no request."""
-
-    broker: int
-    server: str
-    leader_epoch: int
-
-
-class RequestAnswered(NamedTuple):
-    """A request to a broker of a cluster, and its answer."""
-
-    request: str
-    version: int
-    server: str
-    sent_bytes: int
-    received_bytes: int
-    milliseconds: float
-
-
-LookupStep: TypeAlias = Step | LeaderKnown | RequestAnswered
-
-
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    steps: tuple[LookupStep, ...]
+    steps: tuple[Step, ...]
     found: ExplainedRecord | None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -99,35 +98,6 @@ def test_a_missing_thing_gives_a_one_line_error(topicfs, shown):
         assert "" == ran.output
         assert told in ran.errors, ran.errors
         assert 1 == len(ran.errors.splitlines())
-
-
-def test_a_lookup_is_explained(topicfs, broker, shown):
-    """`topicfs explain` prints the broker, requests and bytes of a lookup, and with `--json` a form for programs."""
-    ran = topicfs("explain", f"{shown}/0/1")
-    assert 0 == ran.status, ran.errors
-    lines = ran.output.splitlines()
-    assert lines[0].startswith("shown/0/1: the record at offset 1. shown-0 holds offsets 0 to ")
-    text = " ".join(ran.output.split())
-    assert re.search(rf"leader broker 1, {re.escape(broker.bootstrap_server)}, with leader epoch \d+\b", text)
-    assert re.search(
-        r"request Fetch version \d+ to 127\.0\.0\.1:\d+: \d+ bytes sent, [\d,]+ received, [\d.]+ ms", text
-    )
-    assert "record offset 1, record 2 of the" in text
-    assert "value 'two' (3 bytes)" in text
-    by_time = json.loads(topicfs("explain", "--json", f"shown/0/@{TIME + 1}").output)
-    [lookup] = by_time["lookups"]
-    names = [step.get("request", step["step"]) for step in lookup["steps"]]
-    connected = [
-        name for name in names if name != "ApiVersions"
-    ]  # A new connection is opened if all others are in use.
-    assert ["leader_known", "ListOffsets", "Fetch", "batch_found", "record_found"] == connected
-    assert (1, None, None) == tuple(
-        lookup["record"][name] for name in ("offset", "segment", "batch_position")
-    )
-    assert all(
-        step["sent_bytes"] > 0 < step["received_bytes"] for step in lookup["steps"] if "request" in step
-    )
-    assert "no offset 4711; offsets 0 to 2 exist" in topicfs("explain", "shown/0/4711").errors
 
 
 def test_topics_are_made_changed_and_deleted(topicfs, client):

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
 
 import click
 
 from topicfs.callers import completion
-from topicfs.coordination.engine import Engine
 from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.formats.explanation import Explanation, as_json, as_text
 from topicfs.fusefs import selectors
 from topicfs.fusefs.times import written
-from topicfs.inspection.explain import Lookup, explain_offset, explain_timestamp
-from topicfs.options import place_option
+from topicfs.inspection.explain import explain_offset, explain_timestamp
+from topicfs.options import data_option
 from topicfs.paths import parse_path
-from topicfs.places import Place, security_of
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
@@ -36,29 +31,27 @@ from topicfs.terminal import console
         topicfs explain orders/0/@2026-11-21T03:00:00Z  # the same by time, through both indexes
         topicfs explain orders/0/@2h-  # the first record of the last two hours
         topicfs explain orders/0/42-99  # where a range begins and ends
-        topicfs explain orders/0/42 --data kafka://host:9092  # the requests to a cluster's brokers
         topicfs explain --json orders/0/368 | jq .lookups[0].steps  # for programs
     """,
 )
 @click.argument("name", metavar="TOPIC/PARTITION/SELECTOR", shell_complete=completion.partitions)
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
-@place_option
-def explain(name: str, *, as_program: bool, place: Place) -> None:
+@data_option
+def explain(name: str, *, as_program: bool, directories: tuple[Path, ...]) -> None:
     """Explain how a record is found: every step of the lookup, with its numbers.
 
     The steps are recorded from the search that readers use: which segments exist and which segment was chosen, which
-    index slots the binary search read, where reading began, which batches were skipped. For a cluster: which broker
-    got which requests, and the bytes sent and received.
+    index slots the binary search read, where reading began, which batches were skipped.
     """
     parsed = parse_path(name)
-    with _opened(place) as (engine, explainer):
+    with opened_for_reading(directories) as engine:
         partition = engine.partition(*parsed.topic_partition)
         if isinstance(partition, ReplicatedPartition) and partition.leader is not None:
             partition = partition.leader.log
-        if place.cluster is None and not isinstance(partition, Log):
+        if not isinstance(partition, Log):
             raise StorageError(f"{name}: {partition.status().state}")
         try:
-            explanation = explained(name, selectors.parse(parsed.name), partition, explainer)
+            explanation = explained(name, selectors.parse(parsed.name), partition)
         except selectors.SelectorError as error:
             raise click.ClickException(error.reason) from None
         if as_program:
@@ -69,43 +62,16 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
                 screen.print(text, soft_wrap=not screen.is_terminal)
 
 
-class Explainer(NamedTuple):
-    """The functions that look up records in one kind of engine, and record the steps. Each takes a partition."""
-
-    offset: Callable[[Any, Offset], Lookup]
-    timestamp: Callable[[Any, Timestamp, Isolation], Lookup]
-
-
-@contextmanager
-def _opened(place: Place) -> Iterator[tuple[Engine, Explainer]]:
-    if place.cluster is None:
-        with opened_for_reading(place.directories) as engine:
-            yield engine, Explainer(explain_offset, explain_timestamp)
-        return
-    from topicfs.cluster.engine import open_engine
-    from topicfs.cluster.explain import ClusterExplainer, Trace, TracedConnection
-
-    trace = Trace()
-    traced = partial(TracedConnection, trace=trace)
-    opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, connection=traced)
-    with closing(opened) as cluster:
-        trace.take()  # Requests made to find the topics are not part of a lookup.
-        of_cluster = ClusterExplainer(cluster, trace)
-        yield cluster, Explainer(of_cluster.offset, of_cluster.timestamp)
-
-
-def explained(
-    name: str, selector: selectors.Selector, partition: Partition, explainer: Explainer
-) -> Explanation:
+def explained(name: str, selector: selectors.Selector, partition: Log) -> Explanation:
     """Explain the lookups of a selector. Raises SelectorError if it selects nothing."""
     isolation = Isolation.READ_COMMITTED
     match selector:
         case selectors.Single(offset):
             selectors.resolve(selector, partition, isolation=isolation)
-            lookups = [(f"offset {offset}", explainer.offset(partition, offset))]
+            lookups = [(f"offset {offset}", explain_offset(partition, offset))]
             meaning = f"the record at offset {offset}"
         case selectors.AtTime(timestamp):
-            found = explainer.timestamp(partition, timestamp, isolation)
+            found = explain_timestamp(partition, timestamp, isolation)
             if found.found is None:
                 selectors.resolve(
                     selector, partition, isolation=isolation
@@ -114,9 +80,7 @@ def explained(
             meaning = f"the first record at or after {_shown(selector, timestamp)}"
         case selectors.TimeRange(start_timestamp, end_timestamp):
             times = [time for time in (start_timestamp, end_timestamp) if time is not None]
-            lookups = [
-                (f"timestamp {time}", explainer.timestamp(partition, time, isolation)) for time in times
-            ]
+            lookups = [(f"timestamp {time}", explain_timestamp(partition, time, isolation)) for time in times]
             meaning = _range_meaning(selector, partition) + _shown_range(selector)
         case selectors.Range() | selectors.LastN():
             place = selectors.resolve(selector, partition, isolation=isolation)
@@ -124,7 +88,7 @@ def explained(
             end_offset = partition.visible_end(isolation) if place.end_offset is None else place.end_offset
             ends = dict.fromkeys((place.start_offset, Offset(end_offset - 1)))
             wanted = ends if place.start_offset < end_offset else ()
-            lookups = [(f"offset {end}", explainer.offset(partition, end)) for end in wanted]
+            lookups = [(f"offset {end}", explain_offset(partition, end)) for end in wanted]
             meaning = _range_meaning(selector, partition)
     return Explanation(name, meaning, partition, tuple(lookups))
 

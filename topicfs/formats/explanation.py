@@ -10,8 +10,8 @@ from typing import Any
 from rich.text import Text
 
 from topicfs.fusefs.times import written
-from topicfs.inspection.explain import ExplainedRecord, LeaderKnown, Lookup, LookupStep, RequestAnswered
-from topicfs.storage.engine import Partition
+from topicfs.inspection.explain import ExplainedRecord, Lookup
+from topicfs.storage.log.log import Log
 from topicfs.storage.messages import printable
 from topicfs.storage.model import SegmentInfo, Timestamp
 from topicfs.storage.segment import trace
@@ -29,7 +29,7 @@ class Explanation:
 
     name: str
     meaning: str
-    log: Partition
+    log: Log
     lookups: tuple[tuple[str, Lookup], ...]
 
 
@@ -43,12 +43,12 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "partition": explanation.log.number,
         "log_start_offset": offsets.log_start_offset,
         "log_end_offset": offsets.log_end_offset,
-        "segments": None if segments is None else [segment.base_offset for segment in segments],
+        "segments": [segment.base_offset for segment in segments],
         "lookups": [
             {
                 "target": target,
                 "steps": [_step_json(step) for step in lookup.steps],
-                "record": _record_json(lookup.found, in_file=segments is not None) if lookup.found else None,
+                "record": _record_json(lookup.found) if lookup.found else None,
             }
             for target, lookup in explanation.lookups
         ],
@@ -70,9 +70,7 @@ def as_text(explanation: Explanation) -> Iterator[Text]:
         yield from _lookup_text(lookup)
 
 
-def _extent(segments: Sequence[SegmentInfo] | None) -> str:
-    if segments is None:
-        return "at its brokers"
+def _extent(segments: Sequence[SegmentInfo]) -> str:
     size = sum(segment.size_bytes for segment in segments)
     return f"in {_count(len(segments), 'segment')}, {size:,} bytes"
 
@@ -96,19 +94,8 @@ def _lookup_text(lookup: Lookup) -> Iterator[Text]:
         yield from _record_text(number + 1, lookup.found)
 
 
-def _step_text(number: int, step: LookupStep) -> Iterator[Text]:
+def _step_text(number: int, step: trace.Step) -> Iterator[Text]:
     match step:
-        case LeaderKnown():
-            yield _line(
-                f"{number} leader",
-                f"broker {step.broker}, {step.server}, with leader epoch {step.leader_epoch}: known before",
-            )
-        case RequestAnswered():
-            yield _line(
-                f"{number} request",
-                f"{step.request} version {step.version} to {step.server}: {step.sent_bytes:,} bytes sent, "
-                f"{step.received_bytes:,} received, {step.milliseconds:g} ms",
-            )
         case trace.SegmentsSearched():
             yield _line(f"{number} segment", f"the greatest base offset not above {step.target}:")
             yield _line("", _choice(step.base_offsets, step.chosen))
@@ -152,7 +139,7 @@ def _index_text(number: int, step: trace.IndexSearched) -> Iterator[Text]:
         )
 
 
-def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
+def _passed_text(number: int, steps: Sequence[trace.Step]) -> Iterator[Text]:
     """List the skipped batches or segments. If there are many, list only the first and last of them."""
     skipped = len(steps) - 2 * SHOWN_NEIGHBORS
     for index, step in enumerate(steps):
@@ -163,7 +150,7 @@ def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
             yield _line(label, Text(_passed(step), style="quiet"))
 
 
-def _passed(step: LookupStep) -> str:
+def _passed(step: trace.Step) -> str:
     match step:
         case trace.SegmentPassed():
             return f"{step.base_offset} ends at time {_time(step.largest_timestamp)}: passed"
@@ -235,7 +222,7 @@ def _bytes(data: bytes | None) -> str:
     return f"{shown}{'…' if len(data) > EXPLAINED_BYTES else ''} ({_count(len(data), 'byte')})"
 
 
-def _step_json(step: LookupStep) -> dict[str, Any]:
+def _step_json(step: trace.Step) -> dict[str, Any]:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in type(step).__name__)
     fields = step._asdict()
     if isinstance(step, trace.IndexSearched):
@@ -243,12 +230,12 @@ def _step_json(step: LookupStep) -> dict[str, Any]:
     return {"step": name.removeprefix("_"), **fields}
 
 
-def _record_json(found: ExplainedRecord, *, in_file: bool) -> dict[str, Any]:
+def _record_json(found: ExplainedRecord) -> dict[str, Any]:
     return {
         "offset": found.record.offset,
         "timestamp": found.record.timestamp,
-        "segment": found.segment_base_offset if in_file else None,
-        "batch_position": found.batch.position if in_file else None,
+        "segment": found.segment_base_offset,
+        "batch_position": found.batch.position,
         "batch_base_offset": found.batch.base_offset,
         "batch_last_offset": found.batch.last_offset,
         "batch_bytes": found.batch.size_bytes,
