@@ -26,7 +26,7 @@ from topicfs.cluster.topics.reader import WindowCache
 from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.cluster.topics.watch import Watch
 from topicfs.coordination.engine import Replication
-from topicfs.coordination.share_groups import NoShareGroups, ShareGroups
+from topicfs.coordination.shares.groups import NoShareGroups, ShareGroups
 from topicfs.storage import errors
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.config.broker import EngineConfig

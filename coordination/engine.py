@@ -13,7 +13,7 @@ from topicfs.storage.model import TopicPartition
 
 if TYPE_CHECKING:
     from topicfs.coordination.membership import Groups
-    from topicfs.coordination.share_groups import ShareGroups
+    from topicfs.coordination.shares.groups import ShareGroups
 
 
 class ScrubOnDemand(Protocol):

@@ -27,15 +27,12 @@ group begins at the earliest record, as a shell user expects; a broker's new gro
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from topicfs.storage.codec.columns import Columns
-from topicfs.storage.config.listing import ShownSetting
-from topicfs.storage.config.share_group import ShareGroupSettings
-from topicfs.storage.errors import GroupsUnsupportedError, InvalidNameError, UnknownGroupError
+from topicfs.storage.errors import InvalidNameError
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<offset>0|[1-9][0-9]{0,18})")
@@ -70,7 +67,7 @@ class Acknowledgement(IntEnum):
     RELEASE = 2
     """The record is given back, so that another session can take it. The delivery counts toward the limit."""
     REJECT = 3
-    """The record cannot be processed: it moves to `ShareGroup.rejected` and is not delivered again."""
+    """The record cannot be processed: it moves to `QueueGroup.rejected` and is not delivered again."""
     RENEW = 4
     """The record is still being processed: the lease starts again."""
 
@@ -142,150 +139,3 @@ class ShareMember(NamedTuple):
     topics: tuple[str, ...]
     since: Timestamp
     held: int
-
-
-class ShareSession(Protocol):
-    """A member of a share group, from `ShareGroup.open` to its close."""
-
-    @property
-    def member_id(self) -> str:
-        """The member's id, in Kafka's format. Never waits."""
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics whose records the session takes. Never waits."""
-
-    def take(self) -> Leased | None:
-        """Lease the next record to this session; None if there is none now.
-
-        Records that other sessions gave back come first. A record that was delivered often is leased alone, because it
-        may crash its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError, UnknownTopicError,
-        CorruptionError (the next call skips the batch), PartitionOfflineError, ReadOnlyError, OSError.
-        """
-
-    def take_some(self, most: int) -> Sequence[Leased]:
-        """Lease up to `most` adjacent records of a partition; empty if there are none. Raises like `take`."""
-
-    def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
-        """Acknowledge records, durably on return. After OSError or StorageError, the session still holds them.
-
-        Raises RecordNotHeldError if the session does not hold a record; then no record of its partition changes.
-        """
-
-    def held(self) -> Sequence[Leased]:
-        """Return the records that the session holds, the oldest lease first. Never waits."""
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` when `take` may find a record; return a function that cancels this.
-
-        The listener may be called from any thread and must return quickly.
-        """
-
-    def close(self) -> None:
-        """Give back all held records, and leave the group. Idempotent; raises no error."""
-
-
-class ShareGroup(Protocol):
-    """A share group: its sessions share the records of topics."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def settings(self) -> ShareGroupSettings:
-        """The present settings. Never waits."""
-
-    def listed_settings(self) -> Sequence[ShownSetting]:
-        """Return every setting, and the source of its value. Never waits."""
-
-    @property
-    def state(self) -> str:
-        """`Empty`, `Stable` or `Dead`, as Kafka's tools print it. Never waits."""
-
-    @property
-    def epoch(self) -> int:
-        """The group's epoch, which rises when a session opens or closes, or the topics change. Never waits."""
-
-    def topics(self) -> Sequence[str]:
-        """Return the names of the topics in which the group has a state. Never waits."""
-
-    def members(self) -> Sequence[ShareMember]:
-        """Return the open sessions, the oldest first. Never waits."""
-
-    def open(self, topics: Sequence[str], *, holder: str) -> ShareSession:
-        """Open a session over topics; a group's first session creates the group.
-
-        `holder` describes the session to users, for example by its program and process. Raises UnknownTopicError,
-        PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
-        (200 members), UnknownGroupError (deleted since `group` returned it), ReadOnlyError, OSError.
-        """
-
-    def positions(self, topic: str) -> Sequence[QueuePosition]:
-        """Return the group's position in each partition of a topic. May wait. Raises UnknownTopicError."""
-
-    def in_flight(self, topic: str) -> Sequence[InFlight]:
-        """Return the held records, by partition and offset. Never waits."""
-
-    def acknowledge_for_holder(self, record_name: RecordName, word: Acknowledgement) -> None:
-        """Acknowledge a held record for its holder. Raises RecordNotHeldError if nobody holds it."""
-
-    def rejected(self, topic: str) -> Sequence[Rejected]:
-        """Return the rejected records that are still in their logs, at most the newest 10,000. May wait.
-
-        They are ordered by partition and offset.
-        """
-
-    def forget_rejected(self, record_name: RecordName) -> None:
-        """Remove a record from `rejected`. Raises RecordNotHeldError if the record is not in `rejected`."""
-
-    def reset(self, partition: TopicPartition, offset: Offset) -> None:
-        """Set the start offset in a partition. Raises GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError."""
-
-    def alter(self, changes: Mapping[str, str | None]) -> None:
-        """Set settings (None: reset). Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError."""
-
-
-class ShareGroups(Protocol):
-    """The share groups of an engine (`coordination.engine.Engine.share_groups`)."""
-
-    @property
-    def unavailable(self) -> str | None:
-        """A sentence that says why the engine cannot have share groups; None if it can have them. Never waits."""
-
-    def groups(self) -> Mapping[str, ShareGroup]:
-        """Return the groups that have sessions or a stored state, by name. The first call may wait."""
-
-    def exists(self, name: str) -> bool:
-        """Return whether a group of that name is stored. The first call may wait."""
-
-    def group(self, name: str) -> ShareGroup:
-        """Return any group by name. May wait. Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError."""
-
-    def create(self, name: str) -> ShareGroup:
-        """Create a group without sessions, for `mkdir`. Raises GroupExistsError and errors of `group`."""
-
-    def delete(self, name: str) -> None:
-        """Delete a group and its state. Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
-
-
-class NoShareGroups:
-    """The share groups of an engine that cannot have any: each call fails with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        self.unavailable = reason
-
-    def groups(self) -> Mapping[str, ShareGroup]:
-        return {}
-
-    def exists(self, name: str) -> bool:
-        del name
-        return False
-
-    def group(self, name: str) -> ShareGroup:
-        raise GroupsUnsupportedError(f"{name}: {self.unavailable}")
-
-    def create(self, name: str) -> ShareGroup:
-        raise GroupsUnsupportedError(f"{name}: {self.unavailable}")
-
-    def delete(self, name: str) -> None:
-        raise UnknownGroupError(f"{name}: no such group")

@@ -1,4 +1,4 @@
-"""One share group with its sessions: see `coordination.share_groups.ShareGroup`. One lock guards the group."""
+"""One share group with its sessions. One lock guards the group."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ class QueueSession:
         self, group: QueueGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp
     ) -> None:
         self._group = group
-        self._member_id = member_id
+        self.member_id = member_id
+        """The member's id, in Kafka's format."""
         self.topics = topics
+        """The topics whose records the session takes."""
         self.holder = holder
         self.since = since
         self.leases: dict[RecordName, Leased] = {}
@@ -64,33 +66,46 @@ class QueueSession:
         self.listeners = Listeners()
         self.is_closed = False
 
-    @property
-    def member_id(self) -> str:
-        return self._member_id
-
     def take(self) -> Leased | None:
+        """Lease the next record to this session; None if there is none now.
+
+        Records that other sessions gave back come first. A record that was delivered often is leased alone, because it
+        may crash its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError, UnknownTopicError,
+        CorruptionError (the next call skips the batch), PartitionOfflineError, ReadOnlyError, OSError.
+        """
         taken = self.take_some(1)
         return taken[0] if taken else None
 
     def take_some(self, most: int) -> Sequence[Leased]:
+        """Lease up to `most` adjacent records of a partition; empty if there are none. Raises like `take`."""
         self._check_open()
         return self._group.take(self, most)
 
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
+        """Acknowledge records, durably on return. After OSError or StorageError, the session still holds them.
+
+        Raises RecordNotHeldError if the session does not hold a record; then no record of its partition changes.
+        """
         self._check_open()
         self._group.acknowledge(self, words)
 
     def held(self) -> Sequence[Leased]:
+        """Return the records that the session holds, the oldest lease first. Never waits."""
         return list(self.leases.values())
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` when `take` may find a record; return a function that cancels this.
+
+        The listener may be called from any thread and must return quickly.
+        """
         return self.listeners.add(listener)
 
     def close(self) -> None:
+        """Give back all held records, and leave the group. Idempotent; raises no error."""
         self._group.leave(self)
 
     def as_member(self) -> ShareMember:
-        return ShareMember(self._member_id, self.holder, self.topics, self.since, len(self.leases))
+        return ShareMember(self.member_id, self.holder, self.topics, self.since, len(self.leases))
 
     def _check_open(self) -> None:
         if self.is_closed:
@@ -113,21 +128,23 @@ class GroupServices(NamedTuple):
 
 
 class QueueGroup:
+    """A share group: its sessions share the records of topics."""
+
     def __init__(self, name: str, services: GroupServices) -> None:
-        self._name = name
+        self.name = name
         self._services = services
         self._lock = RLock()
         self._sessions: dict[str, QueueSession] = {}
         self._turn = 0
         self._is_deleted = False
         self._overrides = dict(services.journal.settings.get(name, {}))
-        self._settings = _lenient_settings(self._overrides)
+        self.settings = _lenient_settings(self._overrides)
         needed = QueuesServices(
             services.engine,
             services.store,
             services.memberships,
             services.clock,
-            lambda: self._settings,
+            lambda: self.settings,
             self._note_given_up,
             self._notify,
         )
@@ -135,27 +152,23 @@ class QueueGroup:
 
     # Queries.
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def settings(self) -> ShareGroupSettings:
-        return self._settings
-
     def listed_settings(self) -> Sequence[ShownSetting]:
-        return list(share_group_settings(self._settings, self._overrides))
+        """Return every setting, and the source of its value. Never waits."""
+        return list(share_group_settings(self.settings, self._overrides))
 
     @property
     def state(self) -> str:
+        """`Empty`, `Stable` or `Dead`, as Kafka's tools print it. Never waits."""
         return "Stable" if self._sessions else "Empty"
 
     @property
     def epoch(self) -> int:
+        """The group's epoch, which rises when a session opens or closes, or the topics change. Never waits."""
         return self._queues.epoch
 
     def topics(self) -> Sequence[str]:
-        known = self._services.memberships.find(self._name)
+        """Return the names of the topics in which the group has a state. Never waits."""
+        known = self._services.memberships.find(self.name)
         present = self._services.engine.topics()
         return sorted(
             one.name
@@ -164,11 +177,18 @@ class QueueGroup:
         )
 
     def members(self) -> Sequence[ShareMember]:
+        """Return the open sessions, the oldest first. Never waits."""
         return [one.as_member() for one in list(self._sessions.values())]
 
     # Sessions.
 
     def open(self, topics: Sequence[str], *, holder: str) -> QueueSession:
+        """Open a session over topics; a group's first session creates the group.
+
+        `holder` describes the session to users, for example by its program and process. Raises UnknownTopicError,
+        PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
+        (200 members), UnknownGroupError (deleted since `group` returned it), ReadOnlyError, OSError.
+        """
         with self._lock:
             self._check_may_join()
             wanted = tuple(dict.fromkeys(topics))
@@ -181,15 +201,15 @@ class QueueGroup:
 
     def _check_may_join(self) -> None:
         if self._is_deleted:
-            raise UnknownGroupError(f"{self._name}: no such group")
+            raise UnknownGroupError(f"{self.name}: no such group")
         if self._services.engine.read_only:
-            raise ReadOnlyError(f"group {self._name}: the engine was opened read-only; nobody can join")
-        if self._services.memberships.is_other(self._name):
+            raise ReadOnlyError(f"group {self.name}: the engine was opened read-only; nobody can join")
+        if self._services.memberships.is_other(self.name):
             raise GroupExistsError(
-                f"group {self._name}: is a consumer group; choose another name for the queue"
+                f"group {self.name}: is a consumer group; choose another name for the queue"
             )
         if len(self._sessions) >= MAX_SHARE_MEMBERS:
-            raise GroupFullError(f"group {self._name}: has {MAX_SHARE_MEMBERS} members, and no more may join")
+            raise GroupFullError(f"group {self.name}: has {MAX_SHARE_MEMBERS} members, and no more may join")
 
     def _begin(self, topics: Sequence[str]) -> None:
         """Create the group's state in each partition of the topics, so that the start offsets survive a crash."""
@@ -265,10 +285,10 @@ class QueueGroup:
     ) -> None:
         queue = self._queues.find(partition)
         if queue is None:
-            raise RecordNotHeldError(f"group {self._name}: nobody holds a record of {partition}")
+            raise RecordNotHeldError(f"group {self.name}: nobody holds a record of {partition}")
         queue.acknowledge(member_id, words, now)
         session = self._sessions.get(member_id)
-        lease_end = Timestamp(now + self._settings.share_record_lock_duration_ms)
+        lease_end = Timestamp(now + self.settings.share_record_lock_duration_ms)
         for offset, word in words.items():
             record_name = RecordName(*partition, offset)
             if session is not None:
@@ -280,11 +300,12 @@ class QueueGroup:
             self._services.journal.forget([RejectedKey(*queue.key, offset) for offset in accepted])
 
     def acknowledge_for_holder(self, record_name: RecordName, word: Acknowledgement) -> None:
+        """Acknowledge a held record for its holder. Raises RecordNotHeldError if nobody holds it."""
         with self._lock:
             found = self._queues.find(record_name.topic_partition)
             held = None if found is None else found.machine.holder(record_name.offset)
             if held is None:
-                raise RecordNotHeldError(f"{record_name}: nobody holds it in group {self._name}")
+                raise RecordNotHeldError(f"{record_name}: nobody holds it in group {self.name}")
             self._acknowledge(
                 held.member, record_name.topic_partition, {record_name.offset: word}, self._services.clock()
             )
@@ -326,11 +347,12 @@ class QueueGroup:
 
     @property
     def _isolation(self) -> Isolation:
-        return Isolation(self._settings.share_isolation_level)
+        return Isolation(self.settings.share_isolation_level)
 
     # Display.
 
     def positions(self, topic: str) -> Sequence[QueuePosition]:
+        """Return the group's position in each partition of a topic. May wait. Raises UnknownTopicError."""
         found = self._services.engine.topic(topic)
         with self._lock:
             return [self._position(found, one) for one in found.partitions().values()]
@@ -349,6 +371,7 @@ class QueueGroup:
         )
 
     def in_flight(self, topic: str) -> Sequence[InFlight]:
+        """Return the held records, by partition and offset. Never waits."""
         with self._lock:
             return [
                 self._in_flight(RecordName(*queue.name, offset), held)
@@ -364,6 +387,7 @@ class QueueGroup:
         return InFlight(record_name, held.member, holder, since, held.deliveries, lease_end)
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
+        """Return up to 10,000 newest rejected records still in their logs, by partition and offset. May wait."""
         found = self._services.engine.topics().get(topic)
         if found is None:
             return ()
@@ -376,7 +400,7 @@ class QueueGroup:
                     RecordName(topic, key.partition, key.offset), one.time, one.by, one.deliveries, one.holder
                 )
                 for key, one in noted
-                if key.group == self._name and key.topic_id == topic_id and self._is_rejected(found, key)
+                if key.group == self.name and key.topic_id == topic_id and self._is_rejected(found, key)
             ]
         return sorted(shown)
 
@@ -392,18 +416,20 @@ class QueueGroup:
         return key.offset < machine.start_offset or machine.is_archived(key.offset)
 
     def forget_rejected(self, record_name: RecordName) -> None:
+        """Remove a record from `rejected`. Raises RecordNotHeldError if the record is not in `rejected`."""
         topic = self._services.engine.topic(record_name.topic)
         key = RejectedKey(*self._queues.key(topic, record_name.partition), record_name.offset)
         with self._services.journal_lock:
             if key not in self._services.journal.rejected:
                 raise RecordNotHeldError(
-                    f"{record_name}: is not among the rejected records of group {self._name}"
+                    f"{record_name}: is not among the rejected records of group {self.name}"
                 )
             self._services.journal.forget([key])
 
     # Changes of the group.
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:
+        """Set the start offset in a partition. Raises GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError."""
         topic = self._services.engine.topic(partition.topic)
         found = topic.partitions().get(partition.partition)
         if found is None:
@@ -419,7 +445,7 @@ class QueueGroup:
             key = self._queues.key(topic, partition.partition)
             state = self._services.store.peek(key)
             epoch = max(self._queues.epoch, 0 if state is None else state.state_epoch) + 1
-            self._services.memberships.put(self._name, epoch)
+            self._services.memberships.put(self.name, epoch)
             self._services.store.initialize(key, epoch, offset)
             self._queues.epoch = epoch
             self._queues.drop(lambda name: name == partition)
@@ -432,20 +458,20 @@ class QueueGroup:
             # First delete the settings and notes: after a crash, a new group of this name must not inherit
             # them.
             with self._services.journal_lock:
-                self._services.journal.forget_group(self._name)
-            self._overrides, self._settings = {}, ShareGroupSettings()
-            self._services.memberships.delete(self._name)
+                self._services.journal.forget_group(self.name)
+            self._overrides, self.settings = {}, ShareGroupSettings()
+            self._services.memberships.delete(self.name)
             self._queues.epoch = 0
             self._is_deleted = True
 
     def check_empty(self) -> None:
         if self._services.engine.read_only:
-            raise ReadOnlyError(f"group {self._name}: the engine was opened read-only")
+            raise ReadOnlyError(f"group {self.name}: the engine was opened read-only")
         if self._sessions:
-            raise GroupNotEmptyError(f"group {self._name}: has {len(self._sessions)} members; end them first")
+            raise GroupNotEmptyError(f"group {self.name}: has {len(self._sessions)} members; end them first")
 
     def _forget_topics(self) -> None:
-        known = self._services.memberships.find(self._name)
+        known = self._services.memberships.find(self.name)
         if known is None:
             return
         gone: set[uuid.UUID] = set()
@@ -453,19 +479,20 @@ class QueueGroup:
             for topic_id, topic in topics.items():
                 gone.add(topic_id)
                 for number in topic.partitions:
-                    self._services.store.delete(SharePartitionKey(self._name, topic_id, number))
-        self._services.memberships.put(self._name, known.epoch, without_topics(known.topics, frozenset(gone)))
+                    self._services.store.delete(SharePartitionKey(self.name, topic_id, number))
+        self._services.memberships.put(self.name, known.epoch, without_topics(known.topics, frozenset(gone)))
         with self._services.journal_lock:
-            keys = [key for key in self._services.journal.rejected if key.group == self._name]
+            keys = [key for key in self._services.journal.rejected if key.group == self.name]
             self._services.journal.forget([key for key in keys if key.topic_id in gone])
         self._queues.drop(lambda _name: True)
 
     def alter(self, changes: Mapping[str, str | None]) -> None:
+        """Set settings (None: reset). Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError."""
         with self._lock:
             if self._services.engine.read_only:
-                raise ReadOnlyError(f"group {self._name}: the engine was opened read-only")
-            if self._services.memberships.find(self._name) is None:
-                raise UnknownGroupError(f"{self._name}: no such group")
+                raise ReadOnlyError(f"group {self.name}: the engine was opened read-only")
+            if self._services.memberships.find(self.name) is None:
+                raise UnknownGroupError(f"{self.name}: no such group")
             merged = {name: value for name, value in self._overrides.items() if name not in changes}
             merged |= {name: value for name, value in changes.items() if value is not None}
             unknown = sorted(set(changes) - set(SHARE_GROUP_SETTINGS))
@@ -473,8 +500,8 @@ class QueueGroup:
                 raise InvalidConfigError(f"{unknown[0]}: no such setting of share groups")
             settings = ShareGroupSettings.from_overrides(merged)
             with self._services.journal_lock:
-                self._services.journal.set(self._name, merged)
-            self._overrides, self._settings = merged, settings
+                self._services.journal.set(self.name, merged)
+            self._overrides, self.settings = merged, settings
         self._notify()
 
     # Waiting sessions.

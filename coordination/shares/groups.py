@@ -1,10 +1,11 @@
-"""The share groups of the embedded engine: see `coordination.share_groups.ShareGroups`."""
+"""The share groups of an engine: those of the embedded engine (`QueueGroups`), or none (`NoShareGroups`)."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
 from threading import RLock
+from typing import Protocol
 
 from topicfs.coordination.records.group_records import check_group_name
 from topicfs.coordination.records.share_group_records import GroupTopics
@@ -20,14 +21,60 @@ from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.engine import Cancel, LogEngine
-from topicfs.storage.errors import GroupExistsError, ReadOnlyError, UnknownGroupError
+from topicfs.storage.errors import GroupExistsError, GroupsUnsupportedError, ReadOnlyError, UnknownGroupError
 from topicfs.storage.model import Timestamp
 
 PRUNE_INTERVAL_MS = 5 * 60 * 1000
 
 
+class ShareGroups(Protocol):
+    """The share groups of an engine (`coordination.engine.Engine.share_groups`)."""
+
+    @property
+    def unavailable(self) -> str | None:
+        """The reason why the engine cannot have share groups, as a sentence; None if it can. Never waits."""
+
+    def groups(self) -> Mapping[str, QueueGroup]:
+        """Return the groups that have sessions or a stored state, by name. The first call may wait."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether a group of that name is stored. The first call may wait."""
+
+    def group(self, name: str) -> QueueGroup:
+        """Return any group by name. May wait. Raises InvalidGroupError, GroupExistsError, GroupsUnsupportedError."""
+
+    def create(self, name: str) -> QueueGroup:
+        """Create a group without sessions, for `mkdir`. Raises GroupExistsError and errors of `group`."""
+
+    def delete(self, name: str) -> None:
+        """Delete a group and its state. Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
+
+
+class NoShareGroups:
+    """The share groups of an engine that cannot have any: each call fails with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.unavailable = reason
+
+    def groups(self) -> Mapping[str, QueueGroup]:
+        return {}
+
+    def exists(self, name: str) -> bool:
+        del name
+        return False
+
+    def group(self, name: str) -> QueueGroup:
+        raise GroupsUnsupportedError(f"{name}: {self.unavailable}")
+
+    def create(self, name: str) -> QueueGroup:
+        raise GroupsUnsupportedError(f"{name}: {self.unavailable}")
+
+    def delete(self, name: str) -> None:
+        raise UnknownGroupError(f"{name}: no such group")
+
+
 class QueueGroups:
-    """Implements `coordination.share_groups.ShareGroups`. The stored state is read on first use."""
+    """The share groups of an engine with data directories. The stored state is read on first use."""
 
     unavailable: str | None = None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from topicfs.coordination.share_groups import RecordName, ShareSession
+from topicfs.coordination.share_groups import RecordName
+from topicfs.coordination.shares.group import QueueSession
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError
@@ -39,7 +40,7 @@ class TakeNode(FileNode):
         """Do nothing: a stream has no size."""
 
     async def open(self, access: Access, pid: int) -> Handle:
-        """Begin a session. Raises FileError and the errors of `ShareGroup.open`."""
+        """Begin a session. Raises FileError and the errors of `QueueGroup.open`."""
         check_command_access(access, self.path)
         context = self.context
         if context.engine.read_only:
@@ -49,7 +50,7 @@ class TakeNode(FileNode):
         holder = f"{program_of(pid)} {pid}"
         groups, name, topics = context.engine.share_groups, self._group, self._topics
 
-        def begin() -> ShareSession:
+        def begin() -> QueueSession:
             if not groups.exists(name):  # The program's working directory is a deleted queue.
                 raise UnknownGroupError(f"{name}: no such queue")
             return groups.group(name).open(list(topics), holder=holder)

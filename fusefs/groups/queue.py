@@ -14,7 +14,8 @@ import select
 
 import trio
 
-from topicfs.coordination.share_groups import Leased, RecordName, ShareSession
+from topicfs.coordination.share_groups import Leased, RecordName
+from topicfs.coordination.shares.group import QueueSession
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.following.wakeups import Wakeups
@@ -33,7 +34,7 @@ class TakeHandle(Handle):
 
     def __init__(
         self,
-        session: ShareSession,
+        session: QueueSession,
         form: Form,
         program: Program,
         blocking: BlockingCalls,
@@ -64,7 +65,7 @@ class TakeHandle(Handle):
         """Return the next record, or the rest of a record; wait if there is none.
 
         Raises FileError: EAGAIN with O_NONBLOCK if there is no record, EINTR, EMFILE; ESPIPE for a position before
-        the current record. Raises the errors of `ShareSession.take`.
+        the current record. Raises the errors of `QueueSession.take`.
         """
         while True:
             heard = self._news.news_count

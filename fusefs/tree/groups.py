@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from topicfs.coordination.membership import Groups, Subscription
-from topicfs.coordination.share_groups import ShareGroups
+from topicfs.coordination.shares.groups import ShareGroups
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile

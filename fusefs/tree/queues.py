@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 
 from topicfs.coordination import share_groups
+from topicfs.coordination.shares.group import QueueGroup
+from topicfs.coordination.shares.groups import ShareGroups
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
@@ -26,7 +28,7 @@ class QueuesDirectory(KindDirectory):
     __slots__ = ()
 
     @property
-    def service(self) -> share_groups.ShareGroups:
+    def service(self) -> ShareGroups:
         return self.context.engine.share_groups
 
     def listed(self) -> Collection[str]:
@@ -94,7 +96,7 @@ class _Records(Directory):
         self._topic = topic
 
     @property
-    def group(self) -> share_groups.ShareGroup:
+    def group(self) -> QueueGroup:
         return self.context.engine.share_groups.group(self._group)
 
     @abstractmethod

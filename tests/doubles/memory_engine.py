@@ -8,7 +8,7 @@ from typing import Any
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.no_groups import NoGroups
 from topicfs.coordination.engine import Replication
-from topicfs.coordination.share_groups import NoShareGroups
+from topicfs.coordination.shares.groups import NoShareGroups
 from topicfs.storage.config.listing import ShownSetting, topic_settings
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.counts.engine_counts import EngineCounts

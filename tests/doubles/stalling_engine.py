@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.doubles.memory_engine import KnownTopics, PartitionWithoutDirectory
 from tests.doubles.records import records
-from topicfs.coordination.share_groups import NoShareGroups
+from topicfs.coordination.shares.groups import NoShareGroups
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.listing import ShownSetting, topic_settings
 from topicfs.storage.config.topic import TopicConfig

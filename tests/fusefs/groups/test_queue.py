@@ -15,7 +15,7 @@ from tests.doubles.records import NOW, records
 from tests.doubles.waiting import TIMEOUT_SECONDS
 from tests.fusefs.groups.conftest import AGAIN, errno_of
 from topicfs.coordination.engine import Engine
-from topicfs.coordination.share_groups import ShareSession
+from topicfs.coordination.shares.group import QueueSession
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.forms import JSON, VALUES, Form
 from topicfs.fusefs.groups.queue import TakeHandle
@@ -53,7 +53,7 @@ class Queue:
 class Taker:
     """An open file, and the position that the kernel keeps for it."""
 
-    def __init__(self, handle: TakeHandle, session: ShareSession) -> None:
+    def __init__(self, handle: TakeHandle, session: QueueSession) -> None:
         self.handle = handle
         self.session = session
         self.position = 0

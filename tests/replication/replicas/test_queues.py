@@ -9,7 +9,8 @@ import pytest
 
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
-from topicfs.coordination.share_groups import Acknowledgement, Leased, RejectedBy, ShareSession
+from topicfs.coordination.share_groups import Acknowledgement, Leased, RejectedBy
+from topicfs.coordination.shares.group import QueueSession
 from topicfs.replication import open_engine
 from topicfs.storage.disk.names import QUEUES
 from topicfs.storage.manager import Machine
@@ -26,24 +27,24 @@ def served(*, lines: int = 6) -> Replicated:
     return two
 
 
-def opened(two: Replicated) -> ShareSession:
+def opened(two: Replicated) -> QueueSession:
     return two.engine.share_groups.group("jobs").open(["orders"], holder="a test")
 
 
-def taken(session: ShareSession) -> Leased:
+def taken(session: QueueSession) -> Leased:
     leased = session.take()
     assert leased is not None
     return leased
 
 
-def acknowledged(session: ShareSession, word: Acknowledgement) -> int:
+def acknowledged(session: QueueSession, word: Acknowledgement) -> int:
     """Take a record and acknowledge it with `word`; return the record's offset."""
     leased = taken(session)
     session.acknowledge({leased.record_name: word})
     return leased.record_name.offset
 
 
-def rest(session: ShareSession) -> Sequence[int]:
+def rest(session: QueueSession) -> Sequence[int]:
     """Accept all records that are still delivered; return their offsets."""
     found = []
     while (leased := session.take()) is not None:
